@@ -1,0 +1,1 @@
+"""Tilewright: an end-to-end optimizing compiler for deep learning."""

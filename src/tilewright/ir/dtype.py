@@ -1,0 +1,198 @@
+"""Data types of scalars and vectors: `bool`, integers, floats, their vectors, and `handle` (a pointer)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from tilewright.support.errors import UserError
+
+_NUMPY_NAMES: Final = frozenset(
+    ["bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)), "float16", "float32", "float64"]
+)
+_SCALARS: Final[dict[str, tuple[str, int]]] = {
+    "bool": ("bool", 1),
+    **{f"int{b}": ("int", b) for b in (4, 8, 16, 32, 64)},
+    **{f"uint{b}": ("uint", b) for b in (4, 8, 16, 32, 64)},
+    **{f"float{b}": ("float", b) for b in (16, 32, 64)},
+    "bfloat16": ("bfloat", 16),
+    "float8_e4m3fn": ("float8_e4m3fn", 8),
+    "float8_e5m2": ("float8_e5m2", 8),
+    "handle": ("handle", 64),
+}
+_NAMES: Final = {value: name for name, value in _SCALARS.items()}
+_PATTERN: Final = re.compile(r"^(?P<base>[a-z]+[0-9]*(?:_e[0-9]m[0-9](?:fn)?)?)(?:x(?P<lanes>[0-9]+))?$")
+
+
+class DataType:
+    """A scalar or vector element type. Interned: equal types are the same object.
+
+    `DataType.of("float32x8")` parses; `str()` prints the same text back.
+    """
+
+    __slots__ = ("__weakref__", "bits", "code", "lanes", "name")
+
+    code: str
+    bits: int
+    lanes: int
+    name: str
+
+    @staticmethod
+    def of(value: DataType | str | type | np.dtype[np.generic]) -> DataType:
+        """The data type named by a string, a numpy dtype or scalar type, or a DataType itself."""
+        if isinstance(value, DataType):
+            return value
+        if isinstance(value, str):
+            return _parse(value)
+        try:
+            return _parse(np.dtype(value).name)
+        except TypeError as error:
+            raise UserError(f"{value!r} is not a data type") from error
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether elements are truth values."""
+        return self.code == "bool"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether elements are signed integers."""
+        return self.code == "int"
+
+    @property
+    def is_uint(self) -> bool:
+        """Whether elements are unsigned integers."""
+        return self.code == "uint"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether elements are signed or unsigned integers (not bool)."""
+        return self.code in ("int", "uint")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating point of any format."""
+        return self.code in ("float", "bfloat") or self.code.startswith("float8")
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether there is one lane."""
+        return self.lanes == 1
+
+    @property
+    def element(self) -> DataType:
+        """The type of one lane."""
+        return self.with_lanes(1)
+
+    def with_lanes(self, lanes: int) -> DataType:
+        """The same element type with another number of lanes."""
+        return _intern(self.code, self.bits, lanes)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes that one element takes in memory (a bool takes one)."""
+        return max(1, (self.bits + 7) // 8)
+
+    def min_value(self) -> int:
+        """The least value of an integer type."""
+        return -(1 << (self.bits - 1)) if self.is_int else 0
+
+    def max_value(self) -> int:
+        """The greatest value of an integer type."""
+        if self.is_int:
+            return (1 << (self.bits - 1)) - 1
+        return (1 << self.bits) - 1
+
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype that stores an element (bfloat16 is stored as uint16)."""
+        name = self.element.name
+        if name in _NUMPY_NAMES:
+            return np.dtype(name)
+        if name == "bfloat16":
+            return np.dtype("uint16")
+        if self.bits == 8:
+            return np.dtype("uint8")
+        raise UserError(f"data type {name} has no numpy storage")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_parse, (self.name,))
+
+    def __copy__(self) -> DataType:
+        return self
+
+    def __deepcopy__(self, memo: object) -> DataType:
+        return self
+
+
+@cache
+def _intern(code: str, bits: int, lanes: int) -> DataType:
+    dtype = DataType()
+    dtype.code, dtype.bits, dtype.lanes = code, bits, lanes
+    base = _NAMES[(code, bits)]
+    dtype.name = base if lanes == 1 else f"{base}x{lanes}"
+    return dtype
+
+
+@cache
+def _parse(text: str) -> DataType:
+    match = _PATTERN.match(text)
+    if match is None or match["base"] not in _SCALARS:
+        raise UserError(
+            f"unknown data type {text!r}",
+            hint=f"one of {', '.join(_SCALARS)}, optionally with lanes, e.g. float32x8",
+        )
+    lanes = int(match["lanes"] or 1)
+    if lanes < 1:
+        raise UserError(f"data type {text!r} has no lanes")
+    return _intern(*_SCALARS[match["base"]], lanes)
+
+
+BOOL: Final = _parse("bool")
+INT8: Final = _parse("int8")
+INT32: Final = _parse("int32")
+INT64: Final = _parse("int64")
+UINT8: Final = _parse("uint8")
+UINT64: Final = _parse("uint64")
+FLOAT16: Final = _parse("float16")
+BFLOAT16: Final = _parse("bfloat16")
+FLOAT32: Final = _parse("float32")
+FLOAT64: Final = _parse("float64")
+HANDLE: Final = _parse("handle")
+INDEX: Final = INT64
+"""The type of loop variables, indices and dimensions everywhere in the compiler."""
+
+
+def promote(a: DataType, b: DataType) -> DataType:
+    """The type in which a mixed operation is done: floats win over integers, wider over narrower.
+
+    bool < integers < floats; int with uint of the same or larger width takes the next wider int (at most int64).
+    """
+    if a is b:
+        return a
+    lanes = max(a.lanes, b.lanes)
+    x, y = a.element, b.element
+    if x is y:
+        return x.with_lanes(lanes)
+    if x.is_bool:
+        return y.with_lanes(lanes)
+    if y.is_bool:
+        return x.with_lanes(lanes)
+    if x.is_float != y.is_float:
+        return (x if x.is_float else y).with_lanes(lanes)
+    if x.is_float:
+        if x.bits == y.bits:
+            return FLOAT32.with_lanes(lanes)
+        return (x if x.bits > y.bits else y).with_lanes(lanes)
+    if x.code == y.code:
+        return (x if x.bits > y.bits else y).with_lanes(lanes)
+    signed, unsigned = (x, y) if x.is_int else (y, x)
+    bits = signed.bits if signed.bits > unsigned.bits else min(64, unsigned.bits * 2)
+    return _intern("int", bits, lanes)

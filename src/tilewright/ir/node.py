@@ -1,0 +1,181 @@
+"""Node machinery: the `@node` decorator that turns an annotated class into an IR node.
+
+A node class lists typed fields. The decorator gives it `__slots__`, a constructor, `fields` and `rebuild`;
+`interned=True` also makes equal nodes one object (a weak table), so equality is `is` and memo tables key on
+identity. Nodes are immutable by convention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from weakref import WeakValueDictionary
+
+from tilewright.support.errors import CompilerBug
+
+T = TypeVar("T")
+_MISSING = object()
+
+
+class Node:
+    """Base of every IR node."""
+
+    __slots__ = ("__weakref__",)
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields, in constructor order."""
+
+    def field_values(self) -> tuple[object, ...]:
+        """The values of the fields, in order."""
+        return tuple([getattr(self, name) for name in self.fields])
+
+    def children(self) -> Iterator[Node]:
+        """Nodes directly below this one: in fields and in (nested) tuples and dictionaries of fields."""
+        for name in self.fields:
+            yield from _nodes_in(getattr(self, name))
+
+    def rebuild(self, function: Callable[[Node], Node]) -> Self:
+        """This node with `function` applied to each child; the same object when nothing changed."""
+        changed = False
+        values: list[object] = []
+        for name in self.fields:
+            old = getattr(self, name)
+            new = map_value(old, function)
+            changed = changed or new is not old
+            values.append(new)
+        if not changed:
+            return self
+        return self.with_values(values)
+
+    def with_values(self, values: list[object]) -> Self:
+        """A node of this class from values of all fields in order, with this node's side data (span) kept."""
+        result = type(self)(*values)
+        self.copy_side_data(result)
+        return result
+
+    def replace(self, **changes: object) -> Self:
+        """This node with some fields changed."""
+        unknown = changes.keys() - set(self.fields)
+        if unknown:
+            raise CompilerBug(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return self.with_values([changes.get(name, getattr(self, name)) for name in self.fields])
+
+    def copy_side_data(self, other: Node) -> None:
+        """Copy what is not a field (spans) to a rebuilt node. Nodes with side data override this."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={getattr(self, name, None)!r}" for name in self.fields)
+        return f"{type(self).__name__}({inner})"
+
+
+def _nodes_in(value: object) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif type(value) is tuple:
+        for item in value:
+            yield from _nodes_in(item)
+    elif type(value) is dict:
+        for item in value.values():
+            yield from _nodes_in(item)
+
+
+def map_value(value: object, function: Callable[[Node], Node]) -> object:
+    """Apply `function` to the nodes in a field's value (a node, a tuple, a dictionary); identity is kept if unchanged."""
+    if isinstance(value, Node):
+        return function(value)
+    if type(value) is tuple:
+        items = [map_value(item, function) for item in value]
+        for old, new in zip(value, items, strict=True):
+            if old is not new:
+                return tuple(items)
+        return value
+    if type(value) is dict:
+        mapped = {key: map_value(item, function) for key, item in value.items()}
+        if any(mapped[key] is not item for key, item in value.items()):
+            return mapped
+    return value
+
+
+_TABLE: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+
+
+def _collect_fields(cls: type) -> tuple[list[str], dict[str, object]]:
+    names: list[str] = []
+    defaults: dict[str, object] = {}
+    for base in reversed(cls.__mro__):
+        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            if "ClassVar" in str(annotation) or name.startswith("_"):
+                continue
+            if name in base.__dict__.get("side_data", ()):
+                continue
+            if name not in names:
+                names.append(name)
+            default = base.__dict__.get(name, _MISSING)
+            if default is not _MISSING and not hasattr(default, "__get__"):
+                defaults[name] = default
+    # Recreated classes keep defaults beside, because a slot cannot share its name with a class attribute.
+    for base in reversed(cls.__mro__):
+        for name, default in base.__dict__.get("_node_defaults", {}).items():
+            defaults.setdefault(name, default)
+    return names, defaults
+
+
+def _source(names: list[str], defaults: dict[str, object], interned: bool, hooks: dict[str, bool]) -> str:
+    params = ", ".join(f"{n}=_d_{n}" if n in defaults else n for n in names)
+    assigns = "\n".join(f"    self.{n} = {n}" for n in names) or "    pass"
+    post = "    self._post_init()\n" if hooks["post"] else ""
+    if not interned:
+        return f"def __init__(self, {params}):\n{assigns}\n{post}"
+    key = ", ".join(names)
+    key_expression = f"cls._intern_key({key})" if hooks["key"] else f"(cls, {key},)"
+    return (
+        f"def __new__(cls, {params}):\n"
+        f"    key = {key_expression}\n"
+        "    self = _table.get(key)\n"
+        "    if self is not None:\n"
+        "        return self\n"
+        "    self = _new(cls)\n"
+        f"{assigns}\n{post}"
+        "    _table[key] = self\n"
+        "    return self\n"
+    )
+
+
+@dataclass_transform(eq_default=False)
+def node(*, interned: bool = False) -> Callable[[type[T]], type[T]]:
+    """Class decorator: make an annotated class a node.
+
+    Hooks a class may define: `_post_init(self)` runs once after the fields are set (checks, derived slots listed
+    in `_slots`); `_intern_key(cls, *fields)` overrides the key of an interned node. Annotations that are ClassVar,
+    start with an underscore or are named in the class's `side_data` are not fields.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        names, defaults = _collect_fields(cls)
+        inherited = {slot for base in cls.__mro__[1:] for slot in base.__dict__.get("__slots__", ())}
+        extra = cls.__dict__.get("_slots", ())
+        slots = tuple(n for n in (*names, *extra) if n not in inherited)
+        namespace = {
+            key: value
+            for key, value in cls.__dict__.items()
+            if key not in ("__dict__", "__weakref__", "_slots", *slots, *names)
+        }
+        namespace["__slots__"] = slots
+        namespace["_node_defaults"] = defaults
+        namespace["fields"] = tuple(names)
+        hooks = {"post": hasattr(cls, "_post_init"), "key": hasattr(cls, "_intern_key")}
+        scope: dict[str, object] = {f"_d_{name}": value for name, value in defaults.items()}
+        scope.update(_table=_TABLE, _new=object.__new__)
+        exec(_source(names, defaults, interned, hooks), scope)
+        name = "__new__" if interned else "__init__"
+        namespace[name] = scope[name]
+        result: type[T] = type(cls.__name__, cls.__bases__, namespace)
+        result.__qualname__ = cls.__qualname__
+        return result
+
+    return decorate
