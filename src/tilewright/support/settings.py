@@ -1,0 +1,216 @@
+"""The one registry of settings: every `TILEWRIGHT_*` environment variable, typed and documented.
+
+    from tilewright.support import settings
+    folder = settings.CACHE_DIR.get()          # environment, else the default
+    with settings.NUM_THREADS.override(2): ... # for tests and tools
+
+A value is read from the environment each time it is asked for, so a change made by a test or a notebook is seen.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tilewright.support.errors import CompilerBug, UserError
+
+PREFIX = "TILEWRIGHT_"
+
+T = TypeVar("T")
+
+
+class Setting(Generic[T]):
+    """One setting: its environment name, how its text is read, its default and what it is for."""
+
+    def __init__(self, name: str, read: Callable[[str], T], default: Callable[[], T], default_text: str, doc: str):
+        self.name = name
+        self.doc = doc
+        self.default_text = default_text
+        self._read = read
+        self._default = default
+        self._overrides: list[T] = []
+
+    def get(self) -> T:
+        """The value in force: an `override`, else the environment, else the default."""
+        if self._overrides:
+            return self._overrides[-1]
+        text = os.environ.get(self.name)
+        if text is None or text.strip() == "":
+            return self._default()
+        try:
+            return self._read(text.strip())
+        except ValueError as error:
+            raise UserError(
+                f"bad value {text!r} for the setting {self.name}: {error}",
+                where=f"environment variable {self.name}",
+                hint=f"{self.doc} (default: {self.default_text})",
+            ) from None
+
+    @contextmanager
+    def override(self, value: T) -> Iterator[None]:
+        """Use `value` instead of the environment inside the `with` body."""
+        self._overrides.append(value)
+        try:
+            yield
+        finally:
+            self._overrides.pop()
+
+
+_registry: dict[str, Setting[object]] = {}
+
+
+def define(name: str, read: Callable[[str], T], default: Callable[[], T], *, default_text: str, doc: str) -> Setting[T]:
+    """Register a setting; `read` turns its text into a value and raises `ValueError` on bad text."""
+    full_name = PREFIX + name
+    if full_name in _registry:
+        raise CompilerBug(f"the setting {full_name} is defined twice")
+    setting = Setting(full_name, read, default, default_text, doc)
+    _registry[full_name] = setting  # type: ignore[assignment]
+    return setting
+
+
+def all_settings() -> list[Setting[object]]:
+    """Every setting, by name: the source of `tilewright doctor` and of the table in the docs."""
+    return [_registry[name] for name in sorted(_registry)]
+
+
+def unknown_variables() -> list[str]:
+    """A sentence for each `TILEWRIGHT_*` variable in the environment that no setting reads."""
+    sentences = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in _registry:
+            close = difflib.get_close_matches(name, _registry, n=1)
+            sentences.append(f"{name} is not a setting" + (f"; did you mean {close[0]}?" if close else ""))
+    return sentences
+
+
+def read_bool(text: str) -> bool:
+    """`1/true/yes/on` or `0/false/no/off`."""
+    lowered = text.lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("expected one of 1, true, yes, on, 0, false, no, off")
+
+
+def read_positive_int(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("expected a whole number of at least 1")
+    return int(text)
+
+
+def read_bytes(text: str) -> int:
+    """A size such as `500000`, `512M`, `2GB` or `1.5GiB` (units are powers of 1024)."""
+    number = text.upper().removesuffix("IB").removesuffix("B")
+    scale = 1
+    for exponent, unit in enumerate("KMGT", start=1):
+        if number.endswith(unit):
+            number, scale = number[:-1], 1024**exponent
+            break
+    try:
+        size = float(number)
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < float("inf"):
+        raise ValueError("expected a size such as 512M or 2GB")
+    return int(size * scale)
+
+
+def read_choice(*choices: str) -> Callable[[str], str]:
+    """A reader for one word out of `choices`."""
+
+    def read(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text.lower()
+
+    return read
+
+
+def read_words(*choices: str) -> Callable[[str], frozenset[str]]:
+    """A reader for a comma-separated set of words out of `choices`."""
+
+    def read(text: str) -> frozenset[str]:
+        words = frozenset(word.strip().lower() for word in text.split(",") if word.strip())
+        unknown = sorted(words - set(choices))
+        if unknown:
+            raise ValueError(f"unknown word {unknown[0]!r}, expected a comma-separated list of {', '.join(choices)}")
+        return words
+
+    return read
+
+
+def _read_path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "tilewright"
+
+
+CACHE_DIR: Setting[Path] = define(
+    "CACHE_DIR",
+    _read_path,
+    _default_cache_dir,
+    default_text="$XDG_CACHE_HOME/tilewright or ~/.cache/tilewright",
+    doc="folder of the cache of compiled objects",
+)
+CACHE: Setting[bool] = define(
+    "CACHE", read_bool, lambda: True, default_text="on", doc="whether compiled objects are cached on disk"
+)
+CACHE_LIMIT: Setting[int] = define(
+    "CACHE_LIMIT",
+    read_bytes,
+    lambda: 2 * 1024**3,
+    default_text="2GB",
+    doc="size above which the least recently used cached objects are deleted",
+)
+TRACE: Setting[frozenset[str]] = define(
+    "TRACE",
+    read_words("time", "dump"),
+    frozenset,
+    default_text="nothing",
+    doc="comma-separated: time (print a table of time per stage at exit), dump (write every stage to the dump folder)",
+)
+DUMP_DIR: Setting[Path] = define(
+    "DUMP_DIR",
+    _read_path,
+    lambda: Path("tilewright-dump"),
+    default_text="./tilewright-dump",
+    doc="folder into which TILEWRIGHT_TRACE=dump writes the program after every stage",
+)
+OVERRIDE_DIR: Setting[Path | None] = define(
+    "OVERRIDE_DIR",
+    _read_path,
+    lambda: None,
+    default_text="none",
+    doc="folder with stage files, named as the dump names them, that replace the stage of that name",
+)
+NUM_THREADS: Setting[int | None] = define(
+    "NUM_THREADS",
+    read_positive_int,
+    lambda: None,
+    default_text="the cores this process may use",
+    doc="number of threads that compiled code runs on",
+)
+PROGRESS: Setting[str] = define(
+    "PROGRESS",
+    read_choice("auto", "always", "never"),
+    lambda: "auto",
+    default_text="auto",
+    doc="progress lines on long steps: auto (only on a terminal), always, never",
+)
+LINKER: Setting[str | None] = define(
+    "LINKER",
+    str,
+    lambda: None,
+    default_text="the first of ld.lld, ld, ziglang that serves the target",
+    doc="command that links exported libraries (an ld or ld.lld)",
+)
