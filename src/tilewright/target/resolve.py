@@ -29,6 +29,15 @@ _DEPENDENTS: tuple[tuple[str, str], ...] = (
     ("neon", r"dotprod|i8mm|bf16|sve.*|fullfp16"),
 )
 
+# Having the first (a pattern) means having the others, as in LLVM.
+_IMPLIED: tuple[tuple[str, frozenset[str]], ...] = (
+    (r"avx512.*", frozenset({"avx512f", "avx2", "fma", "f16c"})),
+    (r"avxvnni", frozenset({"avx2"})),
+    (r"avx2|fma|f16c", frozenset({"avx"})),
+    (r"amx-.*", frozenset({"amx-tile"})),
+    (r"sve2.*", frozenset({"sve"})),
+)
+
 _NUMBERS = ("cores", "vector_bits", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")
 
 
@@ -155,6 +164,9 @@ def effective_features(arch: str, cpu: str, features: str) -> frozenset[str]:
     present = set(model.features) if model else set()
     words = features.split(",") if features else []
     present |= {word[1:] for word in words if word[0] == "+"}
+    for pattern, implied in _IMPLIED:
+        if any(re.fullmatch(pattern, name) for name in present):
+            present |= implied
     removed = {word[1:] for word in words if word[0] == "-"}
     for name, dependents in _DEPENDENTS:
         if name in removed:

@@ -1,0 +1,35 @@
+"""Shared test settings: a repeatable hypothesis profile and a cache folder that tests share but users do not see."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "tilewright",
+    deadline=None,
+    max_examples=50,
+    # The machine is shared: generation that is slow for a moment is not a defect of the test.
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
+    os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
+
+
+@pytest.fixture(scope="session")
+def c_compiler() -> str:
+    """The path of a C compiler, or a skip with the reason."""
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path:
+            return path
+    pytest.skip("no C compiler (cc, gcc or clang) on this machine")
