@@ -1,0 +1,54 @@
+"""Loop-level functions: `PrimFunc`."""
+
+from __future__ import annotations
+
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.function import BaseFunction
+from tilewright.ir.node import node
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Annotations, Block, Stmt
+
+
+@node()
+class PrimFunc(BaseFunction):
+    """A function of buffers and scalars. It returns nothing: results go to buffer parameters.
+
+    Before lowering the body is one root `Block` (named "root", no iterators) whose allocations hold the
+    intermediate buffers. Symbolic dimensions of buffer parameters are free variables of the function; callers bind
+    them from the actual shapes.
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    attributes: Annotations = {}  # noqa: RUF012  (never mutated)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffer parameters."""
+        return tuple(param for param in self.params if isinstance(param, Buffer))
+
+    @property
+    def args(self) -> tuple[Buffer | Var, ...]:
+        """The parameters, under the name the papers use."""
+        return self.params
+
+    def symbolic_dims(self) -> tuple[Var, ...]:
+        """Variables in parameter shapes, strides and offsets that are not parameters themselves, by first use."""
+        known = {param for param in self.params if isinstance(param, Var)}
+        found: list[Var] = []
+        for buffer in self.buffers:
+            exprs: tuple[PrimExpr, ...] = (*buffer.shape, *buffer.strides, buffer.offset)
+            for expr in exprs:
+                for item in pre_order(expr):
+                    if type(item) is Var and item not in known:
+                        known.add(item)
+                        found.append(item)
+        return tuple(found)
+
+    @property
+    def root(self) -> Block:
+        """The root block (before lowering)."""
+        assert isinstance(self.body, Block)
+        return self.body
