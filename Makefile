@@ -1,0 +1,82 @@
+# Tilewright: every target sets up .venv by itself, so `make demo` or `make test` work on a fresh clone.
+#
+#   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
+#   make test    lint, then the whole test suite on two processes
+#   make lint    ruff and mypy --strict
+#   make bench   the ten benchmark models against onnxruntime, on one thread and on all
+#   make docs    check the links of the documentation and run its tutorials
+#   make clean   remove everything that was built, but not .venv (make distclean removes that too)
+#
+# Variables: PYTHON=/path/to/python3 chooses the interpreter (3.11 to 3.13), JOBS=4 the number of test processes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/.tilewright-ready
+
+.PHONY: help demo test lint bench docs clean distclean setup c-compiler
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(READY)
+
+# The stamp depends on pyproject.toml alone: changed dependencies are installed again, changed code is not.
+$(READY): pyproject.toml
+	@python=""; \
+	for candidate in "$${PYTHON:-}" $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
+	  then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "error: Tilewright needs Python 3.11, 3.12 or 3.13, and none was found." >&2; \
+	  echo "hint:  install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
+	  echo "== creating .venv with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear .venv || { \
+	    echo "error: could not create .venv" >&2; \
+	    echo "hint:  on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
+	fi
+	@echo "== installing Tilewright and its development packages into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# A few tests compile C and C++ programs against exported libraries. They skip, with a reason, where no compiler is.
+c-compiler:
+	@if ! command -v cc >/dev/null && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+	  echo "== installing gcc for the tests of exported libraries"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc g++ libc6-dev) >/dev/null 2>&1 \
+	    || echo "   (could not: those tests will skip)"; \
+	fi
+
+demo: $(READY)
+	@$(BIN)/python -m bench.demo
+
+lint: $(READY)
+	@echo "== ruff"
+	@$(BIN)/ruff check --quiet src tests bench examples
+	@echo "== mypy --strict src/tilewright"
+	@$(BIN)/mypy --strict src/tilewright
+
+test: lint c-compiler
+	@echo "== pytest"
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
+
+bench: $(READY)
+	@$(BIN)/python -m bench.models --threads 1 --against onnxruntime
+	@$(BIN)/python -m bench.models --threads all --against onnxruntime
+
+docs: $(READY)
+	@$(BIN)/python -m bench.docs
+
+clean:
+	@rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf .venv
