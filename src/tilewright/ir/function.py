@@ -12,27 +12,26 @@ from tilewright.support.span import Span
 
 
 class BaseFunction(Node):
-    """A function of any IR level. Concrete kinds: graph functions, `PrimFunc`, `ExternFunc`."""
+    """A function of any IR level. Concrete kinds: graph functions, `PrimFunc`, `ExternFunc`.
 
-    __slots__ = ("span",)
+    It adds no slots of its own, so that a graph function can be an expression as well.
+    """
+
+    __slots__ = ()
     side_data: ClassVar[tuple[str, ...]] = ("span",)
     span: Span | None
     name: str
-
-    def _post_init(self) -> None:
-        self.span = None
-
-    def copy_side_data(self, other: Node) -> None:
-        """Keep the span on rebuilt functions."""
-        if isinstance(other, BaseFunction):
-            other.span = self.span
 
 
 @node()
 class ExternFunc(BaseFunction):
     """A function that exists only as a symbol in some library."""
 
+    _slots: ClassVar[tuple[str, ...]] = ("span",)
     name: str
+
+    def _post_init(self) -> None:
+        self.span: Span | None = None
 
 
 @node()

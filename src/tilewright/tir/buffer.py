@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Self
+
 from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, IntImm, PrimExpr, Range, const_value
@@ -50,11 +53,11 @@ class Buffer(Node):
         """The region that covers the whole buffer."""
         return BufferRegion(self, tuple(Range(IntImm(0, INDEX), dim) for dim in self.shape))
 
-    def children(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    def children(self) -> Iterator[Node]:
         """A buffer is a leaf of traversals: its shape is part of its declaration, not of each use."""
         return iter(())
 
-    def rebuild(self, function):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    def rebuild(self, function: Callable[[Node], Node]) -> Self:
         """A buffer is unique by identity: rewriting passes replace whole buffers through a mapping."""
         return self
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.function import BaseFunction
-from tilewright.ir.node import node
+from tilewright.ir.node import Node, node
 from tilewright.ir.visit import pre_order
+from tilewright.support.span import Span
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Annotations, Block, Stmt
 
@@ -19,10 +22,19 @@ class PrimFunc(BaseFunction):
     them from the actual shapes.
     """
 
+    _slots: ClassVar[tuple[str, ...]] = ("span",)
     name: str
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attributes: Annotations = {}  # noqa: RUF012  (never mutated)
+
+    def _post_init(self) -> None:
+        self.span: Span | None = None
+
+    def copy_side_data(self, other: Node) -> None:
+        """Keep the span on rebuilt functions."""
+        if isinstance(other, PrimFunc):
+            other.span = self.span
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
