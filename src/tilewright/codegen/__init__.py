@@ -1,0 +1,1 @@
+"""Floor 5: code generators, from loop-level IR to artifacts."""
