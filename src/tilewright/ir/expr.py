@@ -19,18 +19,10 @@ operators: dict[str, Callable[..., PrimExpr]] = {}
 """Filled by `tilewright.ir.build`: what the Python operators on expressions do."""
 
 
-class PrimExpr(Node):
-    """A scalar (or vector) value. Every expression has a `dtype`."""
+class ExprOperators:
+    """The Python operators that build expressions, for expressions and for what stands for one (an axis)."""
 
-    __slots__ = ("dtype",)
-    side_data: ClassVar[tuple[str, ...]] = ("dtype",)
-    dtype: DataType
-
-    def __bool__(self) -> NoReturn:
-        raise UserError(
-            "an expression has no truth value while the program is being built",
-            hint="use tilewright.ir.build.select / logical_and / logical_or, or `is` to compare expressions",
-        )
+    __slots__ = ()
 
     def __add__(self, other: ExprLike) -> PrimExpr:
         return operators["add"](self, other)
@@ -113,11 +105,26 @@ class PrimExpr(Node):
         """This value converted to another data type."""
         return operators["cast"](self, dtype)
 
+
+class PrimExpr(Node, ExprOperators):
+    """A scalar (or vector) value. Every expression has a `dtype`."""
+
+    __slots__ = ("dtype",)
+    side_data: ClassVar[tuple[str, ...]] = ("dtype",)
+    dtype: DataType
+
+    def __bool__(self) -> NoReturn:
+        raise UserError(
+            "an expression has no truth value while the program is being built",
+            hint="use tilewright.ir.build.select / logical_and / logical_or, or `is` to compare expressions",
+        )
+
     def __iter__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} is not iterable")
 
 
-ExprLike = PrimExpr | int | float | bool
+ExprLike = ExprOperators | int | float | bool
+"""What stands for a value: an expression, something that turns into one (`as_prim_expr`), a number."""
 
 
 @node()
