@@ -205,6 +205,11 @@ def fold_binary(kind: type[e.BinaryExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr 
     return None
 
 
+def _binary(kind: type[e.BinaryExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    folded = fold_binary(kind, a, b)
+    return kind(a, b) if folded is None else folded  # type: ignore[call-arg]
+
+
 def _is_int(expr: PrimExpr, value: int) -> bool:
     return isinstance(expr, IntImm) and expr.value == value
 
@@ -216,7 +221,7 @@ def add(a: ExprLike, b: ExprLike) -> PrimExpr:
         return y
     if _is_int(y, 0) and not y.dtype.is_bool:
         return x
-    return fold_binary(e.Add, x, y) or e.Add(x, y)
+    return _binary(e.Add, x, y)
 
 
 def sub(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -226,7 +231,7 @@ def sub(a: ExprLike, b: ExprLike) -> PrimExpr:
         return x
     if x is y and x.dtype.is_integer and x.dtype.is_scalar:
         return const(0, x.dtype)
-    return fold_binary(e.Sub, x, y) or e.Sub(x, y)
+    return _binary(e.Sub, x, y)
 
 
 def mul(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -236,7 +241,7 @@ def mul(a: ExprLike, b: ExprLike) -> PrimExpr:
         return y
     if _is_int(y, 1) or _is_int(x, 0):
         return x
-    return fold_binary(e.Mul, x, y) or e.Mul(x, y)
+    return _binary(e.Mul, x, y)
 
 
 def div(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -244,13 +249,13 @@ def div(a: ExprLike, b: ExprLike) -> PrimExpr:
     x, y = _pair(a, b)
     if x.dtype.is_bool:
         raise UserError("bool values do not divide")
-    return fold_binary(e.Div, x, y) or e.Div(x, y)
+    return _binary(e.Div, x, y)
 
 
 def truncmod(a: ExprLike, b: ExprLike) -> PrimExpr:
     """The remainder with the sign of a."""
     x, y = _pair(a, b)
-    return fold_binary(e.Mod, x, y) or e.Mod(x, y)
+    return _binary(e.Mod, x, y)
 
 
 def floordiv(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -260,7 +265,7 @@ def floordiv(a: ExprLike, b: ExprLike) -> PrimExpr:
         return e.Call("floor", (div(x, y),), x.dtype)
     if _is_int(y, 1):
         return x
-    return fold_binary(e.FloorDiv, x, y) or e.FloorDiv(x, y)
+    return _binary(e.FloorDiv, x, y)
 
 
 def floormod(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -270,7 +275,7 @@ def floormod(a: ExprLike, b: ExprLike) -> PrimExpr:
         return sub(x, mul(floordiv(x, y), y))
     if _is_int(y, 1):
         return const(0, x.dtype)
-    return fold_binary(e.FloorMod, x, y) or e.FloorMod(x, y)
+    return _binary(e.FloorMod, x, y)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -278,7 +283,7 @@ def minimum(a: ExprLike, b: ExprLike) -> PrimExpr:
     x, y = _pair(a, b)
     if x is y:
         return x
-    return fold_binary(e.Min, x, y) or e.Min(x, y)
+    return _binary(e.Min, x, y)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> PrimExpr:
@@ -286,13 +291,13 @@ def maximum(a: ExprLike, b: ExprLike) -> PrimExpr:
     x, y = _pair(a, b)
     if x is y:
         return x
-    return fold_binary(e.Max, x, y) or e.Max(x, y)
+    return _binary(e.Max, x, y)
 
 
 def _compare(kind: type[e.CompareExpr]) -> Callable[[ExprLike, ExprLike], PrimExpr]:
     def build(a: ExprLike, b: ExprLike) -> PrimExpr:
         x, y = _pair(a, b)
-        return fold_binary(kind, x, y) or kind(x, y)  # type: ignore[call-arg]
+        return _binary(kind, x, y)
 
     build.__doc__ = f"The comparison {kind.__name__}."
     return build
