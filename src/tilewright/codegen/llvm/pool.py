@@ -269,7 +269,7 @@ done:
   ret i64 %result
 }}
 
-; Make the page that the kernel zeroes in a forked child. Where that is impossible a child runs serially. Needs the lock.
+; Make the page that the kernel zeroes in a forked child (where it cannot, a child runs serially). Needs the lock.
 define internal void @tw.mark() {{
 entry:
   %page = call ptr @mmap(ptr null, i64 4096, i32 3, i32 34, i32 -1, i64 0)
@@ -511,7 +511,7 @@ def pool_object(triple: str, *, hidden: bool) -> bytes:
 
 def _features(triple: str) -> str:
     # RISC-V objects must agree on the float ABI even where they use no floats.
-    return "+m,+a,+f,+d,+c" if architecture(triple) == "riscv64" else ""
+    return "+m,+a,+f,+d,+c,+zihintpause" if architecture(triple) == "riscv64" else ""
 
 
 _start_lock = threading.Lock()

@@ -1,0 +1,279 @@
+"""What a compilation leaves behind: object code, constants, and the tables that say how to run them.
+
+The tables are plain data with a JSON form. An exported library carries that JSON inside it, so a deployed
+model needs the library file and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.version import FORMAT_VERSION, VERSION
+from tilewright.support.errors import CompilerBug, UserError
+
+Shape = tuple[int | str, ...]
+"""Extents; a text is a symbolic one (`n`) or arithmetic over symbols (`2*n + 1`)."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output of a model, under the name the user's model gives it."""
+
+    name: str
+    shape: Shape
+    dtype: str
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape when all extents are known."""
+        extents = tuple(extent for extent in self.shape if isinstance(extent, int))
+        if len(extents) != len(self.shape):
+            raise CompilerBug(f"'{self.name}' has the symbolic shape {self.shape} where a static one is needed")
+        return extents
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes when all extents are known."""
+        count = 1
+        for extent in self.static_shape:
+            count *= extent
+        return count * storage_dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantInfo:
+    """A constant tensor: where in the constants blob it lies."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A kernel: its symbol, the user's nodes it computes, and its work per call for profiles."""
+
+    symbol: str
+    nodes: tuple[str, ...] = ()
+    flops: int = 0
+    bytes: int = 0
+    op: str = ""
+
+
+class ArgKind(StrEnum):
+    """Where a kernel's argument lives."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    WORKSPACE = "workspace"
+    CONSTANT = "constant"
+    SCALAR = "scalar"
+
+
+@dataclass(frozen=True, slots=True)
+class ArgRef:
+    """One argument of a step: `offset` bytes into input/output number `index`, the workspace or the constants.
+
+    For a scalar, `index` is the value itself.
+    """
+
+    kind: ArgKind
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel call of the model's entry, as the profiler repeats it."""
+
+    kernel: int
+    args: tuple[ArgRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A compiled model: its interface, memory plan and steps. `threads` is the number it was compiled for, if any."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    workspace_bytes: int
+    constants: tuple[ConstantInfo, ...] = ()
+    kernels: tuple[KernelInfo, ...] = ()
+    steps: tuple[Step, ...] = ()
+    threads: int | None = None
+
+    @property
+    def entry(self) -> str:
+        """The symbol of the ahead-of-time entry point."""
+        return f"{self.name}_entry"
+
+
+@dataclass(frozen=True, slots=True)
+class ParamInfo:
+    """A parameter of a compiled function: a buffer with a shape, or a scalar (shape None)."""
+
+    name: str
+    dtype: str
+    shape: Shape | None = None
+    is_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """A function of a module: its symbol and parameters in order. Symbols of shapes that are no parameter follow."""
+
+    symbol: str
+    params: tuple[ParamInfo, ...]
+
+    @property
+    def packed_symbol(self) -> str:
+        """The symbol of the variant that takes its arguments as an array of 8-byte slots."""
+        return f"{self.symbol}__packed"
+
+
+def _no_constants() -> npt.NDArray[np.uint8]:
+    return np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class Artifact:
+    """Compiled code with its constants and tables, for one processor.
+
+    `requires` names the processor features without which the code must not run, in LLVM's spelling (`avx512f`).
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    objects: list[bytes] = field(default_factory=list)
+    constants: npt.NDArray[np.uint8] = field(default_factory=_no_constants)
+    model: ModelInfo | None = None
+    functions: list[FunctionInfo] = field(default_factory=list)
+    requires: tuple[str, ...] = ()
+
+    def metadata(self) -> dict[str, Any]:
+        """Everything but code and constants, ready for JSON."""
+        return {
+            "format": FORMAT_VERSION,
+            "tilewright": VERSION,
+            "triple": self.triple,
+            "cpu": self.cpu,
+            "features": self.features,
+            "requires": list(self.requires),
+            "constant_bytes": int(self.constants.nbytes),
+            "model": None if self.model is None else asdict(self.model),
+            "functions": [asdict(function) for function in self.functions],
+        }
+
+    def with_threads(self, threads: int | None) -> Artifact:
+        """The same artifact whose model runs on `threads` threads by default."""
+        model = None if self.model is None else replace(self.model, threads=threads)
+        return replace(self, model=model)
+
+
+def artifact_from_metadata(
+    data: Mapping[str, Any], constants: npt.NDArray[np.uint8] | None = None, *, where: str
+) -> Artifact:
+    """The artifact that `Artifact.metadata` described, without its code. `where` names its source in errors."""
+    version = data.get("format")
+    if not isinstance(version, int):
+        raise UserError("the metadata of the library is damaged: it has no format version", where=where)
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"the library was written by a newer Tilewright ({data.get('tilewright', 'unknown')}, format {version}); "
+            f"this is {VERSION}, which reads formats up to {FORMAT_VERSION}",
+            where=where,
+            hint="upgrade: pip install --upgrade tilewright",
+        )
+    try:
+        return Artifact(
+            triple=_text(data["triple"]),
+            cpu=_text(data["cpu"]),
+            features=_text(data["features"]),
+            constants=_no_constants() if constants is None else constants,
+            model=None if data["model"] is None else _model(data["model"]),
+            functions=_each(_function, data["functions"]),
+            requires=tuple(_each(_text, data["requires"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the metadata of the library is damaged: {error!r}", where=where) from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, found {value!r}")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"expected a whole number, found {value!r}")
+    return value
+
+
+def _extent(value: object) -> int | str:
+    return value if isinstance(value, str) else _number(value)
+
+
+def _each(read: Callable[[Any], T], values: object) -> list[T]:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"expected a list, found {values!r}")
+    return [read(value) for value in values]
+
+
+def _tensor(data: Mapping[str, Any]) -> TensorInfo:
+    return TensorInfo(_text(data["name"]), tuple(_each(_extent, data["shape"])), _text(data["dtype"]))
+
+
+def _constant(data: Mapping[str, Any]) -> ConstantInfo:
+    shape = tuple(_each(_number, data["shape"]))
+    return ConstantInfo(_text(data["name"]), shape, _text(data["dtype"]), _number(data["offset"]))
+
+
+def _kernel(data: Mapping[str, Any]) -> KernelInfo:
+    nodes = tuple(_each(_text, data["nodes"]))
+    return KernelInfo(_text(data["symbol"]), nodes, _number(data["flops"]), _number(data["bytes"]), _text(data["op"]))
+
+
+def _arg(data: Mapping[str, Any]) -> ArgRef:
+    return ArgRef(ArgKind(data["kind"]), _number(data["index"]), _number(data["offset"]))
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    return Step(_number(data["kernel"]), tuple(_each(_arg, data["args"])))
+
+
+def _model(data: Mapping[str, Any]) -> ModelInfo:
+    return ModelInfo(
+        name=_text(data["name"]),
+        inputs=tuple(_each(_tensor, data["inputs"])),
+        outputs=tuple(_each(_tensor, data["outputs"])),
+        workspace_bytes=_number(data["workspace_bytes"]),
+        constants=tuple(_each(_constant, data["constants"])),
+        kernels=tuple(_each(_kernel, data["kernels"])),
+        steps=tuple(_each(_step, data["steps"])),
+        threads=None if data["threads"] is None else _number(data["threads"]),
+    )
+
+
+def _param(data: Mapping[str, Any]) -> ParamInfo:
+    shape = None if data["shape"] is None else tuple(_each(_extent, data["shape"]))
+    return ParamInfo(_text(data["name"]), _text(data["dtype"]), shape, bool(data["is_output"]))
+
+
+def _function(data: Mapping[str, Any]) -> FunctionInfo:
+    return FunctionInfo(_text(data["symbol"]), tuple(_each(_param, data["params"])))

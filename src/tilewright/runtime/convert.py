@@ -1,0 +1,162 @@
+"""Any array a user passes, as a numpy array over the same memory where that is possible.
+
+Taken without a copy: numpy arrays, `NDArray`s, torch CPU tensors, jax arrays and every other DLPack exporter whose
+memory is C-contiguous and aligned to its elements. Everything else (strided views, unaligned or byte-swapped
+memory, lists, scalars) is copied once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime.dtypes import dtype_name, storage_dtype
+from tilewright.support.errors import UserError
+
+Array = npt.NDArray[Any]
+
+ALIGNMENT = 64
+# DLPack device types whose memory the CPU reads: plain and pinned host memory.
+_HOST_DEVICES = (1, 3, 11)
+
+
+@runtime_checkable
+class HasStorage(Protocol):
+    """An array of our own: its storage and the name of its data type."""
+
+    @property
+    def storage(self) -> Array:
+        """The elements, as numpy stores them."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of the data type."""
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised array whose first byte is 64-byte aligned."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    size = count * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    shift = -address_of(raw) % ALIGNMENT
+    return raw[shift : shift + size].view(dtype).reshape(shape)
+
+
+def address_of(array: Array) -> int:
+    """The address of an array's first element."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def is_torch(value: object) -> bool:
+    """Whether `value` is a torch tensor; torch is not imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _from_torch(tensor: Any, where: str) -> tuple[Array, str]:
+    torch = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        raise UserError(f"{where} is a torch tensor on '{tensor.device}'", hint="move it to the CPU: tensor.cpu()")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.layout is not torch.strided:
+        raise UserError(f"{where} is a sparse torch tensor", hint="make it dense: tensor.to_dense()")
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    array: Array = tensor.numpy()
+    return array, dtype_name(array.dtype)
+
+
+def _from_dlpack(value: Any, where: str) -> tuple[Array, str]:
+    kind, index = value.__dlpack_device__()
+    if kind not in _HOST_DEVICES:
+        raise UserError(
+            f"{where} lives on the DLPack device (type {int(kind)}, index {index}), not on the CPU",
+            hint="copy it to the CPU first",
+        )
+    try:
+        array: Array = np.from_dlpack(value)
+    except (BufferError, TypeError, RuntimeError):
+        # numpy's DLPack has no bfloat16; exporters that have it (jax) also convert to numpy themselves.
+        array = np.asarray(value)
+    return _storage_of(array, where)
+
+
+def _storage_of(array: Array, where: str) -> tuple[Array, str]:
+    """An array of numbers and its type's name; bfloat16 arrays of other packages become their bits."""
+    if array.dtype.kind in "SUVMmcO" and array.dtype.name != "bfloat16":
+        raise UserError(f"{where} holds {array.dtype} elements, not numbers", hint="pass an array of a numeric dtype")
+    name = dtype_name(array.dtype)
+    if name == "bfloat16":
+        return array.view(np.uint16), name
+    return array, name
+
+
+def _from_python(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
+    """Lists and scalars have no type of their own: they take the expected one where that loses nothing in kind."""
+    try:
+        natural = np.asarray(value)
+    except ValueError as error:
+        raise UserError(f"{where} is not a rectangular array: {error}") from None
+    array, name = _storage_of(natural, where)
+    if dtype is None or dtype == name or isinstance(value, np.generic):
+        return array, name
+    if dtype == "bfloat16":
+        return _round_to_bfloat16(array.astype(np.float32)), dtype
+    target = storage_dtype(dtype)
+    if array.size and not np.can_cast(array.dtype, target, "same_kind"):
+        fits = array.dtype.kind == "i" and target.kind == "u" and int(array.min()) >= 0
+        if not fits:
+            raise UserError(f"{where} holds {name} values, which do not convert to {dtype}")
+    if array.size and target.kind in "iu":
+        limits = np.iinfo(target.name)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise UserError(f"{where} holds values outside the range of {dtype} ({limits.min} to {limits.max})")
+    return array.astype(target), dtype
+
+
+def _round_to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """The bits of the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits = array.view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+def to_storage(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
+    """`value` as a numpy array of storage, and its data type's name. `where` names it in errors.
+
+    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16).
+    """
+    if isinstance(value, np.ndarray):
+        array, name = _storage_of(value, where)
+    elif isinstance(value, HasStorage) and isinstance(value.dtype, str):
+        array, name = value.storage, value.dtype
+    elif is_torch(value):
+        array, name = _from_torch(value, where)
+    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        array, name = _from_dlpack(value, where)
+    else:
+        array, name = _from_python(value, dtype, where)
+    if dtype == "bfloat16" and name == "uint16":
+        name = dtype
+    return array, name
+
+
+def is_direct(array: Array) -> bool:
+    """Whether compiled code can read the array's memory as it is."""
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned and array.dtype.isnative
+
+
+def direct(array: Array) -> Array:
+    """`array` itself where compiled code can read it, else an aligned copy in native byte order."""
+    if is_direct(array):
+        return array
+    copy = aligned_empty(array.shape, array.dtype.newbyteorder("="))
+    copy[...] = array
+    return copy

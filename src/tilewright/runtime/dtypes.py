@@ -1,0 +1,63 @@
+"""Data type names at run time, and the numpy types that store them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.support.errors import UnsupportedError
+
+# bfloat16 has no numpy type of its own: its bits are stored as uint16 and the name is kept beside them.
+_STORAGE: dict[str, np.dtype[np.generic]] = {
+    "bool": np.dtype(np.bool_),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
+    "uint8": np.dtype(np.uint8),
+    "uint16": np.dtype(np.uint16),
+    "uint32": np.dtype(np.uint32),
+    "uint64": np.dtype(np.uint64),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+}
+
+C_TYPES = {
+    "bool": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
+}
+"""The C type that holds one element; the two 16-bit floats are passed as their bits."""
+
+
+def storage_dtype(name: str) -> np.dtype[np.generic]:
+    """The numpy type that stores elements of `name`."""
+    if name not in _STORAGE:
+        raise UnsupportedError(f"the runtime has no data type '{name}'", hint=f"it has {', '.join(_STORAGE)}")
+    return _STORAGE[name]
+
+
+def dtype_name(dtype: np.dtype[np.generic]) -> str:
+    """The name of a numpy type (in any byte order; `ml_dtypes.bfloat16` is known too)."""
+    name = dtype.newbyteorder("=").name
+    if name not in _STORAGE:
+        raise UnsupportedError(f"the runtime has no data type '{name}'", hint=f"it has {', '.join(_STORAGE)}")
+    return name
+
+
+def dtype_of(given: object) -> str:
+    """The name meant by a numpy type, a Python type or a name."""
+    if isinstance(given, str) and given in _STORAGE:
+        return given
+    return dtype_name(np.dtype(given))  # type: ignore[call-overload]

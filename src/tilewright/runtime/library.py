@@ -1,0 +1,68 @@
+"""Compiled code in this process: where symbols are, and functions bound to them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Protocol
+
+from tilewright.support.errors import CompilerBug, UserError
+
+ERROR_ASSERT = 1
+ERROR_MEMORY = 2
+
+
+class Library(Protocol):
+    """Loaded code. Its addresses are good for as long as the object lives."""
+
+    def symbol(self, name: str) -> int:
+        """The address of a symbol that must be there."""
+
+    def find(self, name: str) -> int | None:
+        """The address of a symbol, or None."""
+
+
+class SharedLibrary:
+    """A shared library from a file, through the system's loader."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        try:
+            self._handle = ctypes.CDLL(self.path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise UserError(f"the system cannot load the library: {error}", where=str(path)) from None
+
+    def find(self, name: str) -> int | None:
+        """The address of a symbol, or None."""
+        try:
+            function = self._handle[name]
+        except AttributeError:
+            return None
+        return ctypes.cast(function, ctypes.c_void_p).value
+
+    def symbol(self, name: str) -> int:
+        """The address of a symbol that must be there."""
+        address = self.find(name)
+        if address is None:
+            raise CompilerBug(f"the library {self.path} has no symbol '{name}'")
+        return address
+
+
+def bind(library: Library, name: str, result: Any, *arguments: Any) -> Any:
+    """The C function `name` as a callable that releases the interpreter lock and keeps the library alive."""
+    function = ctypes.CFUNCTYPE(result, *arguments)(library.symbol(name))
+    function.tilewright_library = library
+    return function
+
+
+def check_code(code: int, where: str) -> None:
+    """Raise what an error code of compiled code stands for."""
+    if code == 0:
+        return
+    if code == ERROR_MEMORY:
+        raise UserError(f"{where} ran out of memory")
+    if code == ERROR_ASSERT:
+        raise UserError(
+            f"{where} stopped at a failed check", hint="an argument breaks a condition that the program states"
+        )
+    raise UserError(f"{where} failed with the code {code}")

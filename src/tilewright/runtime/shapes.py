@@ -1,0 +1,97 @@
+"""Symbolic extents at run time: which values the symbols of a signature take in a call, and checking the rest."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from tilewright.runtime.artifact import Shape
+from tilewright.support.errors import CompilerBug, UserError
+
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CALLS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise CompilerBug(f"the extent {text!r} is not arithmetic over symbols") from None
+
+
+def symbols(text: str) -> list[str]:
+    """The symbols in an extent, in the order they appear: 'min(n, 4) + m' -> ['n', 'm']."""
+    names = [node for node in ast.walk(_parse(text)) if isinstance(node, ast.Name) and node.id not in _CALLS]
+    names.sort(key=lambda node: node.col_offset)
+    return list(dict.fromkeys(node.id for node in names))
+
+
+def trailing_symbols(shapes: Iterable[Shape | None], scalars: Iterable[str]) -> list[str]:
+    """The symbols passed after the declared parameters: those of the shapes that are no scalar parameter."""
+    known = set(scalars)
+    found: dict[str, None] = {}
+    for shape in shapes:
+        for extent in shape or ():
+            if isinstance(extent, str):
+                found.update(dict.fromkeys(name for name in symbols(extent) if name not in known))
+    return list(found)
+
+
+def evaluate(extent: int | str, values: dict[str, int]) -> int | None:
+    """The value of an extent, or None when a symbol in it has none yet."""
+    if isinstance(extent, int):
+        return extent
+    value = values.get(extent)
+    if value is not None:
+        return value
+    if extent.isidentifier() or any(name not in values for name in symbols(extent)):
+        return None
+    return _evaluate(_parse(extent), values)
+
+
+def _evaluate(node: ast.expr, values: dict[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return values[name]
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _BINARY:
+            return _BINARY[type(operation)](_evaluate(left, values), _evaluate(right, values))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, values)
+        case ast.Call(func=ast.Name(id=name), args=[left, right]) if name in _CALLS:
+            return _CALLS[name](_evaluate(left, values), _evaluate(right, values))
+    raise CompilerBug(f"the extent {ast.unparse(node)!r} is not arithmetic over symbols")
+
+
+def bind_shape(shape: Shape, actual: tuple[int, ...], values: dict[str, int], where: str) -> None:
+    """Match an array's shape against the declared one: plain symbols without a value take the array's extent."""
+    if len(shape) != len(actual):
+        raise UserError(
+            f"{where} has the shape {list(actual)} ({len(actual)} dimensions), "
+            f"expected {show_shape(shape)} ({len(shape)} dimensions)"
+        )
+    for axis, (declared, extent) in enumerate(zip(shape, actual, strict=True)):
+        expected = evaluate(declared, values)
+        if expected is None and isinstance(declared, str) and declared.isidentifier():
+            values[declared] = extent
+        elif expected is not None and expected != extent:
+            meaning = "" if isinstance(declared, int) else f" ({declared} = {expected} here)"
+            raise UserError(
+                f"{where} has the shape {list(actual)}, expected {show_shape(shape)}: "
+                f"axis {axis} must be {expected}{meaning}, not {extent}"
+            )
+
+
+def show_shape(shape: Shape) -> str:
+    """(1, 'n') -> '[1, n]'."""
+    return f"[{', '.join(map(str, shape))}]"
