@@ -120,7 +120,8 @@ def path(name: str, seed: int = 0) -> Path:
         try:
             onnx.save(model, aside)
             for stale in CACHE_FOLDER.glob(f"{name}-{seed}-*.onnx"):
-                stale.unlink(missing_ok=True)
+                if stale != file:
+                    stale.unlink(missing_ok=True)
             os.replace(aside, file)
         finally:
             Path(aside).unlink(missing_ok=True)

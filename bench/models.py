@@ -1,0 +1,167 @@
+"""The benchmark command: the ten models, Tilewright and its peers, checked and timed in interleaved rounds.
+
+    python -m bench.models --threads 1 --against onnxruntime
+    python -m bench.models --threads all --models resnet18,dqn --rounds 20 --json out.json
+
+Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
+when a model failed or its outputs are off by more than 1e-4 relative to the largest expected value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tilewright as tw
+from bench import harness, peers, zoo
+from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.text import table
+
+TOLERANCE = 1e-4
+OURS = "tilewright"
+
+Result = dict[str, object]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        threads = parse_threads(options.threads)
+        names = parse_models(options.models)
+        rivals = peers.parse_peers(options.against)
+        results: dict[str, Result] = {}
+        say(f"{harness.machine_line()}; {threads} thread{'s' if threads != 1 else ''}")
+        for name in names:
+            results[name] = measure_model(name, threads, rivals, options.rounds, options.seed)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    summary = {
+        "models": results,
+        "threads": threads,
+        "rounds": options.rounds,
+        "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
+        "machine": harness.machine(),
+        "versions": harness.versions(["tilewright", "numpy", "llvmlite", "onnx", *rivals]),
+    }
+    print(render(results, rivals))
+    path = options.json or harness.RESULTS_FOLDER / f"models-{threads}t.json"
+    harness.write_json(path, summary)
+    say(f"figures written to {path}")
+    print(json.dumps(summary))
+    return 0 if all(is_good(result) for result in results.values()) else 1
+
+
+def measure_model(name: str, threads: int, rivals: Sequence[str], rounds: int, seed: int) -> Result:
+    """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
+    say(f"{name}: building")
+    path = zoo.path(name, seed)
+    inputs = zoo.inputs(name, seed)
+    expected = peers.PEERS[peers.REFERENCE](path, threads, inputs)()
+    competitors = {rival: peers.PEERS[rival](path, threads, inputs) for rival in rivals}
+    say(f"{name}: compiling")
+    start = time.perf_counter()
+    try:
+        executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", threads=threads)
+        compile_seconds = time.perf_counter() - start
+        actual = executable.run(inputs)
+    except TilewrightError as error:
+        say(f"{name}: failed: {error}")
+        return {"error": str(error), "ours_ms": None, "peers_ms": {}, "max_rel_err": None}
+    error_size = harness.max_relative_error(actual, expected)
+    say(f"{name}: compiled in {compile_seconds:.1f} s, max relative error {error_size:.1e}; timing")
+    timings = harness.measure({OURS: lambda: executable.run(inputs), **competitors}, rounds, threads=threads)
+    ours = timings.pop(OURS)
+    result: Result = {
+        "ours_ms": round(ours.median_ms, 5),
+        "ours_min_ms": round(ours.min_ms, 5),
+        "peers_ms": {rival: round(timing.median_ms, 5) for rival, timing in timings.items()},
+        "peers_min_ms": {rival: round(timing.min_ms, 5) for rival, timing in timings.items()},
+        "max_rel_err": error_size,
+        "compile_s": round(compile_seconds, 2),
+        "gflops": round(zoo.SPECS[name].gflop / ours.median_ms * 1e3, 2),
+    }
+    if timings:
+        result["ratio"] = round(min(timing.median_ms for timing in timings.values()) / ours.median_ms, 4)
+    return result
+
+
+def is_good(result: Result) -> bool:
+    """Whether a model ran and its outputs are right."""
+    error = result["max_rel_err"]
+    return isinstance(error, float) and error <= TOLERANCE
+
+
+def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
+    """The table of figures; times are medians in milliseconds with the minimum beside."""
+    header = ["model", "tilewright ms", "min", *(f"{rival} ms" for rival in rivals), "ratio", "GFLOP/s", "max rel err"]
+    rows = []
+    for name, result in results.items():
+        if "error" in result:
+            rows.append([zoo.SPECS[name].title, "failed", *["-"] * (len(header) - 2)])
+            continue
+        times = result["peers_ms"]
+        assert isinstance(times, dict)
+        rows.append(
+            [
+                zoo.SPECS[name].title,
+                _milliseconds(result["ours_ms"]),
+                _milliseconds(result["ours_min_ms"]),
+                *(_milliseconds(times[rival]) for rival in rivals),
+                f"{result['ratio']:.2f}x" if "ratio" in result else "-",
+                f"{result['gflops']:.1f}",
+                f"{result['max_rel_err']:.1e}" + ("" if is_good(result) else " WRONG"),
+            ]
+        )
+    return table(header, rows)
+
+
+def _milliseconds(value: object) -> str:
+    return harness.format_ms(value) if isinstance(value, float) else "-"
+
+
+def parse_threads(text: str) -> int:
+    """A number of threads, or `all`."""
+    if text == "all":
+        return harness.all_threads()
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"'{text}' is not a number of threads", where="--threads", hint="a whole number, or 'all'")
+    return int(text)
+
+
+def parse_models(text: str) -> list[str]:
+    """The models in a comma-separated list, or all ten."""
+    if text == "all":
+        return zoo.names()
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    for name in chosen:
+        if name not in zoo.SPECS:
+            raise UserError(f"unknown model '{name}': the models are {', '.join(zoo.names())}", where="--models")
+    return chosen
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr: stdout holds the table and the JSON."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
+    parser.add_argument("--threads", default="1", help="threads to run on: a number, or 'all' (default: 1)")
+    parser.add_argument(
+        "--against", default="onnxruntime", help=f"peers, comma-separated: {', '.join(peers.PEERS)}; '' for none"
+    )
+    parser.add_argument("--models", default="all", help=f"comma-separated: {', '.join(zoo.names())} (default: all)")
+    parser.add_argument("--rounds", type=int, default=10, help="interleaved rounds (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
+    parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The other runtimes that Tilewright is measured against, each set up as its makers advise for latency.
+
+A peer is a function from a model file, a number of threads and the inputs to a call that runs the model once and
+gives its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.support.errors import MissingDependencyError, UserError
+
+Arrays = dict[str, np.ndarray]
+Run = Callable[[], list[np.ndarray]]
+
+
+def onnxruntime(path: Path, threads: int, inputs: Arrays) -> Run:
+    """ONNX Runtime's CPU provider."""
+    try:
+        import onnxruntime as runtime
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("onnxruntime", "bench", "measuring against onnxruntime") from error
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, inputs)
+
+
+def openvino(path: Path, threads: int, inputs: Arrays) -> Run:
+    """OpenVINO's CPU plugin, held to float32 (its default on ARM is half precision)."""
+    try:
+        import openvino as runtime
+    except ImportError as error:
+        raise UserError(
+            "measuring against openvino needs the package 'openvino', which is not installed",
+            hint="pip install openvino",
+        ) from error
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_NUM_THREADS": str(threads),
+    }
+    compiled = runtime.Core().compile_model(str(path), "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def run() -> list[np.ndarray]:
+        results = request.infer(inputs)
+        return [results[port] for port in compiled.outputs]
+
+    return run
+
+
+PEERS: dict[str, Callable[[Path, int, Arrays], Run]] = {"onnxruntime": onnxruntime, "openvino": openvino}
+
+# The peer that says what the right answer is.
+REFERENCE = "onnxruntime"
+
+
+def parse_peers(text: str) -> list[str]:
+    """The peers in a comma-separated list; a `UserError` for one that is not known."""
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    for name in chosen:
+        if name not in PEERS:
+            raise UserError(f"unknown peer '{name}': the peers are {', '.join(PEERS)}", where="--against")
+    return list(dict.fromkeys(chosen))

@@ -1,0 +1,123 @@
+"""The measuring helpers and the benchmark command's options, messages and table."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import docs, harness, models, peers
+from tilewright.support.errors import UserError
+
+
+def test_measure_times_every_competitor_in_interleaved_rounds() -> None:
+    calls: list[str] = []
+
+    def competitor(name: str, seconds: float) -> None:
+        calls.append(name)
+        time.sleep(seconds)
+
+    timings = harness.measure(
+        {"slow": lambda: competitor("slow", 0.08), "slower": lambda: competitor("slower", 0.16)}, rounds=2
+    )
+    assert 80 <= timings["slow"].min_ms <= timings["slow"].median_ms
+    assert timings["slower"].median_ms > timings["slow"].median_ms
+    assert len(timings["slower"].samples) == 2
+    # Two warm-up calls each, then the rounds, the order of which turns.
+    assert calls[:4] == ["slow", "slow", "slower", "slower"]
+    assert calls[4] == "slow"
+    assert calls[-1] == "slow"
+
+
+def test_relative_error_is_against_the_largest_expected_value() -> None:
+    expected = [np.array([1.0, -4.0], np.float32)]
+    assert harness.max_relative_error([np.array([1.0, -3.0], np.float32)], expected) == 0.25
+    assert harness.max_relative_error(expected, expected) == 0.0
+    assert harness.max_relative_error([np.array([1.0, np.nan])], expected) == float("inf")
+    assert harness.max_relative_error([np.zeros((2, 1))], expected) == float("inf")
+    assert harness.max_relative_error([], expected) == float("inf")
+    assert harness.max_relative_error([np.zeros(0)], [np.zeros(0)]) == 0.0
+
+
+def test_json_is_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "figures.json"
+    harness.write_json(path, {"a": 1})
+    assert json.loads(path.read_text()) == {"a": 1}
+    with pytest.raises(TypeError):
+        harness.write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert [file.name for file in path.parent.iterdir()] == ["figures.json"]
+
+
+def test_machine_and_versions() -> None:
+    assert harness.machine()["cores"] == harness.all_threads()
+    assert harness.machine_line()
+    assert "numpy" in harness.versions(["numpy", "no-such-package"])
+    assert "no-such-package" not in harness.versions(["numpy", "no-such-package"])
+
+
+def test_milliseconds_read_well() -> None:
+    assert [harness.format_ms(value) for value in (0.07123, 3.14159, 128.04)] == ["0.0712", "3.14", "128.0"]
+
+
+def test_options() -> None:
+    assert models.parse_threads("3") == 3
+    assert models.parse_threads("all") == harness.all_threads()
+    assert models.parse_models("dqn, resnet18") == ["dqn", "resnet18"]
+    assert len(models.parse_models("all")) == 10
+    assert peers.parse_peers("onnxruntime,onnxruntime") == ["onnxruntime"]
+    assert peers.parse_peers("") == []
+
+
+def test_option_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="'0' is not a number of threads"):
+        models.parse_threads("0")
+    with pytest.raises(UserError, match="unknown model 'vgg': the models are resnet18"):
+        models.parse_models("vgg")
+    with pytest.raises(UserError, match="unknown peer 'abacus': the peers are onnxruntime"):
+        peers.parse_peers("abacus")
+    assert models.main(["--models", "vgg"]) == 2
+    assert "unknown model 'vgg'" in capsys.readouterr().err
+
+
+def test_table_shows_failures_and_wrong_answers() -> None:
+    good: models.Result = {
+        "ours_ms": 2.0,
+        "ours_min_ms": 1.5,
+        "peers_ms": {"onnxruntime": 3.0},
+        "ratio": 1.5,
+        "gflops": 10.0,
+        "max_rel_err": 1e-6,
+    }
+    text = models.render(
+        {"dqn": good, "dcgan": {**good, "max_rel_err": 0.5}, "resnet18": {"error": "no"}}, ["onnxruntime"]
+    )
+    lines = text.splitlines()
+    assert "onnxruntime ms" in lines[0]
+    dqn, dcgan, resnet = lines[-3:]
+    assert "1.50x" in dqn
+    assert "WRONG" not in dqn
+    assert "WRONG" in dcgan
+    assert "failed" in resnet
+
+
+def test_documentation_check_finds_broken_links_and_failing_tutorials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tutorials = tmp_path / "docs" / "tutorials"
+    tutorials.mkdir(parents=True)
+    (tmp_path / "README.md").write_text("[good](docs/page.md#part) [web](https://example.org/x) [bad](docs/none.md)\n")
+    (tmp_path / "docs" / "page.md").write_text("```\n[not a link](nowhere.md)\n```\n")
+    (tutorials / "1_first.py").write_text("print(1)\n")
+    (tutorials / "2_second.md").write_text(
+        "Text.\n```python\nx = 1\n```\nMore.\n```python\nassert x == 2, 'two'\n```\n"
+    )
+    (tutorials / "3_prose.md").write_text("No code.\n")
+    assert docs.main([str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "README.md: the link to 'docs/none.md' leads nowhere" in captured.err
+    assert "2_second.md failed" in captured.err
+    assert "documentation: 2 problems" in captured.out
