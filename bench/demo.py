@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def latency_table(path: Path, inputs: zoo.Arrays, executables: dict[int, tw.Exec
     rows = []
     for threads, executable in executables.items():
         competitors = {
-            "Tilewright": lambda executable=executable: executable.run(inputs),
+            "Tilewright": functools.partial(executable.run, inputs),
             "onnxruntime": peers.onnxruntime(path, threads, inputs),
         }
         for name, timing in harness.measure(competitors, ROUNDS, threads=threads).items():

@@ -45,6 +45,7 @@ class MissingDependencyError(UserError):
 
     @classmethod
     def for_extra(cls, package: str, extra: str, purpose: str) -> MissingDependencyError:
+        """The error for an optional `package` that `extra` installs and `purpose` needs."""
         return cls(
             f"{purpose} needs the package '{package}', which is not installed",
             hint=f"pip install 'tilewright[{extra}]'",
