@@ -28,12 +28,12 @@ setup: $(READY)
 # The stamp depends on pyproject.toml alone: changed dependencies are installed again, changed code is not.
 $(READY): pyproject.toml
 	@python=""; \
-	for candidate in "$${PYTHON:-}" $(PYTHON) python3 python3.13 python3.12 python3.11; do \
-	  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
+	for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	  if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
 	  then python="$$candidate"; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "error: Tilewright needs Python 3.11, 3.12 or 3.13, and none was found." >&2; \
+	  echo "error: Tilewright needs Python 3.11, 3.12 or 3.13, and $(if $(PYTHON),$(PYTHON) is not that,none was found)." >&2; \
 	  echo "hint:  install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; \
 	fi; \
 	if ! $(BIN)/python -c 'import pip' 2>/dev/null; then \

@@ -1,0 +1,83 @@
+"""The benchmark command from end to end, with a stand-in compiler: table, JSON, exit codes, failures kept apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bench import demo, models, peers, zoo
+from tilewright.support.errors import UserError
+
+
+class StandIn:
+    """An executable that answers as onnxruntime does, times `factor`."""
+
+    def __init__(self, path: str, factor: float) -> None:
+        self.path = Path(path)
+        self.factor = np.float32(factor)
+
+    def run(self, inputs: zoo.Arrays) -> list[np.ndarray]:
+        return [output * self.factor for output in peers.onnxruntime(self.path, 1, inputs)()]
+
+
+def stand_in_compiler(factor: float) -> SimpleNamespace:
+    def compile_stand_in(path: str, target: str, threads: int) -> StandIn:
+        assert (target, threads) == ("native", 1)
+        if "dcgan" in path:
+            raise UserError("operator Foo is not supported", where="node /main/Foo")
+        return StandIn(path, factor)
+
+    return SimpleNamespace(frontend=SimpleNamespace(from_onnx=str), compile=compile_stand_in)
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    code = models.main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def test_the_last_line_is_json_with_the_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models, "tw", stand_in_compiler(1.0))
+    path = tmp_path / "figures.json"
+    code, lines, _ = run(["--models", "dqn", "--rounds", "1", "--json", str(path)], capsys)
+    assert code == 0
+    summary = json.loads(lines[-1])
+    figures = summary["models"]["dqn"]
+    assert figures["max_rel_err"] == 0.0
+    assert figures["ours_min_ms"] <= figures["ours_ms"]
+    assert figures["peers_ms"]["onnxruntime"] > 0
+    assert figures["ratio"] > 0
+    assert json.loads(path.read_text()) == summary
+    assert any(line.startswith("DQN") for line in lines)
+
+
+def test_a_wrong_answer_is_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models, "tw", stand_in_compiler(1.01))
+    code, lines, _ = run(["--models", "dqn", "--rounds", "1", "--json", str(tmp_path / "f.json")], capsys)
+    assert code == 1
+    assert 0.009 < json.loads(lines[-1])["models"]["dqn"]["max_rel_err"] < 0.011
+
+
+def test_one_model_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models, "tw", stand_in_compiler(1.0))
+    options = ["--models", "dcgan,dqn", "--against", "", "--rounds", "1", "--json", str(tmp_path / "f.json")]
+    code, lines, errors = run(options, capsys)
+    assert code == 1
+    summary = json.loads(lines[-1])
+    assert "operator Foo is not supported" in summary["models"]["dcgan"]["error"]
+    assert "ratio" not in summary["models"]["dqn"]
+    assert "dcgan: failed: operator Foo" in errors
+
+
+def test_demo_helpers() -> None:
+    assert demo.top_classes(np.array([[0.1, 3.0, -1.0, 2.0]])) == [1, 3, 0]
