@@ -1,0 +1,25 @@
+"""Operator declarations, one file a family; importing this package registers them all."""
+
+from tilewright.graph.ops import (
+    broadcast,
+    contract,
+    convolution,
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    reduce,
+    shape,
+)
+
+__all__ = [
+    "broadcast",
+    "contract",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "normalization",
+    "pooling",
+    "reduce",
+    "shape",
+]
