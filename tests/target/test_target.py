@@ -91,6 +91,23 @@ def test_added_and_removed_features_change_the_vector_width() -> None:
     assert Target(f"{base} -mattr=+avx2,-avx2").features == "-avx2"
 
 
+def test_removed_features_stay_removed_in_llvm() -> None:
+    target = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=emeraldrapids -mattr=-avx512f,+avx512vl,+avx2")
+    assert target.features == "+avx2,+avx512vl,-avx512f"
+    assert target.vector_bits == 256
+
+
+def test_llvm_accepts_the_host_features(capfd: pytest.CaptureFixture[str]) -> None:
+    from llvmlite import binding
+
+    target = Target("native")
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple(target.triple)
+    machine.create_target_machine(cpu=target.cpu, features=target.features)
+    assert "not a recognized" not in capfd.readouterr().err
+
+
 def test_options_may_use_two_dashes_and_spaces() -> None:
     spelled = Target("llvm --mtriple aarch64-linux-gnu --mcpu=neoverse-n1")
     assert spelled == Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")

@@ -69,7 +69,7 @@ def detect_host() -> HostCpu:
     return HostCpu(
         triple=triple,
         cpu=cpu,
-        features=",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items())),
+        features=",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in flags.items())),
         description=cpu_description(cpuinfo) or platform.processor() or cpu,
         cores=usable_cores(usable),
         l1_bytes=caches.get(1, model.l1_bytes),

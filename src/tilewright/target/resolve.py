@@ -146,7 +146,10 @@ def _shape(arch: str, cpu: str, features: str) -> tuple[int, int]:
 
 
 def normalize_features(text: str, where: str) -> str:
-    """Features sorted by name, the last word on each kept; a `UserError` on anything but +name and -name."""
+    """Features in a fixed order, the last word on each kept; a `UserError` on anything but +name and -name.
+
+    Additions come first: LLVM reads from left to right, and `-avx512f,+avx512vl` would bring `avx512f` back.
+    """
     flags: dict[str, str] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         if not _FEATURE.fullmatch(word):
@@ -154,7 +157,7 @@ def normalize_features(text: str, where: str) -> str:
                 f"'{word}' is not a processor feature", where=where, hint="write +name to add, -name to remove"
             )
         flags[word[1:]] = word[0]
-    return ",".join(f"{sign}{name}" for name, sign in sorted(flags.items()))
+    return ",".join(f"{sign}{name}" for sign, name in sorted((sign, name) for name, sign in flags.items()))
 
 
 @functools.cache
