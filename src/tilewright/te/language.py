@@ -1,0 +1,175 @@
+"""The words of the tensor-expression language: placeholder, var, compute, reduce_axis, scan, extern."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.build import as_expr
+from tilewright.ir.dtype import INDEX, DataType
+from tilewright.ir.expr import ZERO, ExprLike, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import UserError
+from tilewright.te.reduction import Reduce
+from tilewright.te.tensor import Axis, ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor, TensorLoad
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import IterKind, Stmt
+
+ShapeLike = ExprLike | Sequence[ExprLike]
+
+
+def _shape(shape: ShapeLike) -> tuple[PrimExpr, ...]:
+    items = shape if isinstance(shape, (tuple, list)) else (shape,)
+    dims = tuple(as_expr(item, INDEX) for item in items)
+    for dim in dims:
+        value = const_value(dim)
+        if value is not None and value < 0:
+            raise UserError(f"a dimension cannot be negative: {value}")
+        if not dim.dtype.is_integer:
+            raise UserError(f"a dimension must be an integer, not {dim.dtype}")
+    return dims
+
+
+def var(name: str = "n", dtype: DataType | str = INDEX) -> Var:
+    """A scalar variable; as a dimension it stands for any size."""
+    return Var(name, DataType.of(dtype))
+
+
+def placeholder(shape: ShapeLike, dtype: DataType | str = "float32", name: str = "placeholder") -> Tensor:
+    """An input tensor."""
+    return PlaceholderOp(name, _shape(shape), DataType.of(dtype)).outputs[0]
+
+
+def reduce_axis(domain: tuple[ExprLike, ExprLike] | Range, name: str = "k") -> Axis:
+    """An axis to reduce over: `(begin, end)`."""
+    if not isinstance(domain, Range):
+        begin, end = (as_expr(item, INDEX) for item in domain)
+        domain = Range(begin, end - begin)
+    return Axis(Var(name), domain, IterKind.REDUCE)
+
+
+def thread_axis(domain: object = None, tag: str = "threadIdx.x") -> str:
+    """A hardware thread axis, to bind loops to."""
+    return tag if domain is None or not isinstance(domain, str) else domain
+
+
+def tensors_in(exprs: Sequence[PrimExpr]) -> tuple[Tensor, ...]:
+    """The tensors that expressions load from, in order of first use."""
+    found: dict[int, Tensor] = {}
+    for expr in exprs:
+        for item in pre_order(expr):
+            if isinstance(item, TensorLoad):
+                found.setdefault(id(item.tensor), item.tensor)
+    return tuple(found.values())
+
+
+def _axis_names(function: Callable[..., object], rank: int) -> list[str]:
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            names.extend(f"i{n}" for n in range(len(names), rank))
+    if len(names) != rank:
+        raise UserError(f"te.compute: the shape has {rank} dimensions, the function takes {len(names)} indices")
+    return names
+
+
+def compute(
+    shape: ShapeLike,
+    function: Callable[..., ExprLike | tuple[ExprLike, ...]],
+    name: str = "compute",
+    notes: dict[str, object] | None = None,
+) -> Tensor:
+    """A tensor whose element at (i, j, ...) is `function(i, j, ...)`; see `compute_many` for several outputs."""
+    outputs = compute_many(shape, function, name, notes)
+    if len(outputs) != 1:
+        raise UserError("this computation gives several values", hint="use te.compute_many")
+    return outputs[0]
+
+
+def compute_many(
+    shape: ShapeLike,
+    function: Callable[..., ExprLike | tuple[ExprLike, ...]],
+    name: str = "compute",
+    notes: dict[str, object] | None = None,
+) -> tuple[Tensor, ...]:
+    """Tensors of one shape computed together: the function gives a tuple (argmax: index and value)."""
+    dims = _shape(shape)
+    axes = tuple(
+        Axis(Var(label), Range(ZERO, dim), IterKind.SPATIAL)
+        for label, dim in zip(_axis_names(function, len(dims)), dims, strict=True)
+    )
+    result = function(*axes)
+    body = tuple(as_expr(item) for item in (result if isinstance(result, tuple) else (result,)))
+    reduces = [item for item in body if isinstance(item, Reduce)]
+    nested = [item for value in body for item in pre_order(value) if isinstance(item, Reduce) and item not in body]
+    if nested or (reduces and len(reduces) != len(body)):
+        raise UserError(
+            f"te.compute {name}: a reduction must be the whole body of a computation",
+            hint="compute the reduction as a tensor of its own, then use it",
+        )
+    reduce_axes: tuple[Axis, ...] = ()
+    if reduces:
+        first = reduces[0]
+        if any(item.reducer is not first.reducer for item in reduces):
+            raise UserError(f"te.compute {name}: the values must come from one reduction")
+        if len(reduces) != len(first.sources):
+            raise UserError(f"te.compute {name}: all {len(first.sources)} values of the reduction must be outputs")
+        reduce_axes = first.axes
+    return ComputeOp(name, dims, axes, body, reduce_axes, tensors_in(body), notes or {}).outputs
+
+
+def scan(
+    init: Tensor | Sequence[Tensor],
+    update: Tensor | Sequence[Tensor],
+    state: Tensor | Sequence[Tensor],
+    inputs: Sequence[Tensor] = (),
+    name: str = "scan",
+) -> Tensor | tuple[Tensor, ...]:
+    """A recurrence along the first axis.
+
+    `state` are placeholders of the whole result; `init` gives its first rows, `update` row t from earlier rows:
+
+        X = placeholder((T, n)); s = placeholder((T, n))
+        first = compute((1, n), lambda _, i: X[0, i])
+        step = compute((T, n), lambda t, i: s[t - 1, i] + X[t, i])
+        cumsum = scan(first, step, s, inputs=[X])
+    """
+    many = not isinstance(state, Tensor)
+    inits, updates, states = ((item,) if isinstance(item, Tensor) else tuple(item) for item in (init, update, state))
+    if not len(inits) == len(updates) == len(states):
+        raise UserError("te.scan needs as many init and update tensors as states")
+    for first, step, whole in zip(inits, updates, states, strict=True):
+        if not isinstance(whole.op, PlaceholderOp):
+            raise UserError(f"te.scan: state {whole.name} must be a placeholder")
+        if step.shape != whole.shape or first.shape[1:] != whole.shape[1:]:
+            raise UserError(f"te.scan: init, update and state of {whole.name} differ in shape")
+        if not step.dtype is whole.dtype is first.dtype:
+            raise UserError(f"te.scan: init, update and state of {whole.name} differ in type")
+        if const_value(first.shape[0]) is None:
+            raise UserError("te.scan: the number of initial rows must be a constant")
+    outputs = ScanOp(name, inits, updates, states, tuple(inputs)).outputs
+    return outputs if many else outputs[0]
+
+
+def extern(
+    shape: ShapeLike | Sequence[Sequence[ExprLike]],
+    inputs: Sequence[Tensor],
+    function: Callable[[list[Buffer], list[Buffer]], Stmt | PrimExpr],
+    name: str = "extern",
+    dtype: DataType | str | Sequence[DataType | str] | None = None,
+) -> Tensor | tuple[Tensor, ...]:
+    """Tensors written by a hand-made statement (or call): `function(input_buffers, output_buffers)`."""
+    many = isinstance(shape, (tuple, list)) and bool(shape) and isinstance(shape[0], (tuple, list))
+    shapes = tuple(_shape(item) for item in shape) if many else (_shape(shape),)  # type: ignore[union-attr, arg-type]
+    if dtype is None:
+        kinds = {item.dtype for item in inputs}
+        if len(kinds) != 1:
+            raise UserError(f"te.extern {name}: give dtype, the inputs do not agree on one")
+        dtype = next(iter(kinds))
+    names = [dtype] * len(shapes) if isinstance(dtype, (str, DataType)) else list(dtype)
+    if len(names) != len(shapes):
+        raise UserError(f"te.extern {name}: {len(shapes)} outputs but {len(names)} dtypes")
+    outputs = ExternOp(name, shapes, tuple(DataType.of(item) for item in names), tuple(inputs), function).outputs
+    return outputs if many else outputs[0]

@@ -1,0 +1,279 @@
+"""From tensor expressions to a loop program: each operation becomes a loop nest around one block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.build import as_expr, const, select
+from tilewright.ir.dtype import INT32
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order, substitute, transform
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.te.reduction import Reduce
+from tilewright.te.tensor import Axis, ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor, TensorLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, Evaluate, For, IterKind, LetStmt, LoopKind, Stmt, seq
+
+
+def operations_of(outputs: Sequence[Tensor]) -> list[Operation]:
+    """The operations that outputs depend on, producers first."""
+    order: list[Operation] = []
+    seen: set[int] = set()
+    stack: list[tuple[Operation, bool]] = [(tensor.op, False) for tensor in reversed(outputs)]
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            order.append(op)
+            continue
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        stack.append((op, True))
+        stack.extend((tensor.op, False) for tensor in reversed(op.inputs) if id(tensor.op) not in seen)
+    return order
+
+
+def create_prim_func(args: Sequence[Tensor | Var], name: str = "main") -> PrimFunc:
+    """The loop program that computes the non-placeholder tensors among `args` from the placeholders among them.
+
+    Parameters are in the order of `args`. The loops of an operation use its axis variables, so an axis names its loop.
+    """
+    maker = _ProgramMaker(args, name)
+    return maker.make()
+
+
+class _ProgramMaker:
+    """Builds one function; owns the buffers and the unique block names."""
+
+    def __init__(self, args: Sequence[Tensor | Var], name: str) -> None:
+        self.args = args
+        self.name = name
+        self.buffers: dict[int, Buffer] = {}
+        self.names: set[str] = {"root"}
+        self.buffer_names: set[str] = set()
+        self.allocations: list[Buffer] = []
+        self.scans: dict[int, ScanOp] = {}
+
+    def make(self) -> PrimFunc:
+        tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
+        outputs = [tensor for tensor in tensors if not isinstance(tensor.op, PlaceholderOp)]
+        if not outputs:
+            raise UserError("there is nothing to compute", hint="pass the output tensors among the arguments")
+        params: list[Buffer | Var] = []
+        for arg in self.args:
+            if isinstance(arg, Var):
+                params.append(arg)
+                continue
+            if id(arg) in self.buffers:
+                raise UserError(f"tensor {arg.name} is given twice among the arguments")
+            params.append(self._buffer(arg))
+        statements: list[Stmt] = []
+        for op in operations_of(outputs):
+            if isinstance(op, PlaceholderOp):
+                if id(op.outputs[0]) not in self.buffers:
+                    raise UserError(
+                        f"input {op.name} is used but is not among the arguments",
+                        hint="pass every placeholder to tw.build / create_prim_func",
+                    )
+                continue
+            for tensor in op.outputs:
+                if id(tensor) not in self.buffers:
+                    self.allocations.append(self._buffer(tensor))
+            statements.append(self._operation(op))
+        root = Block("root", (), (), (), seq(*statements), allocations=tuple(self.allocations))
+        return PrimFunc(self.name, tuple(params), root, {})
+
+    def _buffer(self, tensor: Tensor) -> Buffer:
+        name = _unique(tensor.name, self.buffer_names)
+        buffer = Buffer(name, tensor.shape, tensor.dtype)
+        self.buffers[id(tensor)] = buffer
+        return buffer
+
+    def _operation(self, op: Operation) -> Stmt:
+        if isinstance(op, ComputeOp):
+            return self._compute(op, [self.buffers[id(tensor)] for tensor in op.outputs])
+        if isinstance(op, ScanOp):
+            return self._scan(op)
+        if isinstance(op, ExternOp):
+            return self._extern(op)
+        raise CompilerBug(f"no program for {op!r}")
+
+    def _lower(self, expr: PrimExpr, mapping: dict[Var, PrimExpr]) -> PrimExpr:
+        buffers = self.buffers
+
+        def load(item: Node) -> Node | None:
+            if isinstance(item, TensorLoad):
+                buffer = buffers.get(id(item.tensor))
+                if buffer is None:
+                    raise UserError(f"tensor {item.tensor.name} is used but is not among the arguments")
+                return BufferLoad(buffer, item.indices)
+            return None
+
+        return substitute(transform(expr, load), mapping)
+
+    def _compute(self, op: ComputeOp, targets: list[Buffer], fixed: Axis | None = None, start: int = 0) -> Stmt:
+        """The loop nest of a computation. Inside a scan, `fixed` is the time axis: its loop is made by the caller."""
+        axes = (*op.axis, *op.reduce_axis)
+        mapping: dict[Var, PrimExpr] = {}
+        iters: list[BlockIter] = []
+        for axis in axes:
+            variable = Var(f"v_{axis.name}")
+            kind = axis.kind
+            domain = axis.domain
+            if axis is fixed:
+                kind = IterKind.OPAQUE
+                domain = Range(const(start), domain.extent - start)
+            iters.append(BlockIter(variable, domain, kind, axis.var))
+            mapping[axis.var] = variable
+        indices = tuple(item.var for item in iters[: len(op.axis)])
+        init, body = self._body(op, targets, indices, mapping)
+        reads = _reads(body, init, targets if op.reduce_axis else [])
+        writes = tuple(BufferRegion.point(target, indices) for target in targets)
+        block = Block(_unique(op.name, self.names), tuple(iters), reads, writes, body, init, annotations=dict(op.notes))
+        result: Stmt = block
+        for axis in reversed(axes):
+            if axis is not fixed:
+                result = For(axis.var, axis.domain.min, axis.domain.extent, LoopKind.SERIAL, result)
+        return result
+
+    def _body(
+        self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr]
+    ) -> tuple[Stmt | None, Stmt]:
+        if not isinstance(op.body[0], Reduce):
+            stores = [
+                BufferStore(target, indices, self._lower(value, mapping))
+                for target, value in zip(targets, op.body, strict=True)
+            ]
+            return None, seq(*stores)
+        reduce = op.body[0]
+        reducer = reduce.reducer
+        init = seq(
+            *(BufferStore(target, indices, value) for target, value in zip(targets, reducer.identity, strict=True))
+        )
+        condition = self._lower(reduce.condition, mapping)
+        combine: dict[Var, PrimExpr] = {}
+        for variable, target in zip(reducer.left, targets, strict=True):
+            combine[variable] = BufferLoad(target, indices)
+        for variable, source, identity in zip(reducer.right, reduce.sources, reducer.identity, strict=True):
+            combine[variable] = select(condition, self._lower(source, mapping), identity)
+        results = [substitute(value, combine) for value in reducer.results]
+        if len(results) == 1:
+            return init, BufferStore(targets[0], indices, results[0])
+        # Both values are computed before either is stored: each may depend on both old ones.
+        held = [Var(f"{target.name}_next", target.dtype) for target in targets]
+        body = seq(*(BufferStore(target, indices, value) for target, value in zip(targets, held, strict=True)))
+        for variable, value in zip(reversed(held), reversed(results), strict=True):
+            body = LetStmt(variable, value, body)
+        return init, body
+
+    def _scan(self, op: ScanOp) -> Stmt:
+        """Rows of `init` first, then a serial loop over time around everything that depends on the state."""
+        for state, output in zip(op.state, op.outputs, strict=True):
+            self.buffers[id(state)] = self.buffers[id(output)]
+        before: list[Stmt] = []
+        rows = max(const_value(first.shape[0]) or 0 for first in op.init)
+        for first, output in zip(op.init, op.outputs, strict=True):
+            before.append(self._copy(self.buffers[id(first)], self.buffers[id(output)], f"{op.name}_init"))
+        states = {id(tensor.op) for tensor in op.state}
+        inside, outside = self._split_scan(op, states)
+        for item in outside:
+            for tensor in item.outputs:
+                self.allocations.append(self._buffer(tensor))
+            before.append(self._operation(item))
+        time = Var("t")
+        steps: list[Stmt] = []
+        results = {id(update): output for update, output in zip(op.update, op.outputs, strict=True)}
+        for item in inside:
+            targets = []
+            for tensor in item.outputs:
+                if id(tensor) in results:
+                    self.buffers[id(tensor)] = self.buffers[id(results[id(tensor)])]
+                else:
+                    self.allocations.append(self._buffer(tensor))
+                targets.append(self.buffers[id(tensor)])
+            nest = self._compute(item, targets, fixed=item.axis[0], start=rows)
+            steps.append(substitute(nest, {item.axis[0].var: time}))
+        extent = op.outputs[0].shape[0] - rows
+        loop = For(time, const(rows), extent, LoopKind.SERIAL, seq(*steps))
+        return seq(*before, loop)
+
+    def _split_scan(self, op: ScanOp, states: set[int]) -> tuple[list[ComputeOp], list[Operation]]:
+        """Operations of the update that depend on the state (run at each step) and those that do not (run before)."""
+        inside: list[ComputeOp] = []
+        outside: list[Operation] = []
+        dependent = set(states)
+        for item in operations_of(op.update):
+            if id(item) in states or isinstance(item, PlaceholderOp):
+                continue
+            moves = any(id(tensor.op) in dependent for tensor in item.inputs) or any(
+                tensor.op is item for tensor in op.update
+            )
+            if moves:
+                if not isinstance(item, ComputeOp) or not item.axis:
+                    raise UserError(
+                        f"te.scan {op.name}: step {item.name} must be a computation whose first axis is time"
+                    )
+                dependent.add(id(item))
+                inside.append(item)
+            elif any(id(tensor) not in self.buffers for tensor in item.outputs):
+                outside.append(item)
+        return inside, outside
+
+    def _copy(self, source: Buffer, target: Buffer, name: str) -> Stmt:
+        loops = [Var(f"i{n}") for n in range(source.ndim)]
+        iters = tuple(
+            BlockIter(Var(f"v_i{n}"), Range(ZERO, dim), IterKind.SPATIAL, loop)
+            for n, (dim, loop) in enumerate(zip(source.shape, loops, strict=True))
+        )
+        indices = tuple(item.var for item in iters)
+        block = Block(
+            _unique(name, self.names),
+            iters,
+            (BufferRegion.point(source, indices),),
+            (BufferRegion.point(target, indices),),
+            BufferStore(target, indices, BufferLoad(source, indices)),
+        )
+        result: Stmt = block
+        for loop, dim in zip(reversed(loops), reversed(source.shape), strict=True):
+            result = For(loop, ZERO, dim, LoopKind.SERIAL, result)
+        return result
+
+    def _extern(self, op: ExternOp) -> Stmt:
+        inputs = [self.buffers[id(tensor)] for tensor in op.inputs]
+        outputs = [self.buffers[id(tensor)] for tensor in op.outputs]
+        body = op.build(inputs, outputs)
+        if isinstance(body, PrimExpr):
+            body = Evaluate(as_expr(body) if body.dtype is INT32 else body)
+        if not isinstance(body, Stmt):
+            raise UserError(f"te.extern {op.name}: the function must give a statement or a call, not {body!r}")
+        return Block(
+            _unique(op.name, self.names),
+            (),
+            tuple(buffer.full_region() for buffer in inputs),
+            tuple(buffer.full_region() for buffer in outputs),
+            body,
+        )
+
+
+def _reads(body: Stmt, init: Stmt | None, accumulators: list[Buffer]) -> tuple[BufferRegion, ...]:
+    """Points read by a block's body, one region for each distinct access; accumulators of a reduction are left out."""
+    found: dict[int, BufferRegion] = {}
+    for statement in (body, init):
+        if statement is None:
+            continue
+        for item in pre_order(statement):
+            if isinstance(item, BufferLoad) and item.buffer not in accumulators:
+                found.setdefault(id(item), BufferRegion.point(item.buffer, item.indices))
+    return tuple(found.values())
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    candidate = name
+    number = 1
+    while candidate in taken:
+        candidate = f"{name}_{number}"
+        number += 1
+    taken.add(candidate)
+    return candidate

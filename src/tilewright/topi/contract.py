@@ -1,0 +1,45 @@
+"""Matrix multiplication, plain and batched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.build import cast
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("matmul")
+def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    a, b = inputs
+    shape = result_shape(result)
+    total = accumulator_type(a.dtype)
+    k = reduce_axis((0, a.shape[-2] if attributes.transpose_a else a.shape[-1]), "k")
+
+    def element(*i: ExprLike) -> PrimExpr:
+        *batch, row, column = i
+        left = (k, row) if attributes.transpose_a else (row, k)
+        right = (column, k) if attributes.transpose_b else (k, column)
+        x = a[(*_batch_index(a, shape, tuple(batch)), *left)]
+        y = b[(*_batch_index(b, shape, tuple(batch)), *right)]
+        return reduction.sum(cast(x, total) * cast(y, total), [k])
+
+    product = compute(shape, element, "matmul", {"anchor": "matmul"})
+    if total is a.dtype:
+        return product
+    return compute(shape, lambda *i: cast(product[i], a.dtype), "matmul_out")
+
+
+def _batch_index(tensor: Tensor, shape: tuple[PrimExpr, ...], batch: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:
+    """Indices of the batch dimensions of an operand, broadcast by numpy's rules."""
+    rank = tensor.ndim - 2
+    offset = len(batch) - rank
+    return tuple(
+        0 if const_value(tensor.shape[n]) == 1 and const_value(shape[offset + n]) != 1 else batch[offset + n]
+        for n in range(rank)
+    )

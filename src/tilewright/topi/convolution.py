@@ -1,0 +1,141 @@
+"""Two-dimensional convolution (plain, grouped, depthwise; NCHW and NHWC) and transposed convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.types import Type
+from tilewright.support.errors import UnsupportedError
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.shape import pad_constant
+
+
+def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str, value: float = 0.0) -> Tensor:
+    """An image tensor padded at (top, left, bottom, right); itself if there is nothing to pad."""
+    top, left, bottom, right = padding
+    if not any(padding):
+        return x
+    h, w = layout.index("H"), layout.index("W")
+    before = [0] * x.ndim
+    after = [0] * x.ndim
+    before[h], before[w], after[h], after[w] = top, left, bottom, right
+    shape = tuple(dim + low + high for dim, low, high in zip(x.shape, before, after, strict=True))
+    return pad_constant(x, tuple(before), tuple(after), shape, value, "pad_data")
+
+
+@compute_of("nn.conv2d")
+def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    if attributes.data_layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("OIHW", "HWIO"):
+        raise UnsupportedError(f"conv2d in layout {attributes.data_layout} / {attributes.kernel_layout}")
+    layout, kernel = attributes.data_layout, attributes.kernel_layout
+    channels_axis = layout.index("C")
+    groups = attributes.groups
+    padded = pad_spatial(data, tuple(attributes.padding), layout)
+    kh = reduce_axis((0, weight.shape[kernel.index("H")]), "kh")
+    kw = reduce_axis((0, weight.shape[kernel.index("W")]), "kw")
+    in_per_group = weight.shape[kernel.index("I")]
+    ic = reduce_axis((0, in_per_group), "ic")
+    shape = result_shape(result)
+    out_per_group = shape[channels_axis] // groups
+    total = accumulator_type(data.dtype)
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+    depthwise = groups > 1 and const_value(in_per_group) == 1
+    axes = [kh, kw] if depthwise else [kh, kw, ic]
+
+    def element(*i: ExprLike) -> PrimExpr:
+        at = dict(zip(layout, i, strict=True))
+        oc = build.as_expr(at["C"])
+        inner: ExprLike = 0 if depthwise else ic
+        if groups > 1:
+            channel: ExprLike = oc // out_per_group * in_per_group + inner
+        else:
+            channel = inner
+        y = build.as_expr(at["H"]) * sh + kh * dh
+        x = build.as_expr(at["W"]) * sw + kw * dw
+        source = {"N": at["N"], "C": channel, "H": y, "W": x}
+        taps = {"O": oc, "I": inner, "H": kh, "W": kw}
+        value = padded[tuple(source[c] for c in layout)]
+        factor = weight[tuple(taps[c] for c in kernel)]
+        return reduction.sum(cast(value, total) * cast(factor, total), axes)
+
+    anchor = "depthwise_conv2d" if depthwise else "conv2d"
+    product = compute(shape, element, anchor, {"anchor": anchor, "layout": layout})
+    if total is data.dtype:
+        return product
+    return compute(shape, lambda *i: cast(product[i], data.dtype), "conv2d_out")
+
+
+@compute_of("nn.conv2d_transpose")
+def _conv2d_transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Gather form: each output element sums the kernel taps whose stride phase meets an input element.
+
+    Taps are walked phase by phase: output row oh receives kernel rows kh with (oh + pad - kh*dilation) divisible by
+    the stride, so kh = kh0 + stride * step visits only useful ones when dilation is 1.
+    """
+    data, weight = inputs
+    layout = attributes.data_layout
+    if layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("IOHW", "HWIO", "HWOI"):
+        raise UnsupportedError(f"conv2d_transpose in layout {layout} / {attributes.kernel_layout}")
+    kernel = attributes.kernel_layout
+    groups = attributes.groups
+    kernel_h = weight.shape[kernel.index("H")]
+    kernel_w = weight.shape[kernel.index("W")]
+    shape = result_shape(result)
+    channels = layout.index("C")
+    in_per_group = data.shape[channels] // groups
+    out_per_group = weight.shape[kernel.index("O")]
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+    top, left = attributes.padding[0], attributes.padding[1]
+    height, width = data.shape[layout.index("H")], data.shape[layout.index("W")]
+    total = accumulator_type(data.dtype)
+    phased = (dh, dw) == (1, 1)
+    steps_h = (kernel_h + (sh - 1)) // sh if phased else kernel_h
+    steps_w = (kernel_w + (sw - 1)) // sw if phased else kernel_w
+    rh, rw, ic = reduce_axis((0, steps_h), "kh"), reduce_axis((0, steps_w), "kw"), reduce_axis((0, in_per_group), "ic")
+
+    def tap(position: PrimExpr, step: PrimExpr, stride: int, dilation: int) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """(kernel index, input index, whether the input index is exact)."""
+        if phased:
+            k = position % stride + step * stride
+            return k, (position - k) // stride, const(True)
+        offset = position - step * dilation
+        return step, offset // stride, build.eq(offset % stride, 0)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        at = dict(zip(layout, i, strict=True))
+        oc = build.as_expr(at["C"])
+        ky, y, fits_y = tap(build.as_expr(at["H"]) + top, rh.as_prim_expr(), sh, dh)
+        kx, x, fits_x = tap(build.as_expr(at["W"]) + left, rw.as_prim_expr(), sw, dw)
+        group = oc // out_per_group if groups > 1 else const(0)
+        channel = group * in_per_group + ic
+        inside = build.all_of(
+            [
+                build.lt(ky, kernel_h),
+                build.lt(kx, kernel_w),
+                build.le(0, y),
+                build.lt(y, height),
+                build.le(0, x),
+                build.lt(x, width),
+                fits_y,
+                fits_x,
+            ]
+        )
+        source: dict[str, ExprLike] = {"N": at["N"], "C": channel, "H": y, "W": x}
+        taps: dict[str, ExprLike] = {"I": channel, "O": oc % out_per_group if groups > 1 else oc, "H": ky, "W": kx}
+        value = data[tuple(source[c] for c in layout)]
+        factor = weight[tuple(taps[c] for c in kernel)]
+        product = cast(value, total) * cast(factor, total)
+        return reduction.sum(build.select(inside, product, const(0, total)), [rh, rw, ic])
+
+    product = compute(shape, element, "conv2d_transpose", {"anchor": "conv2d_transpose", "layout": layout})
+    if total is data.dtype:
+        return product
+    return compute(shape, lambda *i: cast(product[i], data.dtype), "conv2d_transpose_out")

@@ -1,0 +1,234 @@
+"""Elementwise operators: unary functions, broadcasting binary functions, selection and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import build, intrinsics
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.types import Type
+from tilewright.te.language import compute
+from tilewright.te.tensor import Tensor
+from tilewright.topi.registry import compute_of, result_shape
+
+
+def broadcast_index(tensor: Tensor, shape: tuple[PrimExpr, ...], indices: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:
+    """Indices into a tensor that is broadcast (numpy rules) to a shape indexed by `indices`."""
+    offset = len(shape) - tensor.ndim
+    return tuple(
+        0 if const_value(dim) == 1 and const_value(shape[offset + n]) != 1 else indices[offset + n]
+        for n, dim in enumerate(tensor.shape)
+    )
+
+
+def _unary(name: str, function: Callable[[PrimExpr], PrimExpr]) -> None:
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        (x,) = inputs
+        return compute(result_shape(result), lambda *i: function(x[i]), name.split(".")[-1])
+
+
+def _sign(x: PrimExpr) -> PrimExpr:
+    zero, one = const(0, x.dtype), const(1, x.dtype)
+    minus = const(-1, x.dtype) if not x.dtype.is_uint else zero
+    # x itself at zero and NaN, so that both are kept.
+    return build.select(build.lt(zero, x), one, build.select(build.lt(x, zero), minus, x))
+
+
+def _absolute(x: PrimExpr) -> PrimExpr:
+    if x.dtype.is_float:
+        return intrinsics.abs(x)
+    if x.dtype.is_int:
+        return build.select(build.lt(x, 0), build.neg(x), x)
+    return x
+
+
+def _relu(x: PrimExpr) -> PrimExpr:
+    return build.maximum(x, const(0, x.dtype))
+
+
+def _reciprocal(x: PrimExpr) -> PrimExpr:
+    return build.div(const(1, x.dtype), x)
+
+
+_UNARY: dict[str, Callable[[PrimExpr], PrimExpr]] = {
+    "negative": build.neg,
+    "abs": _absolute,
+    "sign": _sign,
+    "reciprocal": _reciprocal,
+    "nn.relu": _relu,
+    "logical_not": build.logical_not,
+    "bitwise_not": build.bitwise_not,
+    "nn.softplus": lambda x: (
+        build.maximum(x, const(0, x.dtype)) + intrinsics.log1p(intrinsics.exp(build.neg(intrinsics.abs(x))))
+    ),
+}
+for _name in (
+    "exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid floor ceil round "
+    "trunc log1p expm1 isnan isinf"
+).split():
+    _UNARY[_name] = getattr(intrinsics, _name)
+for _name, _function in _UNARY.items():
+    _unary(_name, _function)
+
+
+@compute_of("cast")
+def _cast(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+
+    def convert(*i: ExprLike) -> PrimExpr:
+        if attributes.dtype.is_bool:
+            return build.ne(x[i], const(0, x.dtype))
+        return cast(x[i], attributes.dtype)
+
+    return compute(result_shape(result), convert, "cast")
+
+
+@compute_of("clip")
+def _clip(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+
+    def clip(*i: ExprLike) -> PrimExpr:
+        value: PrimExpr = x[i]
+        if attributes.minimum is not None:
+            value = build.maximum(value, const(attributes.minimum, x.dtype))
+        if attributes.maximum is not None:
+            value = build.minimum(value, const(attributes.maximum, x.dtype))
+        return value
+
+    return compute(result_shape(result), clip, "clip")
+
+
+def _parametric(name: str, function: Callable[[PrimExpr, Any], PrimExpr]) -> None:
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        (x,) = inputs
+        return compute(result_shape(result), lambda *i: function(x[i], attributes), name.split(".")[-1])
+
+
+def _elu(x: PrimExpr, attributes: Any) -> PrimExpr:
+    zero = const(0, x.dtype)
+    low = intrinsics.expm1(build.minimum(x, zero)) * const(attributes.alpha, x.dtype)
+    return build.select(build.lt(zero, x), x, low)
+
+
+def _selu(x: PrimExpr, attributes: Any) -> PrimExpr:
+    return _elu(x, attributes) * const(attributes.gamma, x.dtype)
+
+
+def _leaky_relu(x: PrimExpr, attributes: Any) -> PrimExpr:
+    return build.select(build.lt(x, const(0, x.dtype)), x * const(attributes.alpha, x.dtype), x)
+
+
+def _hard_sigmoid(x: PrimExpr, attributes: Any) -> PrimExpr:
+    line = x * const(attributes.alpha, x.dtype) + const(attributes.beta, x.dtype)
+    return build.minimum(build.maximum(line, const(0, x.dtype)), const(1, x.dtype))
+
+
+def _gelu(x: PrimExpr, attributes: Any) -> PrimExpr:
+    half, one = const(0.5, x.dtype), const(1.0, x.dtype)
+    if attributes.approximate:
+        inner = const(0.7978845608028654, x.dtype) * (x + const(0.044715, x.dtype) * x * x * x)
+        return half * x * (one + intrinsics.tanh(inner))
+    return half * x * (one + intrinsics.erf(x * const(0.7071067811865476, x.dtype)))
+
+
+for _name, _rule in {
+    "nn.elu": _elu,
+    "nn.selu": _selu,
+    "nn.leaky_relu": _leaky_relu,
+    "nn.hard_sigmoid": _hard_sigmoid,
+    "nn.gelu": _gelu,
+}.items():
+    _parametric(_name, _rule)
+
+
+def _power(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if a.dtype.is_float:
+        return intrinsics.pow(a, b)
+    return cast(intrinsics.pow(cast(a, "float64"), cast(b, "float64")), a.dtype)
+
+
+def _divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    return build.div(a, b)
+
+
+def _prelu(x: PrimExpr, slope: PrimExpr) -> PrimExpr:
+    return build.select(build.lt(x, const(0, x.dtype)), x * slope, x)
+
+
+_BINARY: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
+    "add": build.add,
+    "subtract": build.sub,
+    "multiply": build.mul,
+    "divide": _divide,
+    "power": _power,
+    "minimum": build.minimum,
+    "maximum": build.maximum,
+    "floor_divide": build.floordiv,
+    "floor_mod": build.floormod,
+    "fmod": build.truncmod,
+    "equal": build.eq,
+    "not_equal": build.ne,
+    "less": build.lt,
+    "less_equal": build.le,
+    "greater": build.gt,
+    "greater_equal": build.ge,
+    "logical_and": build.logical_and,
+    "logical_or": build.logical_or,
+    "logical_xor": build.ne,
+    "bitwise_and": build.bitwise_and,
+    "bitwise_or": build.bitwise_or,
+    "bitwise_xor": build.bitwise_xor,
+    "left_shift": build.shift_left,
+    "right_shift": build.shift_right,
+    "nn.prelu": _prelu,
+}
+
+
+def _binary(name: str, function: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> None:
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        a, b = inputs
+        shape = result_shape(result)
+
+        def element(*i: ExprLike) -> PrimExpr:
+            return function(a[broadcast_index(a, shape, i)], b[broadcast_index(b, shape, i)])
+
+        return compute(shape, element, name.split(".")[-1])
+
+
+for _name, _operation in _BINARY.items():
+    _binary(_name, _operation)
+
+
+@compute_of("where")
+def _where(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    condition, a, b = inputs
+    shape = result_shape(result)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        return build.select(
+            condition[broadcast_index(condition, shape, i)],
+            a[broadcast_index(a, shape, i)],
+            b[broadcast_index(b, shape, i)],
+        )
+
+    return compute(shape, element, "where")
+
+
+@compute_of("nn.batch_norm")
+def _batch_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, scale, bias, mean, variance = inputs
+    compute_type = data.dtype if data.dtype.bits >= 32 else FLOAT32
+
+    def element(*i: ExprLike) -> PrimExpr:
+        c = i[attributes.axis]
+        wide = [cast(t[c], compute_type) for t in (scale, bias, mean, variance)]
+        factor = wide[0] * intrinsics.rsqrt(wide[3] + const(attributes.epsilon, compute_type))
+        return cast((cast(data[i], compute_type) - wide[2]) * factor + wide[1], data.dtype)
+
+    return compute(result_shape(result), element, "batch_norm")

@@ -1,0 +1,100 @@
+"""Maximum and average pooling of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.reduction import min_value
+from tilewright.te.tensor import Axis, Tensor
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of, result_shape
+
+
+class _Window:
+    """The window of one output element: positions in the input and whether they are inside it."""
+
+    def __init__(self, x: Tensor, attributes: Any) -> None:
+        self.x = x
+        self.layout: str = attributes.layout
+        self.attributes = attributes
+        self.kh = reduce_axis((0, attributes.kernel[0]), "kh")
+        self.kw = reduce_axis((0, attributes.kernel[1]), "kw")
+        self.height = x.shape[self.layout.index("H")]
+        self.width = x.shape[self.layout.index("W")]
+
+    @property
+    def axes(self) -> list[Axis]:
+        return [self.kh, self.kw]
+
+    def position(self, i: tuple[ExprLike, ...]) -> tuple[PrimExpr, PrimExpr]:
+        """Row and column (padding makes them negative or too large)."""
+        at = dict(zip(self.layout, i, strict=True))
+        a = self.attributes
+        y = build.as_expr(at["H"]) * a.strides[0] + self.kh * a.dilation[0] - a.padding[0]
+        x = build.as_expr(at["W"]) * a.strides[1] + self.kw * a.dilation[1] - a.padding[1]
+        return y, x
+
+    def inside(self, i: tuple[ExprLike, ...]) -> PrimExpr:
+        """Whether the position is in the input."""
+        y, x = self.position(i)
+        return build.all_of([build.le(0, y), build.lt(y, self.height), build.le(0, x), build.lt(x, self.width)])
+
+    def load(self, i: tuple[ExprLike, ...], outside: PrimExpr) -> PrimExpr:
+        """The input element, or `outside` in the padding."""
+        y, x = self.position(i)
+        at = dict(zip(self.layout, i, strict=True))
+        source: dict[str, ExprLike] = {**at, "H": y, "W": x}
+        value = self.x[tuple(source[c] for c in self.layout)]
+        padded = any(self.attributes.padding) or getattr(self.attributes, "ceil_mode", False)
+        return build.select(self.inside(i), value, outside) if padded else value
+
+
+@compute_of("nn.max_pool2d")
+def _max_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    window = _Window(x, attributes)
+    least = min_value(x.dtype)
+    return compute(
+        result_shape(result),
+        lambda *i: reduction.max(window.load(i, least), window.axes),
+        "max_pool2d",
+        {"anchor": "pool2d", "layout": attributes.layout},
+    )
+
+
+@compute_of("nn.avg_pool2d")
+def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    window = _Window(x, attributes)
+    shape = result_shape(result)
+    wide = accumulator_type(x.dtype)
+    total = compute(
+        shape,
+        lambda *i: reduction.sum(cast(window.load(i, const(0, x.dtype)), wide), window.axes),
+        "avg_pool2d_sum",
+        {"anchor": "pool2d", "layout": attributes.layout},
+    )
+    h, w = attributes.layout.index("H"), attributes.layout.index("W")
+
+    def count(index: ExprLike, axis: int, size: PrimExpr) -> PrimExpr:
+        """How many positions of the window along an axis are counted at an output index (dilation included)."""
+        kernel, stride, step = attributes.kernel[axis], attributes.strides[axis], attributes.dilation[axis]
+        low, high = attributes.padding[axis], attributes.padding[axis + 2]
+        start = build.as_expr(index) * stride - low
+        # Padding counts up to its declared end; what ceil_mode adds beyond never counts.
+        first, end = (const(-low), size + high) if attributes.count_include_pad else (const(0), size)
+        skipped = build.maximum(build.floordiv(first - start + (step - 1), step), 0)
+        reached = build.minimum(build.floordiv(end - start + (step - 1), step), kernel)
+        return reached - skipped
+
+    def mean(*i: ExprLike) -> PrimExpr:
+        number = count(i[h], 0, window.height) * count(i[w], 1, window.width)
+        return cast(total[i] / cast(number, wide), x.dtype)
+
+    return compute(shape, mean, "avg_pool2d")

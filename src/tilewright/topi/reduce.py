@@ -1,0 +1,205 @@
+"""Reductions, softmax, layer normalisation, argmax and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce as fold
+from typing import Any
+
+from tilewright.ir import build, intrinsics
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, compute_many, reduce_axis
+from tilewright.te.tensor import Axis, Tensor
+from tilewright.topi.registry import compute_of, result_shape
+
+Reducer = Callable[[ExprLike, "list[Axis]"], PrimExpr]
+ValueMap = Callable[[PrimExpr], PrimExpr]
+
+
+def accumulator_type(dtype: DataType) -> DataType:
+    """The type in which values of a type are summed: float32 for the narrow floats."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def _reduced(
+    x: Tensor,
+    axes: tuple[int, ...],
+    reducer: Reducer,
+    name: str,
+    element: Callable[[PrimExpr, tuple[ExprLike, ...]], PrimExpr] = lambda value, _: value,
+) -> Tensor:
+    """x reduced over axes, which are dropped from the result; `element` maps each value first."""
+    reduced = [reduce_axis((0, x.shape[axis]), f"r{axis}") for axis in axes]
+    kept = [n for n in range(x.ndim) if n not in axes]
+
+    def value(*i: ExprLike) -> PrimExpr:
+        indices: list[ExprLike] = [0] * x.ndim
+        for position, axis in enumerate(kept):
+            indices[axis] = i[position]
+        for axis, item in zip(axes, reduced, strict=True):
+            indices[axis] = item
+        return reducer(element(x[tuple(indices)], tuple(i)), reduced)
+
+    return compute(tuple(x.shape[n] for n in kept), value, name)
+
+
+def _spread(indices: tuple[ExprLike, ...], axes: tuple[int, ...]) -> tuple[ExprLike, ...]:
+    return tuple(index for n, index in enumerate(indices) if n not in axes)
+
+
+def _finish(
+    reduced: Tensor,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    result: Type,
+    map_value: ValueMap | None,
+) -> Tensor:
+    """The reduced tensor with unit dimensions put back and a last map applied; itself if neither is needed."""
+    if not keepdims and map_value is None:
+        return reduced
+    shape = result_shape(result)
+    change = map_value or (lambda value: value)
+    drop = axes if keepdims else ()
+    return compute(shape, lambda *i: change(reduced[_spread(i, drop)]), f"{reduced.name}_out")
+
+
+def _plain(name: str, reducer: Reducer) -> None:
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        (x,) = inputs
+        axes = tuple(attributes.axes)
+        total = accumulator_type(x.dtype) if name in ("sum", "mean", "prod") else x.dtype
+        reduced = _reduced(x, axes, reducer, name, lambda value, _: cast(value, total))
+        last: ValueMap | None = None
+        if name == "mean":
+            count = fold(build.mul, [x.shape[axis] for axis in axes], const(1))
+            last = lambda value: cast(_divide_mean(value, count, total), x.dtype)  # noqa: E731
+        elif total is not x.dtype:
+            last = lambda value: cast(value, x.dtype)  # noqa: E731
+        return _finish(reduced, axes, attributes.keepdims, result, last)
+
+
+def _divide_mean(value: PrimExpr, count: PrimExpr, dtype: DataType) -> PrimExpr:
+    if dtype.is_float:
+        return build.mul(value, build.div(const(1.0, dtype), cast(count, dtype)))
+    return build.div(value, cast(count, dtype))
+
+
+_REDUCERS: dict[str, Reducer] = {
+    "sum": reduction.sum,
+    "mean": reduction.sum,
+    "max": reduction.max,
+    "min": reduction.min,
+    "prod": reduction.prod,
+    "all": reduction.all,
+    "any": reduction.any,
+}
+for _name, _reducer in _REDUCERS.items():
+    _plain(_name, _reducer)
+
+
+def _arg(name: str, pairs: Callable[[tuple[ExprLike, ExprLike], list[Axis]], tuple[PrimExpr, PrimExpr]]) -> None:
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        (x,) = inputs
+        axis = attributes.axis
+        size = x.shape[axis]
+        k = reduce_axis((0, size), "k")
+        kept = tuple(dim for n, dim in enumerate(x.shape) if n != axis)
+        last = bool(attributes.select_last)
+
+        def pair(*i: ExprLike) -> tuple[PrimExpr, PrimExpr]:
+            position = k.as_prim_expr()
+            # The last of equal values is the first when positions are counted from the end.
+            label = size - 1 - position if last else position
+            return pairs((label, x[(*i[:axis], position, *i[axis:])]), [k])
+
+        index = compute_many(kept, pair, name)[0]
+        turn: ValueMap | None = (lambda value: size - 1 - value) if last else None
+        return _finish(index, (axis,), attributes.keepdims, result, turn)
+
+
+_arg("argmax", reduction.argmax)
+_arg("argmin", reduction.argmin)
+
+
+def _softmax(log: bool) -> Callable[[list[Tensor], Any, Type], Tensor]:
+    def softmax(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        (x,) = inputs
+        axes = (attributes.axis,)
+        wide = accumulator_type(x.dtype)
+        largest = _reduced(x, axes, reduction.max, "softmax_max")
+        shape = result_shape(result)
+
+        def shifted(*i: ExprLike) -> PrimExpr:
+            return cast(x[i], wide) - cast(largest[_spread(i, axes)], wide)
+
+        powers = compute(shape, lambda *i: intrinsics.exp(shifted(*i)), "softmax_exp")
+        total = _reduced(powers, axes, reduction.sum, "softmax_sum")
+        if log:
+            return compute(
+                shape, lambda *i: cast(shifted(*i) - intrinsics.log(total[_spread(i, axes)]), x.dtype), "log_softmax"
+            )
+        return compute(shape, lambda *i: cast(powers[i] / total[_spread(i, axes)], x.dtype), "softmax")
+
+    return softmax
+
+
+compute_of("nn.softmax")(_softmax(False))
+compute_of("nn.log_softmax")(_softmax(True))
+
+
+@compute_of("nn.layer_norm")
+def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    x, scale = inputs[0], inputs[1]
+    bias = inputs[2] if len(inputs) > 2 else None
+    axes = tuple(range(attributes.axis, x.ndim))
+    wide = accumulator_type(x.dtype)
+    count = cast(fold(build.mul, [x.shape[axis] for axis in axes], const(1)), wide)
+    inverse = build.div(const(1.0, wide), count)
+    total = _reduced(x, axes, reduction.sum, "norm_sum", lambda value, _: cast(value, wide))
+    mean = compute(total.shape, lambda *i: total[i] * inverse, "norm_mean")
+
+    def squared(value: PrimExpr, outer: tuple[ExprLike, ...]) -> PrimExpr:
+        centred = cast(value, wide) - mean[outer]
+        return centred * centred
+
+    squares = _reduced(x, axes, reduction.sum, "norm_squares", squared)
+    factor = compute(
+        total.shape,
+        lambda *i: intrinsics.rsqrt(squares[i] * inverse + const(attributes.epsilon, wide)),
+        "norm_factor",
+    )
+
+    def element(*i: ExprLike) -> PrimExpr:
+        outer = _spread(i, axes)
+        inner = i[attributes.axis :]
+        value = (cast(x[i], wide) - mean[outer]) * factor[outer] * cast(scale[inner], wide)
+        if bias is not None:
+            value = value + cast(bias[inner], wide)
+        return cast(value, x.dtype)
+
+    return compute(result_shape(result), element, "layer_norm")
+
+
+@compute_of("cumsum")
+def _cumsum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    axis = attributes.axis
+    size = x.shape[axis]
+    k = reduce_axis((0, size), "k")
+
+    def element(*i: ExprLike) -> PrimExpr:
+        position = build.as_expr(i[axis])
+        source = k.as_prim_expr()
+        if attributes.reverse:
+            inside = build.lt(position, source) if attributes.exclusive else build.le(position, source)
+        else:
+            inside = build.lt(source, position) if attributes.exclusive else build.le(source, position)
+        return reduction.sum(build.select(inside, x[(*i[:axis], k, *i[axis + 1 :])], const(0, x.dtype)), [k])
+
+    return compute(result_shape(result), element, "cumsum")

@@ -1,0 +1,55 @@
+"""What graph operators compute, as tensor expressions, by operator name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.errors import UnsupportedError
+from tilewright.te.tensor import Tensor
+
+Compute = Callable[[list[Tensor], Any, Type], "Tensor | list[Tensor]"]
+"""Input tensors, the operator's attributes and its inferred result type -> the result tensor(s)."""
+
+_COMPUTES: dict[str, Compute] = {}
+C = TypeVar("C", bound=Compute)
+
+
+def compute_of(*names: str) -> Callable[[C], C]:
+    """Register the computation of one or several operators."""
+
+    def register(function: C) -> C:
+        for name in names:
+            _COMPUTES[name] = function
+        return function
+
+    return register
+
+
+def compute_operator(name: str, inputs: list[Tensor], attributes: object, result: Type) -> list[Tensor]:
+    """The result tensors of an operator applied to tensors."""
+    function = _COMPUTES.get(name)
+    if function is None:
+        raise UnsupportedError(
+            f"operator {name} has no computation for compiled targets",
+            hint="register one with tilewright.topi.registry.compute_of",
+        )
+    outputs = function(inputs, attributes, result)
+    return outputs if isinstance(outputs, list) else [outputs]
+
+
+def registered() -> tuple[str, ...]:
+    """The names of operators that have a computation."""
+    return tuple(_COMPUTES)
+
+
+def result_shape(result: Type, index: int = 0) -> tuple[PrimExpr, ...]:
+    """The dimensions of a tensor result (of one item of a tuple result)."""
+    if isinstance(result, TupleType):
+        result = result.items[index]
+    assert isinstance(result, TensorType)
+    if result.shape is None or any(dim is None for dim in result.shape):
+        raise UnsupportedError("a kernel needs a result whose rank and dimensions are known or symbolic")
+    return tuple(dim for dim in result.shape if dim is not None)

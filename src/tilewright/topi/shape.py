@@ -1,0 +1,231 @@
+"""Operators that move elements: reshape, transpose, broadcast, slices, concatenation, padding, gather."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ONE, ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.support.errors import UnsupportedError
+from tilewright.te.language import compute
+from tilewright.te.tensor import Tensor
+from tilewright.topi.elementwise import broadcast_index
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("reshape")
+def _reshape(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    shape = result_shape(result)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        return x[_regroup(i, shape, x.shape)]
+
+    return compute(shape, element, "reshape")
+
+
+def _regroup(
+    indices: tuple[ExprLike, ...], source: tuple[PrimExpr, ...], target: tuple[PrimExpr, ...]
+) -> tuple[PrimExpr, ...]:
+    """Indices of `source` turned into indices of `target`, matching groups of dimensions with equal products.
+
+    Working group by group keeps indices simple: (n, c*h*w) -> (n, c, h, w) divides only the second index.
+    """
+    result: list[PrimExpr] = []
+    a, b = 0, 0
+    while a < len(source) or b < len(target):
+        a_end, b_end = a, b
+        a_size: PrimExpr = ONE
+        b_size: PrimExpr = ONE
+        while True:
+            grow_a = a_end < len(source) and _less_or_unknown(a_size, b_size, a_end == a)
+            if grow_a:
+                a_size = a_size * source[a_end]
+                a_end += 1
+            elif b_end < len(target):
+                b_size = b_size * target[b_end]
+                b_end += 1
+            elif a_end < len(source):
+                a_size = a_size * source[a_end]
+                a_end += 1
+            if a_size is b_size and (a_end > a or b_end > b):
+                break
+            if a_end == len(source) and b_end == len(target):
+                break
+        flat: PrimExpr = const(0)
+        for n in range(a, a_end):
+            flat = flat * source[n] + indices[n]
+        parts: list[PrimExpr] = []
+        for n in reversed(range(b, b_end)):
+            if n == b:
+                parts.append(flat)
+            else:
+                parts.append(flat % target[n])
+                flat = flat // target[n]
+        result.extend(reversed(parts))
+        a, b = a_end, b_end
+    return tuple(result)
+
+
+def _less_or_unknown(a: PrimExpr, b: PrimExpr, first: bool) -> bool:
+    if first:
+        return True
+    compared = build.lt(a, b)
+    return getattr(compared, "value", 1) == 1
+
+
+@compute_of("transpose")
+def _transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+
+    def element(*i: ExprLike) -> PrimExpr:
+        source: list[ExprLike] = [0] * len(i)
+        for position, axis in enumerate(attributes.axes):
+            source[axis] = i[position]
+        return x[tuple(source)]
+
+    return compute(result_shape(result), element, "transpose")
+
+
+@compute_of("broadcast_to")
+def _broadcast_to(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    shape = result_shape(result)
+    return compute(shape, lambda *i: x[broadcast_index(x, shape, i)], "broadcast_to")
+
+
+@compute_of("concatenate")
+def _concatenate(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    axis = attributes.axis
+    shape = result_shape(result)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        position = build.as_expr(i[axis])
+        starts: list[PrimExpr] = []
+        total: PrimExpr = const(0)
+        for x in inputs:
+            starts.append(total)
+            total = total + x.shape[axis]
+        value: PrimExpr | None = None
+        for x, start in zip(reversed(inputs), reversed(starts), strict=True):
+            load = x[(*i[:axis], position - start, *i[axis + 1 :])]
+            value = load if value is None else build.select(build.lt(position, start + x.shape[axis]), load, value)
+        assert value is not None
+        return value
+
+    return compute(shape, element, "concatenate")
+
+
+@compute_of("split")
+def _split(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    (x,) = inputs
+    axis = attributes.axis
+    outputs: list[Tensor] = []
+    start = 0
+    for n, size in enumerate(attributes.sizes):
+        outputs.append(_part(x, axis, start, result_shape(result, n), f"split_{n}"))
+        start += size
+    return outputs
+
+
+def _part(x: Tensor, axis: int, start: int, shape: tuple[PrimExpr, ...], name: str) -> Tensor:
+    return compute(shape, lambda *i: x[(*i[:axis], build.add(i[axis], start), *i[axis + 1 :])], name)
+
+
+@compute_of("slice")
+def _slice(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+
+    def element(*i: ExprLike) -> PrimExpr:
+        return x[
+            tuple(
+                build.add(build.mul(index, stride), begin)
+                for index, begin, stride in zip(i, attributes.begin, attributes.strides, strict=True)
+            )
+        ]
+
+    return compute(result_shape(result), element, "slice")
+
+
+@compute_of("take")
+def _take(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    x, indices = inputs
+    axis = attributes.axis
+    size = x.shape[axis]
+
+    def element(*i: ExprLike) -> PrimExpr:
+        position = cast(indices[i[axis : axis + indices.ndim]], INDEX)
+        wrapped = build.select(build.lt(position, 0), position + size, position)
+        # Out-of-range positions are the user's error; clamping keeps memory safe whatever the data.
+        safe = build.maximum(build.minimum(wrapped, size - 1), 0)
+        return x[(*i[:axis], safe, *i[axis + indices.ndim :])]
+
+    return compute(result_shape(result), element, "take")
+
+
+@compute_of("tile")
+def _tile(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    return compute(
+        result_shape(result),
+        lambda *i: x[tuple(build.floormod(index, dim) for index, dim in zip(i, x.shape, strict=True))],
+        "tile",
+    )
+
+
+@compute_of("pad")
+def _pad(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    shape = result_shape(result)
+    before = tuple(attributes.before)
+    after = tuple(attributes.after)
+    if attributes.mode == "constant":
+        return pad_constant(x, before, after, shape, attributes.value)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        return x[
+            tuple(
+                _reflected(attributes.mode, build.sub(index, low), dim) if low or high else build.as_expr(index)
+                for index, low, high, dim in zip(i, before, after, x.shape, strict=True)
+            )
+        ]
+
+    return compute(shape, element, "pad")
+
+
+def _reflected(mode: str, index: PrimExpr, dim: PrimExpr) -> PrimExpr:
+    if mode == "edge":
+        return build.maximum(build.minimum(index, dim - 1), 0)
+    if mode == "reflect":
+        positive = build.select(build.lt(index, 0), build.neg(index), index)
+        last = dim - 1
+        return build.select(build.lt(last, positive), last * 2 - positive, positive)
+    raise UnsupportedError(f"padding mode {mode!r} has no computation")
+
+
+def pad_constant(
+    x: Tensor,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    shape: tuple[PrimExpr, ...],
+    value: float,
+    name: str = "pad",
+) -> Tensor:
+    """A tensor surrounded by a constant (negative amounts crop)."""
+
+    def element(*i: ExprLike) -> PrimExpr:
+        inside: list[PrimExpr] = []
+        source: list[PrimExpr] = []
+        for index, low, high, dim in zip(i, before, after, x.shape, strict=True):
+            position = build.sub(index, low)
+            source.append(position)
+            if low > 0:
+                inside.append(build.le(0, position))
+            if high > 0:
+                inside.append(build.lt(position, dim))
+        return build.select(build.all_of(inside), x[tuple(source)], const(value, x.dtype))
+
+    return compute(shape, element, name)
