@@ -3,7 +3,7 @@
 An operator declares its attributes (a node class), its type rule, its fusion kind and its reference semantics in
 numpy. What it computes as a tensor expression, and its schedules, are registered by name in `tilewright.topi`.
 
-    @operator("nn.relu", inputs=("data",), kind=FusionKind.INJECTIVE, reference=lambda args, attrs: np.maximum(args[0], 0))
+    @operator("nn.relu", inputs=("data",), kind=FusionKind.INJECTIVE, reference=lambda args, _: np.maximum(args[0], 0))
     def relu(types: Types, attributes: NoAttributes) -> Type:
         '''max(x, 0) elementwise.'''
         return types[0]

@@ -1,0 +1,321 @@
+"""The graph interpreter: runs a function with the numpy references of its operators. The slow truth.
+
+Values are numpy arrays (bfloat16 as its uint16 storage), Python tuples, `DataValue` for algebraic data and `Closure`
+for functions. Evaluation is lazy within a function: a node is computed once, when it is first needed, so only the
+chosen branch of an `If` runs. The machine has a stack of its own: neither deep graphs nor deep recursion of the
+program use the Python stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.expr import (
+    Call,
+    Constant,
+    ConstructorPattern,
+    ConstructorRef,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Pattern,
+    Tuple,
+    TupleGet,
+    TuplePattern,
+    Var,
+    VarPattern,
+)
+from tilewright.graph.infer import infer_types
+from tilewright.graph.op import Operator
+from tilewright.graph.unify import show_type
+from tilewright.ir.dtype import BFLOAT16
+from tilewright.ir.function import Constructor, IRModule
+from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.errors import CompilerBug, UserError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class DataValue:
+    """A value of an algebraic data type: its constructor and fields."""
+
+    constructor: Constructor
+    fields: tuple[Value, ...] = ()
+
+    def __repr__(self) -> str:
+        # Nested data is not entered: lists may be thousands long.
+        fields = (f"{f.constructor.name}(...)" if isinstance(f, DataValue) else repr(f) for f in self.fields)
+        return f"{self.constructor.name}({', '.join(fields)})"
+
+
+class Closure:
+    """A function value: the function and the frame in which it was made."""
+
+    __slots__ = ("frame", "function")
+
+    def __init__(self, function: Function, frame: Frame | None) -> None:
+        self.function = function
+        self.frame = frame
+
+
+Value = Array | tuple["Value", ...] | DataValue | Closure | Constructor
+
+
+class Frame:
+    """One activation of a function: its variables and the values of its nodes so far."""
+
+    __slots__ = ("parent", "pending", "values", "variables")
+
+    def __init__(self, parent: Frame | None) -> None:
+        self.parent = parent
+        self.variables: dict[int, Value] = {}
+        self.values: dict[int, Value] = {}
+        self.pending: dict[int, tuple[GraphExpr, Frame]] = {}
+
+    def lookup(self, var: Var) -> Value:
+        """The value of a variable, here or in a frame around."""
+        frame: Frame | None = self
+        while frame is not None:
+            if id(var) in frame.variables:
+                return frame.variables[id(var)]
+            frame = frame.parent
+        raise CompilerBug(f"the variable {var.name} is not bound")
+
+
+def evaluate(program: IRModule | Function, *args: object, entry: str = "main") -> Value:
+    """Run a function, or the entry function of a module, on arrays (or tuples and data values of arrays)."""
+    module = program if isinstance(program, IRModule) else IRModule([program])
+    function = module[entry] if isinstance(program, IRModule) else program
+    if not isinstance(function, Function):
+        raise UserError(f"{entry} is not a graph function")
+    if function.type is None:
+        infer_types(module)
+    if len(args) != len(function.params):
+        names = ", ".join(param.name for param in function.params)
+        raise UserError(f"{function.name or 'the function'} takes ({names}), got {len(args)} arguments")
+    frame = Frame(None)
+    for param, arg in zip(function.params, args, strict=True):
+        frame.variables[id(param)] = _argument(param, arg)
+    return _Machine(module).run(function.body, frame)
+
+
+def _argument(param: Var, value: object) -> Value:
+    found = param.type
+    if isinstance(value, (DataValue, Closure)):
+        return value
+    if isinstance(found, TupleType):
+        if not isinstance(value, (tuple, list)) or len(value) != len(found.items):
+            raise UserError(f"the argument {param.name} must be a tuple of {len(found.items)} values")
+        parts = enumerate(zip(value, found.items, strict=True))
+        return tuple(_argument(Var(f"{param.name}[{index}]", expected), part) for index, (part, expected) in parts)
+    if not isinstance(found, TensorType):
+        raise UserError(f"the argument {param.name} must be a {show_type(found) if found else 'value'}")
+    array = np.asarray(value)
+    storage = found.dtype.numpy()
+    if array.dtype != storage:
+        if isinstance(value, (np.ndarray, np.generic)):
+            raise UserError(f"the argument {param.name} has data type {array.dtype}, expected {found.dtype}")
+        array = array.astype(storage)
+    static = found.static_shape
+    if static is not None and array.shape != static:
+        raise UserError(f"the argument {param.name} has shape {array.shape}, expected {static}")
+    if found.rank is not None and array.ndim != found.rank:
+        raise UserError(f"the argument {param.name} has {array.ndim} dimensions, expected {found.rank}")
+    return array
+
+
+class _Machine:
+    """Evaluates expressions with an explicit stack of (expression, frame)."""
+
+    def __init__(self, module: IRModule) -> None:
+        self.module = module
+        self.stack: list[tuple[GraphExpr, Frame]] = []
+        self.steps: dict[type, Callable[[Any, Frame], None]] = {
+            Constant: self._constant,
+            Var: self._var,
+            GlobalVar: self._global,
+            ConstructorRef: self._constructor,
+            Function: self._function,
+            Call: self._call,
+            Tuple: self._tuple,
+            TupleGet: self._tuple_get,
+            Let: self._let,
+            If: self._if,
+            Match: self._match,
+        }
+
+    def run(self, root: GraphExpr, frame: Frame) -> Value:
+        """The value of an expression."""
+        self.stack.append((root, frame))
+        while self.stack:
+            item, current = self.stack[-1]
+            if id(item) in current.values:
+                self.stack.pop()
+            else:
+                self.steps[type(item)](item, current)
+        return frame.values[id(root)]
+
+    def _need(self, frame: Frame, *items: GraphExpr) -> bool:
+        """Push what is not computed yet; whether anything was pushed."""
+        missing = [item for item in items if id(item) not in frame.values]
+        self.stack.extend((item, frame) for item in reversed(missing))
+        return bool(missing)
+
+    def _constant(self, item: Constant, frame: Frame) -> None:
+        frame.values[id(item)] = item.data
+
+    def _var(self, item: Var, frame: Frame) -> None:
+        frame.values[id(item)] = frame.lookup(item)
+
+    def _global(self, item: GlobalVar, frame: Frame) -> None:
+        function = self.module[item.name]
+        if not isinstance(function, Function):
+            raise UserError(f"{item.name} is not a graph function")
+        frame.values[id(item)] = Closure(function, None)
+
+    def _constructor(self, item: ConstructorRef, frame: Frame) -> None:
+        frame.values[id(item)] = item.constructor
+
+    def _function(self, item: Function, frame: Frame) -> None:
+        frame.values[id(item)] = Closure(item, frame)
+
+    def _tuple(self, item: Tuple, frame: Frame) -> None:
+        if not self._need(frame, *item.items):
+            frame.values[id(item)] = tuple(frame.values[id(part)] for part in item.items)
+
+    def _tuple_get(self, item: TupleGet, frame: Frame) -> None:
+        if not self._need(frame, item.value):
+            value = frame.values[id(item.value)]
+            assert isinstance(value, tuple)
+            frame.values[id(item)] = value[item.index]
+
+    def _let(self, item: Let, frame: Frame) -> None:
+        if id(item.var) not in frame.variables:
+            if isinstance(item.value, Function):
+                frame.variables[id(item.var)] = Closure(item.value, frame)
+            elif self._need(frame, item.value):
+                return
+            else:
+                frame.variables[id(item.var)] = frame.values[id(item.value)]
+        if not self._need(frame, item.body):
+            frame.values[id(item)] = frame.values[id(item.body)]
+
+    def _if(self, item: If, frame: Frame) -> None:
+        if self._need(frame, item.condition):
+            return
+        chosen = item.then_value if bool(frame.values[id(item.condition)]) else item.else_value
+        if not self._need(frame, chosen):
+            frame.values[id(item)] = frame.values[id(chosen)]
+
+    def _match(self, item: Match, frame: Frame) -> None:
+        if self._need(frame, item.value):
+            return
+        if id(item) not in frame.pending:
+            value = frame.values[id(item.value)]
+            for clause in item.clauses:
+                bindings: dict[int, Value] = {}
+                if _fits(clause.pattern, value, bindings):
+                    frame.variables.update(bindings)
+                    frame.pending[id(item)] = (clause.body, frame)
+                    break
+            else:
+                raise UserError(f"no clause of the match fits {value!r}", where=str(item.span) if item.span else None)
+        body, _ = frame.pending[id(item)]
+        if not self._need(frame, body):
+            frame.values[id(item)] = frame.values[id(body)]
+
+    def _call(self, item: Call, frame: Frame) -> None:
+        if id(item) in frame.pending:
+            body, inner = frame.pending.pop(id(item))
+            frame.values[id(item)] = inner.values[id(body)]
+            return
+        if isinstance(item.callee, Operator):
+            if not self._need(frame, *item.args):
+                frame.values[id(item)] = apply_operator(item, [frame.values[id(arg)] for arg in item.args])
+            return
+        if self._need(frame, item.callee, *item.args):
+            return
+        callee = frame.values[id(item.callee)]
+        arguments = tuple(frame.values[id(arg)] for arg in item.args)
+        if isinstance(callee, Constructor):
+            frame.values[id(item)] = DataValue(callee, arguments)
+            return
+        assert isinstance(callee, Closure)
+        inner = Frame(callee.frame)
+        for param, argument in zip(callee.function.params, arguments, strict=True):
+            inner.variables[id(param)] = argument
+        body = callee.function.body
+        frame.pending[id(item)] = (body, inner)
+        self.stack.append((body, inner))
+
+
+def _fits(pattern: Pattern, value: Value, bindings: dict[int, Value]) -> bool:
+    stack: list[tuple[Pattern, Value]] = [(pattern, value)]
+    while stack:
+        part, found = stack.pop()
+        if isinstance(part, VarPattern):
+            bindings[id(part.var)] = found
+        elif isinstance(part, TuplePattern):
+            assert isinstance(found, tuple)
+            stack.extend(zip(part.patterns, found, strict=True))
+        elif isinstance(part, ConstructorPattern):
+            assert isinstance(found, DataValue)
+            if found.constructor is not part.constructor:
+                return False
+            stack.extend(zip(part.patterns, found.fields, strict=True))
+    return True
+
+
+def to_float32(storage: Array) -> Array:
+    """bfloat16 storage (uint16) as float32 values."""
+    return (storage.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def to_bfloat16(values: Array) -> Array:
+    """float values rounded to the nearest bfloat16 (ties to even), as its uint16 storage."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)
+    return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16).reshape(np.shape(values))
+
+
+def apply_operator(item: Call, values: list[Value]) -> Value:
+    """The value of an operator call from the values of its inputs, checked against its inferred type."""
+    operator = item.callee
+    assert isinstance(operator, Operator)
+    arrays: list[Array] = []
+    for arg, value in zip(item.args, values, strict=True):
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise CompilerBug(f"an input of {operator.name} is no tensor but {value!r}")
+        found = arg.type
+        is_half = isinstance(found, TensorType) and found.dtype is BFLOAT16
+        arrays.append(to_float32(np.asarray(value)) if is_half else np.asarray(value))
+    with np.errstate(all="ignore"):
+        result = operator.reference(arrays, item.attributes)
+    if isinstance(result, tuple):
+        types = item.type.items if isinstance(item.type, TupleType) else (None,) * len(result)
+        return tuple(_checked(item, np.asarray(part), t) for part, t in zip(result, types, strict=True))
+    return _checked(item, np.asarray(result), item.type)
+
+
+def _checked(item: Call, result: Array, expected: Type | None) -> Array:
+    if not isinstance(expected, TensorType):
+        return result
+    assert isinstance(item.callee, Operator)
+    if expected.dtype is BFLOAT16:
+        result = to_bfloat16(result)
+    if result.dtype != expected.dtype.numpy():
+        raise CompilerBug(f"the reference of {item.callee.name} gave {result.dtype}, its type says {expected.dtype}")
+    static = expected.static_shape
+    if static is not None and result.shape != static:
+        raise CompilerBug(f"the reference of {item.callee.name} gave shape {result.shape}, its type says {static}")
+    return result
