@@ -50,7 +50,7 @@ class SharedLibrary:
 
 def bind(library: Library, name: str, result: Any, *arguments: Any) -> Any:
     """The C function `name` as a callable that releases the interpreter lock and keeps the library alive."""
-    function = ctypes.CFUNCTYPE(result, *arguments)(library.symbol(name))
+    function: Any = ctypes.CFUNCTYPE(result, *arguments)(library.symbol(name))
     function.tilewright_library = library
     return function
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import warnings
 from contextlib import suppress
 from functools import lru_cache
@@ -19,6 +18,7 @@ from pathlib import Path
 from tilewright.codegen.llvm import toolchain
 from tilewright.runtime.version import VERSION
 from tilewright.support import settings, trace
+from tilewright.support.files import temporary_name
 
 _MAGIC = b"TWOBJ01\n"
 _DIGEST_BYTES = 32
@@ -112,14 +112,13 @@ class ObjectCache:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".tmp")
+    temporary = temporary_name(path)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise
 
 

@@ -39,7 +39,7 @@ class JitLibrary:
     def __init__(self, objects: Iterable[bytes], imports: Mapping[str, int] | None = None) -> None:
         self._objects = [bytes(image) for image in objects]
         self._imports = dict(imports or {})
-        self._addresses: dict[str, int] = {}
+        self._addresses: dict[str, int] = dict(self._imports)
         self._trackers: list[Any] = []
         self._name = f"tilewright-{next(_names)}"
         builder = toolchain.binding().JITLibraryBuilder()
@@ -56,7 +56,7 @@ class JitLibrary:
                 raise CompilerBug(f"the JIT linker rejected an object: {str(error).strip()}") from None
 
     def find(self, name: str) -> int | None:
-        """The address of `name`, or None when no object defines it."""
+        """The address of `name`, or None when it is neither defined nor imported."""
         known = self._addresses.get(name)
         if known is not None:
             return known

@@ -1,0 +1,154 @@
+"""Where artifacts go: into this process (JIT), or into a shared library that needs no compiler to run.
+
+exe = deploy.executable(artifact)             # tilewright.runtime.Executable
+mod = deploy.module(artifact)                 # tilewright.runtime.Module
+deploy.export_library(artifact, Path("resnet18.so"))
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.codegen.llvm.cache import compile_cached
+from tilewright.codegen.llvm.elf import architecture, write_data_object
+from tilewright.codegen.llvm.jit import JitLibrary
+from tilewright.codegen.llvm.link import find_linker, link_shared, work_folder_beside
+from tilewright.codegen.llvm.pool import pool_object, runtime_imports
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.header import write_header
+from tilewright.runtime.module import Module
+from tilewright.support import trace
+from tilewright.support.errors import CompilerBug
+from tilewright.support.files import cannot_write
+
+_SMALLEST_BLOB = 64
+
+
+def load_artifact(artifact: Artifact) -> JitLibrary:
+    """The artifact's code in this process, on the shared thread pool."""
+    return JitLibrary(artifact.objects, runtime_imports())
+
+
+def executable(artifact: Artifact, threads: int | None = None) -> Executable:
+    """A compiled model, ready to run here."""
+    return Executable(artifact, load_artifact(artifact), export_library, threads)
+
+
+def module(artifact: Artifact) -> Module:
+    """Compiled functions, ready to run here."""
+    return Module(artifact, load_artifact(artifact), export_library)
+
+
+def export_library(artifact: Artifact, path: Path) -> None:
+    """Write `artifact` as a shared library at `path`, and its C header beside it with the suffix `.h`.
+
+    The library holds the code, the constants, the thread pool and a description of itself (see docs/abi.md).
+    """
+    path = Path(path)
+    with trace.span("export"), work_folder_beside(path) as folder_name:
+        folder = Path(folder_name)
+        find_linker(artifact.triple)  # before the work, so that a missing one is said at once
+        images = [*artifact.objects, wrapper_object(artifact), pool_object(artifact.triple, hidden=True)]
+        objects = [folder / f"{index}.o" for index in range(len(images))]
+        data_objects: list[Path] = []
+        try:
+            for file, image in zip(objects, images, strict=True):
+                file.write_bytes(image)
+            if artifact.model is not None:
+                data_objects.append(folder / "constants.o")
+                blob = artifact.constants if artifact.constants.nbytes else np.zeros(_SMALLEST_BLOB, np.uint8)
+                write_data_object(data_objects[0], f"{artifact.model.name}__constants", blob, triple=artifact.triple)
+        except OSError as error:
+            raise cannot_write(path, error) from None
+        link_shared(objects, path, triple=artifact.triple, data_objects=data_objects, work_folder=folder)
+        write_header(artifact, path)
+
+
+def wrapper_object(artifact: Artifact) -> bytes:
+    """The compiled form of `wrapper_ir`."""
+    features = "+m,+a,+f,+d,+c" if architecture(artifact.triple) == "riscv64" else ""
+    return compile_cached(wrapper_ir(artifact), triple=artifact.triple, features=features, opt_level=0)
+
+
+def wrapper_ir(artifact: Artifact) -> str:
+    """The functions an exported library adds around its code: its own description, threads, and the model's run."""
+    text = json.dumps(artifact.metadata(), separators=(",", ":")).encode() + b"\0"
+    # JSON is ASCII here; only what would end an LLVM string is escaped.
+    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in text)
+    prefix = "tilewright" if artifact.model is None else artifact.model.name
+    parts = [_COMMON.format(count=len(text), text=escaped, prefix=prefix)]
+    if artifact.model is not None:
+        if not (prefix.isidentifier() and prefix.isascii()):
+            raise CompilerBug(f"the model's name {prefix!r} is not a C identifier")
+        model = artifact.model
+        parts.append(_MODEL.format(name=model.name, entry=model.entry, workspace_bytes=max(model.workspace_bytes, 0)))
+        if model.threads is not None:
+            parts.append(_THREADS.format(threads=model.threads))
+    return "\n".join(parts)
+
+
+_COMMON = """
+@tilewright.text = private constant [{count} x i8] c"{text}"
+declare void @tw_set_num_threads(i64)
+
+define ptr @tilewright_metadata() {{
+  ret ptr @tilewright.text
+}}
+
+define void @{prefix}_set_num_threads(i64 %threads) {{
+  call void @tw_set_num_threads(i64 %threads)
+  ret void
+}}
+"""
+
+# The constants may lie further away than an instruction reaches, so their address is kept in a word of its own.
+_MODEL = """
+@{name}__constants = external hidden global i8
+@constants.address = internal global ptr @{name}__constants
+declare i32 @{entry}(ptr, ptr, ptr, ptr)
+declare ptr @tw_alloc(i64)
+declare void @tw_free(ptr)
+
+define ptr @{name}_constants() {{
+  %address = load volatile ptr, ptr @constants.address
+  ret ptr %address
+}}
+
+define i64 @{name}_workspace_bytes() {{
+  ret i64 {workspace_bytes}
+}}
+
+define i32 @{name}_run(ptr %inputs, ptr %outputs, ptr %workspace) {{
+entry:
+  %constants = load volatile ptr, ptr @constants.address
+  %absent = icmp eq ptr %workspace, null
+  br i1 %absent, label %allocate, label %given
+given:
+  %code = call i32 @{entry}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants)
+  ret i32 %code
+allocate:
+  %own = call ptr @tw_alloc(i64 {workspace_bytes})
+  %failed = icmp eq ptr %own, null
+  br i1 %failed, label %no.memory, label %run
+no.memory:
+  ret i32 2
+run:
+  %own.code = call i32 @{entry}(ptr %inputs, ptr %outputs, ptr %own, ptr %constants)
+  call void @tw_free(ptr %own)
+  ret i32 %own.code
+}}
+"""
+
+_THREADS = """
+%constructor = type {{ i32, ptr, ptr }}
+@llvm.global_ctors = appending global [1 x %constructor] [%constructor {{ i32 65535, ptr @start, ptr null }}]
+
+define internal void @start() {{
+  call void @tw_set_num_threads(i64 {threads})
+  ret void
+}}
+"""

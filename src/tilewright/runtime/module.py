@@ -1,0 +1,222 @@
+"""`Module`: compiled functions called with arrays, checked against their signatures.
+
+mod = tw.build(...)
+mod["matmul"](a, b, c)                       # c is written
+mod.time_evaluator("matmul", number=10)(a, b, c)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
+from tilewright.runtime.convert import Array, address_of, direct, is_direct, to_storage
+from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.shapes import bind_shape, trailing_symbols
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import human_seconds, plural
+
+Exporter = Callable[[Artifact, Path], None]
+"""Writes an artifact as a shared library; the compiler hands it to what it builds."""
+
+
+class CompiledFunction:
+    """One function: call it with its parameters in order, buffers as arrays of any kind, outputs included."""
+
+    def __init__(self, info: FunctionInfo, library: Library) -> None:
+        self.info = info
+        self.name = info.symbol
+        scalars = [param.name for param in info.params if param.shape is None]
+        self._symbols = trailing_symbols([param.shape for param in info.params], scalars)
+        self._packed = bind(library, info.packed_symbol, ctypes.c_int32, ctypes.c_void_p)
+        self._slots = ctypes.c_int64 * max(len(info.params) + len(self._symbols), 1)
+
+    def __call__(self, *args: object) -> None:
+        """Run once. Inputs may be any array (copied when strided or unaligned); outputs are written in place."""
+        slots, _kept = self.prepare(*args)
+        check_code(self._packed(slots), f"the function '{self.name}'")
+
+    def prepare(self, *args: object) -> tuple[Any, list[Array]]:
+        """Check arguments and pack them into slots; the arrays returned must live through the call."""
+        params = self.info.params
+        if len(args) != len(params):
+            names = ", ".join(param.name for param in params)
+            raise UserError(f"'{self.name}' takes {plural(len(params), 'argument')} ({names}), not {len(args)}")
+        slots = self._slots()
+        kept: list[Array] = []
+        values: dict[str, int] = {}
+        # Scalars first: a scalar parameter that is also an extent decides what the shapes must be.
+        for index, (param, arg) in enumerate(zip(params, args, strict=True)):
+            if param.shape is None:
+                slots[index] = self._scalar(param, arg, values)
+        for index, (param, arg) in enumerate(zip(params, args, strict=True)):
+            if param.shape is not None:
+                array = self._buffer(param, arg, values)
+                kept.append(array)
+                slots[index] = address_of(array)
+        for param, array in zip((param for param in params if param.shape is not None), kept, strict=True):
+            # Again, now that all symbols have values: `n + 1` may come before `n`.
+            bind_shape(param.shape or (), array.shape, values, self._where(param))
+        for index, name in enumerate(self._symbols, start=len(params)):
+            if name not in values:
+                raise CompilerBug(f"no parameter of '{self.name}' gives the extent '{name}' a value")
+            slots[index] = values[name]
+        return slots, kept
+
+    def _where(self, param: ParamInfo) -> str:
+        return f"the argument '{param.name}' of '{self.name}'"
+
+    def _scalar(self, param: ParamInfo, arg: object, values: dict[str, int]) -> int:
+        array, name = to_storage(arg, param.dtype, self._where(param))
+        if array.ndim != 0 or name != param.dtype:
+            raise UserError(
+                f"{self._where(param)} is {name} of shape {list(array.shape)}, expected a scalar of {param.dtype}"
+            )
+        raw = array.tobytes().ljust(8, b"\0")
+        if array.dtype.kind == "i":
+            number = int(array)
+            values[param.name] = number
+            return number
+        bits: int = struct.unpack("<q", raw)[0]
+        if array.dtype.kind in "ub" and param.dtype != "bfloat16":
+            values[param.name] = int(array)
+        return bits
+
+    def _buffer(self, param: ParamInfo, arg: object, values: dict[str, int]) -> Array:
+        where = self._where(param)
+        array, name = to_storage(arg, param.dtype, where)
+        if name != param.dtype:
+            raise UserError(f"{where} has the data type {name}, expected {param.dtype}")
+        bind_shape(param.shape or (), array.shape, values, where)
+        if not param.is_output:
+            return direct(array)
+        if not isinstance(arg, np.ndarray) and not hasattr(arg, "__dlpack__"):
+            raise UserError(f"{where} is written, so it must be an array, not a {type(arg).__name__}")
+        if not array.flags.writeable:
+            raise UserError(f"{where} is written, but the array is read-only")
+        if not is_direct(array):
+            raise UserError(f"{where} is written, so it must be contiguous and aligned", hint="pass a fresh array")
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class TimingResult:
+    """Seconds a call, one figure a repeat."""
+
+    results: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The average over the repeats."""
+        return statistics.fmean(self.results)
+
+    @property
+    def median(self) -> float:
+        """The middle repeat."""
+        return statistics.median(self.results)
+
+    @property
+    def min(self) -> float:
+        """The best repeat."""
+        return min(self.results)
+
+    @property
+    def max(self) -> float:
+        """The worst repeat."""
+        return max(self.results)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over the repeats."""
+        return statistics.pstdev(self.results)
+
+    def __str__(self) -> str:
+        return f"median {human_seconds(self.median)}, min {human_seconds(self.min)}, max {human_seconds(self.max)}"
+
+
+class Module:
+    """Functions by name; calling the module itself calls the only one."""
+
+    def __init__(self, artifact: Artifact, library: Library, exporter: Exporter | None = None) -> None:
+        self.artifact = artifact
+        self.library = library
+        self._exporter = exporter
+        self._functions = {info.symbol: info for info in artifact.functions}
+        self._bound: dict[str, CompiledFunction] = {}
+
+    def __getitem__(self, name: str) -> CompiledFunction:
+        if name not in self._functions:
+            known = ", ".join(self._functions) or "none"
+            raise UserError(f"the module has no function '{name}'", hint=f"its functions: {known}")
+        if name not in self._bound:
+            self._bound[name] = CompiledFunction(self._functions[name], self.library)
+        return self._bound[name]
+
+    def get_function(self, name: str) -> CompiledFunction:
+        """The function `name`; the same as `mod[name]`."""
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @property
+    def entry(self) -> CompiledFunction:
+        """The only function of the module."""
+        if len(self._functions) != 1:
+            raise UserError(
+                f"the module has {plural(len(self._functions), 'function')}, so it cannot be called itself",
+                hint=f"name one: mod[name] with a name of {', '.join(self._functions) or 'none'}",
+            )
+        return self[next(iter(self._functions))]
+
+    def __call__(self, *args: object) -> None:
+        """Call the only function of the module."""
+        self.entry(*args)
+
+    def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
+        """A function that times `name`: `repeat` figures, each the average of `number` calls, after one to warm up."""
+        if number < 1 or repeat < 1:
+            raise UserError(f"time_evaluator needs number and repeat of at least 1, not {number} and {repeat}")
+        function = self[name]
+
+        def evaluate(*args: object) -> TimingResult:
+            slots, _kept = function.prepare(*args)
+            packed, where = function._packed, f"the function '{name}'"
+            check_code(packed(slots), where)
+            results = []
+            for _ in range(repeat):
+                start = time.perf_counter()
+                for _ in range(number):
+                    code = packed(slots)
+                results.append((time.perf_counter() - start) / number)
+                check_code(code, where)
+            return TimingResult(tuple(results))
+
+        return evaluate
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write the module as a shared library, with a C header beside it."""
+        export(self._exporter, self.artifact, path)
+
+
+def export(exporter: Exporter | None, artifact: Artifact, path: str | os.PathLike[str]) -> None:
+    """Hand an artifact to the exporter that came with it."""
+    if exporter is None:
+        raise UserError("this program was loaded without the compiler and cannot be exported again")
+    exporter(artifact, Path(path))

@@ -1,0 +1,38 @@
+"""Writing files so that a reader sees a whole file or none."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tilewright.support.errors import UserError
+
+
+def temporary_name(path: Path) -> Path:
+    """A fresh name beside `path`, for a file that will be moved over it."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that the `with` body writes and that then becomes `path`, all at once.
+
+    Whatever goes wrong leaves no partial file; a disk that is full or a folder that cannot be written is a `UserError`.
+    """
+    temporary = temporary_name(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """The message for a file that could not be written."""
+    return UserError(f"cannot write {path.name}: {error.strerror or error}", where=str(path))
