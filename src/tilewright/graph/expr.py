@@ -61,6 +61,8 @@ class Attributes(Node):
 class Var(GraphExpr):
     """A variable: unique by identity; `annotation` is its declared type, if any."""
 
+    structural_unique: ClassVar[bool] = True
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     annotation: Type | None = None
 
@@ -108,6 +110,8 @@ class Call(GraphExpr):
     `callee` is an `Operator` (see `tilewright.graph.op`) with `attributes`, or any function-valued expression.
     """
 
+    # A shared call is computed once, two equal ones twice: not the same graph.
+    structural_unique: ClassVar[bool] = True
     callee: GraphExpr
     args: tuple[GraphExpr, ...]
     attributes: Attributes | None = None

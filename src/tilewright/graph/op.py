@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -49,6 +49,17 @@ class NoAttributes(Attributes):
 class Operator(GraphExpr):
     """An operator of the registry: a function-valued leaf of the graph, one object a name."""
 
+    structural_ignored: ClassVar[tuple[str, ...]] = (
+        "inputs",
+        "kind",
+        "attributes_class",
+        "infer",
+        "reference",
+        "variadic",
+        "optional",
+        "elementwise",
+        "description",
+    )
     name: str
     inputs: tuple[str, ...]
     kind: FusionKind

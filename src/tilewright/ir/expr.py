@@ -131,6 +131,8 @@ ExprLike = ExprOperators | int | float | bool
 class Var(PrimExpr):
     """A variable: unique by identity, its name is a printing hint."""
 
+    structural_unique: ClassVar[bool] = True
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     dtype: DataType = INDEX
 

@@ -19,6 +19,7 @@ class BaseFunction(Node):
 
     __slots__ = ()
     side_data: ClassVar[tuple[str, ...]] = ("span",)
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     span: Span | None
     name: str
 
@@ -27,6 +28,7 @@ class BaseFunction(Node):
 class ExternFunc(BaseFunction):
     """A function that exists only as a symbol in some library."""
 
+    structural_ignored: ClassVar[tuple[str, ...]] = ()
     _slots: ClassVar[tuple[str, ...]] = ("span",)
     name: str
 

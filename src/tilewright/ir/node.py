@@ -23,6 +23,10 @@ class Node:
     __slots__ = ("__weakref__",)
     fields: ClassVar[tuple[str, ...]] = ()
     """Names of the fields, in constructor order."""
+    structural_unique: ClassVar[bool] = False
+    """Whether a node is unique by identity, so that structural equality maps occurrences one to one."""
+    structural_ignored: ClassVar[tuple[str, ...]] = ()
+    """Fields that structural equality and keys leave out (names that are printing hints)."""
 
     def field_values(self) -> tuple[object, ...]:
         """The values of the fields, in order."""

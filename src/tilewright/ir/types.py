@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.node import Node, node
@@ -59,6 +61,8 @@ class FunctionType(Type):
 class TypeVariable(Type):
     """A type that stands for any type: unique by identity."""
 
+    structural_unique: ClassVar[bool] = True
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
 
 

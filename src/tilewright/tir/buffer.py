@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import ClassVar, Self
 
 from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
@@ -21,6 +21,8 @@ class Buffer(Node):
     `alignment` is the byte alignment of the first element that code may assume.
     """
 
+    structural_unique: ClassVar[bool] = True
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     shape: tuple[PrimExpr, ...]
     dtype: DataType

@@ -86,6 +86,7 @@ class Block(Stmt):
     before the body when every reduce iterator is at the start of its domain. `allocations` live while the block runs.
     """
 
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     iters: tuple[BlockIter, ...]
     reads: tuple[BufferRegion, ...]
