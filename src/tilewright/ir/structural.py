@@ -1,0 +1,257 @@
+"""Structural keys and equality of IR, the same for every level.
+
+Two programs are the same when they differ only in names, in the identity of variables and buffers, and in spans.
+Variables, buffers and other nodes that are unique by identity are numbered by first occurrence. Whether equal
+sub-structures that are not unique are one object or several makes no difference. The key is a SHA-256: it names
+kernels in the cache and tuning records, so it must not depend on the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from tilewright.ir.codec import to_text
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import IntImm
+from tilewright.ir.function import BaseFunction, IRModule
+from tilewright.ir.node import Node
+from tilewright.support.errors import CompilerBug
+
+_counted: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def counted_fields(cls: type[Node]) -> tuple[str, ...]:
+    """The fields of a node class that belong to its structure."""
+    found = _counted.get(cls)
+    if found is None:
+        found = tuple(name for name in cls.fields if name not in cls.structural_ignored)
+        _counted[cls] = found
+    return found
+
+
+def _sorted_items(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    return sorted(value.items(), key=lambda item: str(item[0]))
+
+
+def _parts(value: object) -> Iterator[Node]:
+    """The nodes in a field's value, in canonical order."""
+    kind = type(value)
+    if isinstance(value, Node):
+        yield value
+    elif kind is tuple or kind is list:
+        for item in value:  # type: ignore[attr-defined]
+            yield from _parts(item)
+    elif isinstance(value, dict):
+        for _, item in _sorted_items(value):
+            yield from _parts(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, IRModule):
+        for _, function in _sorted_items(value.functions):
+            yield function
+        for _, definition in _sorted_items(value.types):
+            yield definition
+        yield from _parts(value.attributes)
+
+
+_digests: Final[dict[int, tuple[Any, str]]] = {}
+
+
+def _array_digest(array: np.ndarray[Any, Any]) -> str:
+    """The content of an array as a short text; remembered for arrays that cannot change."""
+    known = _digests.get(id(array))
+    if known is not None and known[0]() is array:
+        return known[1]
+    content = np.ascontiguousarray(array)
+    digest = hashlib.sha256(content.view(np.uint8).data if content.size else b"").hexdigest()
+    text = f"array({content.dtype.str},{content.shape},{digest})"
+    if not array.flags.writeable:
+        key = id(array)
+        _digests[key] = (ref(array, lambda _: _digests.pop(key, None)), text)
+    return text
+
+
+class _Numbering:
+    """Gives each distinct structure a number; the sequence of new structures determines the key."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.table: dict[str, int] = {}
+        self.entries: list[str] = []
+
+    def add(self, root: object) -> str:
+        """The text of a value, with every node below it numbered."""
+        numbers = self.numbers
+        stack: list[tuple[Node, bool]] = [(item, False) for item in reversed(list(_parts(root)))]
+        while stack:
+            item, expanded = stack.pop()
+            if id(item) in numbers:
+                continue
+            if expanded or type(item) is IntImm:
+                self._number(item)
+                continue
+            stack.append((item, True))
+            below = [part for name in counted_fields(type(item)) for part in _parts(getattr(item, name))]
+            stack.extend([(part, False) for part in reversed(below) if id(part) not in numbers])
+        return self._text(root)
+
+    def _number(self, item: Node) -> None:
+        cls = type(item)
+        texts = [self._text(getattr(item, name)) for name in counted_fields(cls)]
+        entry = f"{cls.__module__}.{cls.__name__}({','.join(texts)})"
+        if cls.structural_unique:
+            entry = f"{entry}@{len(self.entries)}"
+        number = self.table.get(entry)
+        if number is None:
+            number = self.table[entry] = len(self.entries)
+            self.entries.append(entry)
+        self.numbers[id(item)] = number
+
+    def _text(self, value: object) -> str:
+        if isinstance(value, Node):
+            return f"#{self.numbers[id(value)]}"
+        if value is None or isinstance(value, (bool, np.bool_)):
+            return str(value)
+        if isinstance(value, Enum):
+            return f"{type(value).__name__}.{value.name}"
+        if isinstance(value, str):
+            return repr(value)
+        if isinstance(value, (int, np.integer)):
+            return str(int(value))
+        if isinstance(value, (float, np.floating)):
+            return f"float:{struct.pack('<d', float(value)).hex()}"
+        if isinstance(value, DataType):
+            return f"dtype:{value}"
+        if isinstance(value, tuple):
+            return f"({','.join([self._text(item) for item in value])})"
+        if isinstance(value, list):
+            return f"[{','.join([self._text(item) for item in value])}]"
+        if isinstance(value, dict):
+            return f"{{{','.join([f'{key!r}:{self._text(item)}' for key, item in _sorted_items(value)])}}}"
+        if isinstance(value, (set, frozenset)):
+            return f"set({','.join(sorted(self._text(item) for item in value))})"
+        return self._rare(value)
+
+    def _rare(self, value: object) -> str:
+        if isinstance(value, np.ndarray):
+            return _array_digest(value)
+        if isinstance(value, bytes):
+            return f"bytes:{hashlib.sha256(value).hexdigest()}"
+        if isinstance(value, IRModule):
+            functions = [f"{name!r}:{self._text(item)}" for name, item in _sorted_items(value.functions)]
+            types = [f"{name!r}:{self._text(item)}" for name, item in _sorted_items(value.types)]
+            return f"module({','.join(functions)};{','.join(types)};{self._text(value.attributes)})"
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            items = [f"{f.name}={self._text(getattr(value, f.name))}" for f in dataclasses.fields(value)]
+            return f"{type(value).__name__}({','.join(items)})"
+        describe = getattr(value, "structural_text", None)
+        if callable(describe):
+            return str(describe())
+        raise CompilerBug(f"a {type(value).__name__} in the IR has no structural text")
+
+
+_keys: Final[WeakKeyDictionary[BaseFunction, str]] = WeakKeyDictionary()
+
+
+def structural_key(value: Node | IRModule | object) -> str:
+    """The canonical key (64 hexadecimal digits) of a node, a module, or a tuple or dictionary of these."""
+    if isinstance(value, BaseFunction):
+        known = _keys.get(value)
+        if known is not None:
+            return known
+    numbering = _Numbering()
+    root = numbering.add(value)
+    text = "\n".join([*numbering.entries, root])
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if isinstance(value, BaseFunction):
+        _keys[value] = key
+    return key
+
+
+def structural_equal(a: Node | IRModule | object, b: Node | IRModule | object) -> bool:
+    """Whether two IR values are the same up to names and the identity of variables."""
+    return a is b or structural_key(a) == structural_key(b)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where two IR values differ."""
+
+    path: str
+    left: object
+    right: object
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the root'}: {_brief(self.left)} and {_brief(self.right)}"
+
+
+def _brief(value: object) -> str:
+    text = repr(value) if not isinstance(value, Node) else _brief_node(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _brief_node(value: Node) -> str:
+    name = getattr(value, "name", None)
+    return f"{type(value).__name__} {name}" if isinstance(name, str) else type(value).__name__
+
+
+def first_difference(a: object, b: object) -> Difference | None:
+    """The first differing place of two IR values in traversal order, or None."""
+    forward: dict[int, object] = {}
+    backward: dict[int, object] = {}
+    done: set[tuple[int, int]] = set()
+    stack: list[tuple[str, object, object]] = [("", a, b)]
+    while stack:
+        path, x, y = stack.pop()
+        if isinstance(x, Node) and isinstance(y, Node):
+            if type(x) is not type(y):
+                return Difference(path, x, y)
+            if type(x).structural_unique:
+                if id(x) in forward or id(y) in backward:
+                    if forward.get(id(x)) is not y or backward.get(id(y)) is not x:
+                        return Difference(path, x, y)
+                    continue
+                forward[id(x)], backward[id(y)] = y, x
+            elif (id(x), id(y)) in done:
+                continue
+            done.add((id(x), id(y)))
+            pairs = [(f"{path}.{n}", getattr(x, n), getattr(y, n)) for n in counted_fields(type(x))]
+        elif isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)) and type(x) is type(y):
+            if len(x) != len(y):
+                return Difference(path, f"{len(x)} items", f"{len(y)} items")
+            pairs = [(f"{path}[{i}]", item, other) for i, (item, other) in enumerate(zip(x, y, strict=True))]
+        elif isinstance(x, dict) and isinstance(y, dict):
+            if x.keys() != y.keys():
+                return Difference(path, sorted(map(str, x)), sorted(map(str, y)))
+            pairs = [(f"{path}[{key!r}]", item, y[key]) for key, item in _sorted_items(x)]
+        elif isinstance(x, IRModule) and isinstance(y, IRModule):
+            names = ("functions", "types", "attributes")
+            pairs = [(f"{path}.{name}", getattr(x, name), getattr(y, name)) for name in names]
+        elif isinstance(x, Node) or isinstance(y, Node) or structural_key((x,)) != structural_key((y,)):
+            return Difference(path, x, y)
+        else:
+            continue
+        stack.extend(reversed(pairs))
+    return None
+
+
+def assert_same_ir(actual: Node | IRModule, expected: Node | IRModule) -> None:
+    """Raise an AssertionError, with the place and a diff of the printed forms, unless two IR values are the same."""
+    if structural_equal(actual, expected):
+        return
+    difference = first_difference(actual, expected)
+    lines = difflib.unified_diff(
+        to_text(expected).split("\n"), to_text(actual).split("\n"), "expected", "actual", lineterm=""
+    )
+    place = f"first difference at {difference} (actual and expected)" if difference else "the keys differ"
+    raise AssertionError("the IR differs\n" + place + "\n" + "\n".join(lines))
