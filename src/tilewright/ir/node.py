@@ -66,6 +66,10 @@ class Node:
     def copy_side_data(self, other: Node) -> None:
         """Copy what is not a field (spans) to a rebuilt node. Nodes with side data override this."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Rebuilt through the constructor, so interned nodes are interned again in the receiving process.
+        return (type(self), self.field_values())
+
     def __copy__(self) -> Self:
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,13 +91,19 @@ def _cast(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("clip")
 def _clip(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs
+    low, high = attributes.minimum, attributes.maximum
+    if x.dtype.is_integer:
+        # Bounds beyond the range of the integer type are no bounds.
+        least, greatest = x.dtype.min_value(), x.dtype.max_value()
+        low = None if low is None or low <= least else min(math.ceil(min(low, greatest)), greatest)
+        high = None if high is None or high >= greatest else max(math.floor(max(high, least)), least)
 
     def clip(*i: ExprLike) -> PrimExpr:
         value: PrimExpr = x[i]
-        if attributes.minimum is not None:
-            value = build.maximum(value, const(attributes.minimum, x.dtype))
-        if attributes.maximum is not None:
-            value = build.minimum(value, const(attributes.maximum, x.dtype))
+        if low is not None:
+            value = build.maximum(value, const(low, x.dtype))
+        if high is not None:
+            value = build.minimum(value, const(high, x.dtype))
         return value
 
     return compute(result_shape(result), clip, "clip")
@@ -147,9 +154,54 @@ for _name, _rule in {
 
 
 def _power(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if a.dtype.is_float:
-        return intrinsics.pow(a, b)
-    return cast(intrinsics.pow(cast(a, "float64"), cast(b, "float64")), a.dtype)
+    return intrinsics.pow(a, b) if a.dtype.is_float else _integer_power(a, b)
+
+
+def _integer_power(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """Exact (wrapping) powers by repeated squaring; a negative power is 0 but for the bases 1 and -1.
+
+    Exponents are taken modulo 64: larger ones overflow every integer type unless the base is 0, 1 or -1, for which
+    the lowest bits decide, except that 0 to the power of 64 is 0.
+    """
+    one, zero = const(1, a.dtype), const(0, a.dtype)
+    result, square = one, a
+    for bit in range(6):
+        chosen = build.ne(build.bitwise_and(b, const(1 << bit, b.dtype)), zero)
+        result = build.select(chosen, result * square, result)
+        square = square * square
+    result = build.select(build.logical_and(build.eq(a, zero), build.ne(b, zero)), zero, result)
+    if a.dtype.is_uint:
+        return result
+    odd = build.ne(build.bitwise_and(b, one), zero)
+    unit = build.select(odd, a, one)
+    is_unit = build.logical_or(build.eq(a, one), build.eq(a, const(-1, a.dtype)))
+    return build.select(build.lt(b, zero), build.select(is_unit, unit, zero), result)
+
+
+def _float_remainder(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """The remainder of division toward zero, and whether division toward minus infinity is one less."""
+    remainder = build.truncmod(a, b)
+    zero = const(0, a.dtype)
+    differs = build.ne(build.lt(remainder, zero), build.lt(b, zero))
+    return remainder, build.logical_and(build.ne(remainder, zero), differs)
+
+
+def _floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if not a.dtype.is_float:
+        return build.floormod(a, b)
+    remainder, lower = _float_remainder(a, b)
+    return build.select(lower, remainder + b, remainder)
+
+
+def _floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """Of floats, the floor of the exact quotient: a / b may round up to the next whole number."""
+    if not a.dtype.is_float:
+        return build.floordiv(a, b)
+    remainder, lower = _float_remainder(a, b)
+    quotient = (a - remainder) / b
+    quotient = build.select(lower, quotient - const(1, a.dtype), quotient)
+    # The quotient is whole up to rounding, so the nearest whole number is the exact one.
+    return build.select(build.eq(b, const(0, a.dtype)), a / b, intrinsics.round(quotient))
 
 
 def _divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -168,8 +220,8 @@ _BINARY: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
     "power": _power,
     "minimum": build.minimum,
     "maximum": build.maximum,
-    "floor_divide": build.floordiv,
-    "floor_mod": build.floormod,
+    "floor_divide": _floor_divide,
+    "floor_mod": _floor_mod,
     "fmod": build.truncmod,
     "equal": build.eq,
     "not_equal": build.ne,

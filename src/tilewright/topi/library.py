@@ -1,5 +1,8 @@
-"""Imports every family of the operator library, so that all computations are registered."""
+"""The whole operator library: importing this registers the computations of every family."""
 
 from tilewright.topi import contract, convolution, elementwise, pooling, reduce, shape
+from tilewright.topi.registry import compute_operator
 
 FAMILIES = (contract, convolution, elementwise, pooling, reduce, shape)
+
+__all__ = ["FAMILIES", "compute_operator"]

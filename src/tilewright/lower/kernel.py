@@ -1,0 +1,82 @@
+"""Compiling kernels: named by what they compute, shared, scheduled, lowered, and kept in the object cache."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tilewright.codegen.llvm.build import compile_functions
+from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.codegen.llvm.toolchain import llvm_version
+from tilewright.ir.structural import structural_key
+from tilewright.lower.cost import Work, work_of
+from tilewright.support import trace
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One distinct kernel of a model: its unscheduled program under its final name, and its work."""
+
+    symbol: str
+    func: PrimFunc
+    work: Work
+
+
+def make_kernel(func: PrimFunc, label: str) -> Kernel:
+    """Name a program by its structure: equal computations get equal names, in every model and process."""
+    digest = structural_key(func.replace(name=""))
+    text = digest if isinstance(digest, str) else digest.hex()
+    symbol = f"tw_{_identifier(label)}_{text[:16]}"
+    return Kernel(symbol, func.replace(name=symbol), work_of(func))
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[:48]
+
+
+def schedule_kernel(func: PrimFunc, target: Target) -> PrimFunc:
+    """The default schedule of a program for a target."""
+    with trace.span("schedule"):
+        return schedule_cpu(func, target)
+
+
+def compile_kernel(kernel: Kernel, target: Target) -> bytes:
+    """The object code of a kernel, from the cache when this compiler has made it before."""
+    store = shared_cache()
+    key = _cache_key(kernel, target)
+    if store is not None:
+        found = store.load(key)
+        if found is not None:
+            return found
+    payload = compile_functions([schedule_kernel(kernel.func, target)], target)
+    if store is not None:
+        store.store(key, payload)
+    return payload
+
+
+def is_cached(kernel: Kernel, target: Target) -> bool:
+    """Whether the kernel's object is in the cache (it may still turn out damaged)."""
+    store = shared_cache()
+    return store is not None and store.path(_cache_key(kernel, target)).exists()
+
+
+def _cache_key(kernel: Kernel, target: Target) -> str:
+    parts = (kernel.symbol, str(target.codegen_key), str(target.cores > 1), llvm_version(), compiler_fingerprint())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def compiler_fingerprint() -> str:
+    """A hash of the compiler's own sources: a changed schedule or pass never meets an old object."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parent.parent
+    for package in ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,91 @@
+"""A fused group of operators -> one loop program, through the operator library's tensor expressions."""
+
+from __future__ import annotations
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.op import Operator
+from tilewright.ir.build import const
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.types import TensorType, Type
+from tilewright.ir.visit import post_order
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.te.language import compute, placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.te.tensor import PlaceholderOp, Tensor
+from tilewright.tir.function import PrimFunc
+from tilewright.topi.library import compute_operator
+from tilewright.topi.registry import result_shape
+
+
+def lower_primitive(function: Function, name: str) -> PrimFunc:
+    """The unscheduled loop program of a primitive function: its parameters, then its results, as buffers.
+
+    Before: a graph function `(x, w, b) -> relu(conv2d(x, w) + b)`. After: blocks `pad_data`, `conv2d`, `add`, `relu`.
+    """
+    inputs: list[Tensor] = []
+    values: dict[int, list[Tensor]] = {}
+    for position, param in enumerate(function.params):
+        tensor = _input(param, position)
+        inputs.append(tensor)
+        values[id(param)] = [tensor]
+    for item in post_order(function.body):
+        if isinstance(item, GraphExpr) and id(item) not in values and not isinstance(item, Operator):
+            values[id(item)] = _lower(item, values)
+    outputs = [_owned(tensor) for tensor in values[id(function.body)]]
+    # The same tensor may be returned twice; each result needs a buffer of its own.
+    seen: set[int] = set()
+    for n, tensor in enumerate(outputs):
+        if id(tensor) in seen:
+            outputs[n] = _copy(tensor)
+        seen.add(id(outputs[n]))
+    return create_prim_func([*inputs, *outputs], name)
+
+
+def _input(param: Var, position: int) -> Tensor:
+    kind = param.type
+    if not isinstance(kind, TensorType):
+        raise CompilerBug(f"parameter {param.name} of a kernel is no tensor")
+    return placeholder(_dims(kind), kind.dtype, f"p{position}")
+
+
+def _dims(kind: Type) -> tuple[PrimExpr, ...]:
+    return result_shape(kind)
+
+
+def _lower(item: GraphExpr, values: dict[int, list[Tensor]]) -> list[Tensor]:
+    if isinstance(item, Constant):
+        return [_scalar(item)]
+    if isinstance(item, Tuple):
+        return [tensor for part in item.items for tensor in values[id(part)]]
+    if isinstance(item, TupleGet):
+        return [values[id(item.value)][item.index]]
+    if isinstance(item, Call) and isinstance(item.callee, Operator):
+        operands = [tensor for arg in item.args for tensor in values[id(arg)]]
+        assert item.type is not None
+        try:
+            return compute_operator(item.callee.name, operands, item.attributes, item.type)
+        except UnsupportedError as error:
+            raise UnsupportedError(error.message, where=str(item.span or item.callee.name), hint=error.hint) from error
+        except UserError as error:
+            raise UserError(error.message, where=str(item.span or item.callee.name), hint=error.hint) from error
+    raise CompilerBug(f"{type(item).__name__} cannot be part of a kernel")
+
+
+def _scalar(item: Constant) -> Tensor:
+    """A one-element constant inside a kernel: a number in the code."""
+    if item.data.size != 1:
+        raise CompilerBug(f"a constant of shape {item.data.shape} inside a kernel: it should be a parameter")
+    raw = item.data.reshape(()).item()
+    if item.dtype.name == "bfloat16":
+        raise CompilerBug("a bfloat16 constant inside a kernel: it should be a parameter")
+    value = const(raw, item.dtype)
+    return compute(tuple(item.data.shape), lambda *i: value, "constant")
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return compute(tensor.shape, lambda *i: tensor[i], f"{tensor.name}_copy")
+
+
+def _owned(tensor: Tensor) -> Tensor:
+    """A result must be computed here: an input passed through is copied."""
+    return _copy(tensor) if isinstance(tensor.op, PlaceholderOp) else tensor

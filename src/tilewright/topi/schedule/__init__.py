@@ -1,0 +1,1 @@
+"""Default schedules of the operator library, one package a target family."""

@@ -1,0 +1,1 @@
+"""Default CPU schedules, derived from the target's numbers (vector width, registers, cores)."""

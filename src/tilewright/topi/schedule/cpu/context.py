@@ -1,0 +1,89 @@
+"""What the CPU schedule templates share: the schedule under work, the target, and questions about blocks and loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import BinaryExpr, Call, PrimExpr, Var, const_value
+from tilewright.ir.visit import pre_order
+from tilewright.target import Target
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.stmt import Block, BufferStore, For, IterKind
+
+PARALLEL_WORK = 1 << 15
+"""Elements of work below which waking other cores costs more than it gives."""
+
+
+@dataclass(slots=True)
+class CpuContext:
+    """One function being scheduled for a CPU."""
+
+    sch: Schedule
+    target: Target
+
+    def block(self, handle: BlockHandle) -> Block:
+        """The block of a handle as it is now."""
+        return self.sch.block(handle)
+
+    def loop(self, handle: LoopHandle) -> For:
+        """The loop of a handle as it is now."""
+        return self.sch.loop(handle)
+
+    def extent(self, handle: LoopHandle) -> int | None:
+        """The constant extent of a loop, or None."""
+        return const_value(self.loop(handle).extent)
+
+    def extents(self, handles: list[LoopHandle]) -> list[int] | None:
+        """The constant extents of loops, or None if any is symbolic."""
+        found = [self.extent(handle) for handle in handles]
+        return None if any(e is None for e in found) else [e for e in found if e is not None]
+
+    def lanes(self, handle: BlockHandle) -> int:
+        """Elements of the block's result in one vector register."""
+        return max(1, self.target.lanes(max(8, self.block(handle).writes[0].buffer.dtype.bits)))
+
+    def parallelize(self, loops: list[LoopHandle], work: int) -> None:
+        """Spread outer loops over the cores, fused into one, when there is enough work."""
+        if self.target.cores < 2 or work < PARALLEL_WORK or not loops:
+            return
+        fused = self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
+        extent = self.extent(fused)
+        if extent is None or extent > 1:
+            self.sch.parallel(fused)
+
+
+def is_reduction(block: Block) -> bool:
+    """Whether a block reduces."""
+    return block.is_reduction
+
+
+def spatial_count(block: Block) -> int:
+    """How many of a block's iterators are spatial."""
+    return sum(1 for item in block.iters if item.kind is IterKind.SPATIAL)
+
+
+def operations_in(block: Block) -> int:
+    """A rough count of what one instance of a block computes; math functions weigh most."""
+    total = 0
+    for item in pre_order(block.body):
+        if isinstance(item, Call):
+            total += 8
+        elif isinstance(item, BinaryExpr) and item.dtype.is_float:
+            total += 1
+    return total
+
+
+def moves_only(block: Block) -> bool:
+    """Whether a block only copies elements: its value is a load."""
+    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BufferLoad)
+
+
+def index_uses(block: Block, var: Var) -> list[tuple[PrimExpr, ...]]:
+    """The index tuples of loads in a block that use a variable."""
+    return [
+        item.indices
+        for item in pre_order(block.body)
+        if isinstance(item, BufferLoad) and any(part is var for index in item.indices for part in pre_order(index))
+    ]

@@ -1,0 +1,103 @@
+"""The schedule of contractions (matrix products and convolutions): a register tile around the reduction."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.tiling import register_tile
+
+
+def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """Tile the output rows x columns, compute each tile of the contraction in registers, apply the epilogue on it.
+
+    Before:  conv[n, y, x, c] += ...;  out[n, y, x, c] = epilogue(conv[n, y, x, c])
+    After:   parallel (n, co, y), for xo:
+               acc[xi, ci] = 0;  for kh, kw, ic: acc[xi, ci] += ...   (xi unrolled, ci a vector)
+               out[n, y, xo*X + xi, co*C + ci] = epilogue(acc[xi, ci])
+    """
+    sch = context.sch
+    for producer in sch.get_producers(anchor):
+        schedule_injective(context, producer)
+    if anchor.name == output.name:
+        # The result itself is the contraction: accumulate in a tile of its own and copy it out.
+        output = sch.cache_write(anchor, 0, "local")
+    loops = sch.get_loops(output)
+    extents = context.extents(loops)
+    row = _row_axis(context, anchor, len(loops))
+    if extents is None or prod(extents) == 0:
+        schedule_injective(context, output)
+        return
+    rows = extents[row] if row is not None else 1
+    tile = register_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
+    column_outer, column = sch.split(loops[-1], [None, tile.columns])
+    inner: list[LoopHandle] = []
+    outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    batch = outer[:1] if len(outer) > 0 else []
+    middle = outer[1:]
+    order = [*batch, column_outer, *middle]
+    if row is not None:
+        row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
+        order.append(row_outer)
+        inner.append(row_inner)
+    sch.reorder(*order, *inner, column)
+    sch.compute_at(anchor, order[-1])
+    _schedule_tile(context, anchor, order[-1], tile.rows)
+    for loop in inner:
+        sch.unroll(loop)
+    sch.vectorize(column)
+    work = prod(extents) * _reduction_size(context, anchor)
+    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _row_axis(context: CpuContext, anchor: BlockHandle, rank: int) -> int | None:
+    """The position of the spatial axis whose elements share weights: the second axis of the register tile."""
+    block = context.block(anchor)
+    kind = block.annotations.get("anchor")
+    if rank < 2:
+        return None
+    if kind in ("conv2d", "conv2d_transpose") and block.annotations.get("layout") == "NCHW":
+        return 1
+    return rank - 2
+
+
+def _reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
+    sizes = [
+        getattr(item.domain.extent, "value", 1) for item in context.block(anchor).iters if item.kind is IterKind.REDUCE
+    ]
+    return int(prod(sizes))
+
+
+def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, rows: int) -> None:
+    """The loops of the contraction under its tile: reduction outside, rows unrolled, columns a vector."""
+    sch = context.sch
+    loops = sch.get_loops(anchor)
+    below = loops[[loop.var for loop in loops].index(attach.var) + 1 :]
+    block = context.block(anchor)
+    reduce_vars = {item.value for item in block.iters if item.kind is IterKind.REDUCE}
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    if not spatial or not reduction:
+        return
+    sch.reorder(*reduction, *spatial)
+    start = sch.decompose_reduction(anchor, reduction[0])
+    sch.set_scope(anchor, 0, "local")
+    for handle in (anchor, start):
+        _vector_tile(context, handle, spatial if handle is anchor else None, attach)
+
+
+def _vector_tile(
+    context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle] | None, attach: LoopHandle
+) -> None:
+    sch = context.sch
+    if spatial is None:
+        loops = sch.get_loops(handle)
+        spatial = loops[[loop.var for loop in loops].index(attach.var) + 1 :]
+    if not spatial:
+        return
+    sch.vectorize(spatial[-1])
+    for loop in spatial[:-1]:
+        sch.unroll(loop)

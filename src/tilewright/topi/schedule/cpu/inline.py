@@ -1,0 +1,37 @@
+"""Which stages of a fused kernel are computed in place of their use."""
+
+from __future__ import annotations
+
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.stmt import Block
+from tilewright.topi.schedule.cpu.context import CpuContext, operations_in
+
+_COSTLY = 8
+"""Stages at least this costly are not computed again for each of several uses."""
+
+
+def inline_stages(context: CpuContext) -> None:
+    """Inline every injective intermediate stage, except where that would repeat costly work.
+
+    Kept: results, reductions, the padded input of a contraction (the inner loop would test borders), costly stages
+    that are read several times (by several consumers, or by a reduction that visits them repeatedly).
+    """
+    sch = context.sch
+    outputs = {handle.name for handle in sch.get_output_blocks()}
+    for handle in sch.blocks():
+        block = context.block(handle)
+        if handle.name in outputs or block.is_reduction or block.init is not None or not block.iters:
+            continue
+        if _keep(context, handle, block):
+            continue
+        sch.compute_inline(handle)
+
+
+def _keep(context: CpuContext, handle: BlockHandle, block: Block) -> bool:
+    consumers = [context.block(consumer) for consumer in context.sch.get_consumers(handle)]
+    if any("anchor" in consumer.annotations for consumer in consumers):
+        # A contraction reads each element many times: compute it once, unless it only picks elements by name.
+        return "pad" in handle.name or operations_in(block) > 0
+    if operations_in(block) < _COSTLY:
+        return False
+    return len(consumers) > 1

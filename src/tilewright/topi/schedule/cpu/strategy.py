@@ -1,0 +1,38 @@
+"""The default CPU schedule of any kernel: picks the template by what the kernel contains."""
+
+from __future__ import annotations
+
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.contraction import schedule_contraction
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.inline import inline_stages
+from tilewright.topi.schedule.cpu.reduction import schedule_reductions
+
+_CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
+
+
+def schedule_cpu(func: PrimFunc, target: Target) -> PrimFunc:
+    """A scheduled program for a CPU, equivalent to the given unscheduled one."""
+    context = CpuContext(Schedule(func), target)
+    sch = context.sch
+    inline_stages(context)
+    outputs = sch.get_output_blocks()
+    blocks = [context.block(handle) for handle in sch.blocks()]
+    anchors = [block.name for block in blocks if block.annotations.get("anchor") in _CONTRACTIONS]
+    if len(outputs) == 1 and len(anchors) == 1:
+        anchor = sch.get_block(anchors[0])
+        consumers = sch.get_consumers(anchor)
+        direct = anchor.name == outputs[0].name or [c.name for c in consumers] == [outputs[0].name]
+        if (direct and not context.block(outputs[0]).is_reduction) or anchor.name == outputs[0].name:
+            schedule_contraction(context, anchor, outputs[0])
+            return sch.func
+    if len(outputs) == 1 and any(block.is_reduction for block in blocks):
+        schedule_reductions(context, outputs[0])
+        return sch.func
+    for handle in sch.blocks():
+        if not context.block(handle).is_reduction:
+            schedule_injective(context, handle)
+    return sch.func
