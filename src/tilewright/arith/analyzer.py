@@ -1,0 +1,159 @@
+"""`Analyzer`: the front of the arithmetic package. It knows facts about variables and answers questions about
+integer expressions: simpler forms, bounds, residues, proofs.
+
+Index values (int64) are mathematical integers: index arithmetic is assumed not to overflow. Other integer types wrap,
+and the analyses are exact about it or refuse. Nodes of upper floors (loads, ...) are opaque terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.arith.interval import Interval
+from tilewright.arith.knowledge import ModularSet
+from tilewright.arith.prover import Prover
+from tilewright.arith.simplify import depends_on_memory
+from tilewright.ir import build
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ExprLike, IntImm, PrimExpr, Range, Var
+from tilewright.support.errors import CompilerBug
+
+__all__ = ["Analyzer", "Interval", "ModularSet"]
+
+
+class Analyzer(Prover):
+    """Facts about variables, and what follows from them.
+
+    >>> from tilewright.ir.expr import Var, Range, IntImm
+    >>> i, j, analyzer = Var("i"), Var("j"), Analyzer()
+    >>> analyzer.bind(j, Range(IntImm(0), IntImm(8)))
+    >>> analyzer.simplify((i * 8 + j) // 8) is i
+    True
+
+    Answers are cached per expression; learning something (`bind`, `assume`) starts new caches.
+    """
+
+    def bind(self, var: Var, value: Range | Interval | ExprLike) -> None:
+        """Say what a variable is: in a range, in a constant interval, or equal to an expression.
+
+        What was known about the variable before is forgotten. A range of extent 1 is its minimum.
+        """
+        self.forget(var)
+        if isinstance(value, Range):
+            self._bind_range(var, value)
+        elif isinstance(value, Interval):
+            self.learn_range(var, value)
+        else:
+            self._bind_value(var, build.as_expr(value, var.dtype))
+
+    def _bind_value(self, var: Var, value: PrimExpr) -> None:
+        if value.dtype is not var.dtype:
+            raise CompilerBug(f"{var.name} of {var.dtype} cannot be bound to a value of {value.dtype}")
+        value = self.simplify(value)
+        if var in self.variables_of(value):
+            raise CompilerBug(f"{var.name} cannot be bound to an expression of itself")
+        self.values[var] = value
+        self._clear()
+
+    def _bind_range(self, var: Var, value: Range) -> None:
+        if var.dtype is not INDEX or value.min.dtype is not INDEX or value.extent.dtype is not INDEX:
+            low, size = self.bounds(value.min), self.bounds(value.extent)
+            last_value = None if low.upper is None or size.upper is None else low.upper + size.upper - 1
+            self.learn_range(var, Interval(low.lower, last_value))
+            return
+        extent = self.simplify(value.extent)
+        if isinstance(extent, IntImm) and extent.value == 1:
+            self._bind_value(var, value.min)
+            return
+        first = self.form(value.min)
+        last = first.plus(self.form(extent)).shifted(-1)
+        self.learn_range(var, Interval(self.form_bounds(first).lower, self.form_bounds(last).upper))
+        own = self.form(var)
+        if var not in own.terms:
+            return
+        if first.terms:
+            self.learn_at_most_zero(first.minus(own))
+        if last.terms:
+            self.learn_at_most_zero(own.minus(last))
+        # A value of the variable exists, so the range is not empty.
+        self.learn_at_most_zero(first.minus(last))
+
+    def forget(self, var: Var) -> None:
+        """Drop everything that is known about a variable."""
+        if var in self.values:
+            del self.values[var]
+        self.ranges = {term: known for term, known in self.ranges.items() if var not in self.variables_of(term)}
+        self.residues = {term: known for term, known in self.residues.items() if var not in self.variables_of(term)}
+        self.truths = {term: known for term, known in self.truths.items() if var not in self.variables_of(term)}
+        for term in list(self.inequalities):
+            kept = [f for f in self.inequalities[term] if not any(var in self.variables_of(t) for t in f.terms)]
+            if kept:
+                self.inequalities[term] = kept
+            else:
+                del self.inequalities[term]
+        self._clear()
+
+    @contextmanager
+    def assume(self, *conditions: PrimExpr) -> Iterator[Analyzer]:
+        """Take conditions as facts inside a `with` block.
+
+        Conditions that read memory are ignored: statements in the block may change what they said.
+        """
+        saved = self.save()
+        try:
+            for condition in conditions:
+                self.assume_always(condition)
+            yield self
+        finally:
+            self.restore(saved)
+
+    @contextmanager
+    def scope(self) -> Iterator[Analyzer]:
+        """A `with` block at whose end everything bound or assumed inside is forgotten."""
+        saved = self.save()
+        try:
+            yield self
+        finally:
+            self.restore(saved)
+
+    def assume_always(self, condition: PrimExpr) -> None:
+        """Take a condition as a fact from here on (to the end of the enclosing scope)."""
+        for part in conjuncts(condition):
+            if not depends_on_memory(part):
+                self.learn(part)
+
+    def prove_equal(self, a: ExprLike, b: ExprLike) -> bool:
+        """Whether two expressions are certainly equal."""
+        x, y = build.as_expr(a), build.as_expr(b)
+        if x is y:
+            return True
+        return x.dtype is y.dtype and self.prove(e.EQ(x, y))
+
+    def prove_less(self, a: ExprLike, b: ExprLike) -> bool:
+        """Whether a < b certainly."""
+        return self.prove(build.lt(a, b))
+
+    def prove_at_most(self, a: ExprLike, b: ExprLike) -> bool:
+        """Whether a <= b certainly."""
+        return self.prove(build.le(a, b))
+
+    def prove_nonnegative(self, a: PrimExpr) -> bool:
+        """Whether a >= 0 certainly."""
+        return self.prove(build.ge(a, build.const(0, a.dtype)))
+
+    def lower_bound(self, expr: PrimExpr) -> int | None:
+        """A constant that an expression is never below."""
+        return self.bounds(expr).lower
+
+    def upper_bound(self, expr: PrimExpr) -> int | None:
+        """A constant that an expression is never above."""
+        return self.bounds(expr).upper
+
+
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The parts of a conjunction, in order."""
+    if isinstance(condition, e.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
