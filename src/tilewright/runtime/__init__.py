@@ -1,1 +1,57 @@
-"""Floor 2: arrays, artifacts, modules and executors. Sees only `support`: a deployed runtime has no compiler."""
+"""Floor 2: arrays, artifacts, modules and executors. Sees only `support`: a deployed runtime has no compiler.
+
+from tilewright import runtime
+a = runtime.array([1.0, 2.0], "float32")
+exe = runtime.load("resnet18.so")
+module = runtime.create(exe, runtime.cpu())
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.artifact import (
+    ArgKind,
+    ArgRef,
+    Artifact,
+    ConstantInfo,
+    FunctionInfo,
+    KernelInfo,
+    ModelInfo,
+    ParamInfo,
+    Step,
+    TensorInfo,
+)
+from tilewright.runtime.device import Device, cpu
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.graph_runtime import GraphModule, create
+from tilewright.runtime.load import load
+from tilewright.runtime.module import CompiledFunction, Module, TimingResult
+from tilewright.runtime.ndarray import NDArray, array, empty, from_dlpack
+from tilewright.runtime.profiler import Profile, ProfileRow
+
+__all__ = [
+    "ArgKind",
+    "ArgRef",
+    "Artifact",
+    "CompiledFunction",
+    "ConstantInfo",
+    "Device",
+    "Executable",
+    "FunctionInfo",
+    "GraphModule",
+    "KernelInfo",
+    "ModelInfo",
+    "Module",
+    "NDArray",
+    "ParamInfo",
+    "Profile",
+    "ProfileRow",
+    "Step",
+    "TensorInfo",
+    "TimingResult",
+    "array",
+    "cpu",
+    "create",
+    "empty",
+    "from_dlpack",
+    "load",
+]

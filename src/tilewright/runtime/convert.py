@@ -7,6 +7,7 @@ memory, lists, scalars) is copied once.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,14 +44,18 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         count *= extent
     size = count * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
-    shift = -address_of(raw) % ALIGNMENT
-    return raw[shift : shift + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
 
 
 def address_of(array: Array) -> int:
     """The address of an array's first element."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    buffer: Any = array
+    try:
+        # Four times quicker than numpy's own ways, but only for writable, contiguous, non-empty memory.
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    except (TypeError, ValueError, BufferError):
+        address: int = array.__array_interface__["data"][0]
+        return address
 
 
 def is_torch(value: object) -> bool:

@@ -54,14 +54,15 @@ def export_library(artifact: Artifact, path: Path) -> None:
         find_linker(artifact.triple)  # before the work, so that a missing one is said at once
         images = [*artifact.objects, wrapper_object(artifact), pool_object(artifact.triple, hidden=True)]
         objects = [folder / f"{index}.o" for index in range(len(images))]
-        data_objects: list[Path] = []
+        data_objects: dict[str, Path] = {}
         try:
             for file, image in zip(objects, images, strict=True):
                 file.write_bytes(image)
             if artifact.model is not None:
-                data_objects.append(folder / "constants.o")
+                symbol = f"{artifact.model.name}__constants"
+                data_objects[symbol] = folder / "constants.o"
                 blob = artifact.constants if artifact.constants.nbytes else np.zeros(_SMALLEST_BLOB, np.uint8)
-                write_data_object(data_objects[0], f"{artifact.model.name}__constants", blob, triple=artifact.triple)
+                write_data_object(data_objects[symbol], symbol, blob, triple=artifact.triple)
         except OSError as error:
             raise cannot_write(path, error) from None
         link_shared(objects, path, triple=artifact.triple, data_objects=data_objects, work_folder=folder)

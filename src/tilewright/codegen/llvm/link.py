@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -161,10 +161,12 @@ def _flat(linker: Linker, options: list[str]) -> list[str]:
     return joined
 
 
-def _dependencies(linker: Linker, folder: Path, objects: Sequence[Path], triple: str) -> list[str]:
+def _dependencies(
+    linker: Linker, folder: Path, objects: Sequence[Path], provided: Iterable[str], triple: str
+) -> list[str]:
     images = [path.read_bytes() for path in objects]
     needed = set().union(*map(undefined_symbols, images)) - set().union(*map(defined_symbols, images))
-    needed -= {"_GLOBAL_OFFSET_TABLE_"}
+    needed -= {"_GLOBAL_OFFSET_TABLE_", *provided}
     libc, libm = _standard_libraries(triple)
     groups: dict[str, set[str]] = {}
     for name in needed:
@@ -178,19 +180,19 @@ def _dependencies(linker: Linker, folder: Path, objects: Sequence[Path], triple:
 
 
 def link_shared(
-    objects: Sequence[Path], output: Path, *, triple: str, data_objects: Sequence[Path] = (), work_folder: Path
+    objects: Sequence[Path], output: Path, *, triple: str, data_objects: Mapping[str, Path], work_folder: Path
 ) -> None:
-    """Link `objects` (and `data_objects`, which need nothing) into the shared library `output`, all or nothing.
+    """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing.
 
     `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
     """
     linker = find_linker(triple)
     with trace.span("link"), replacing(output) as temporary:
-        libraries = _dependencies(linker, work_folder, objects, triple)
+        libraries = _dependencies(linker, work_folder, objects, data_objects, triple)
         options = ["-m", emulation(triple), "-o", str(temporary), "-soname", output.name]
         # Internal calls stay inside the library; every symbol is found now; the pool's threads outlive dlclose.
         options += ["-Bsymbolic", "-z", "defs", "-z", "nodelete", "-z", "noexecstack", "-z", "relro", "--as-needed"]
-        files = [str(path) for path in (*objects, *data_objects)]
+        files = [str(path) for path in (*objects, *data_objects.values())]
         _run(linker, _flat(linker, options), [*files, *libraries], output)
 
 
