@@ -1,0 +1,138 @@
+"""Compiling many kernels on several cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+
+from tilewright.lower.kernel import Kernel, compile_kernel, is_cached
+from tilewright.lower.worker import receive, send
+from tilewright.support.errors import TilewrightError
+from tilewright.target import Target
+
+_WORTH_A_PROCESS = 3
+"""Kernels to compile for each extra process: starting one costs about as much as compiling two."""
+
+
+def compile_kernels(
+    kernels: Sequence[Kernel], target: Target, jobs: int, done: Callable[[int], None] = lambda count: None
+) -> list[bytes]:
+    """The objects of kernels, in order; `done(count)` is called as they finish."""
+    missing = [n for n, kernel in enumerate(kernels) if not is_cached(kernel, target)]
+    workers = min(jobs, 1 + len(missing) // _WORTH_A_PROCESS) - 1
+    results: list[bytes | None] = [None] * len(kernels)
+    # The heaviest first, so that the last ones to finish are light.
+    order = sorted(range(len(kernels)), key=lambda n: -kernels[n].work.flops)
+    run = _Run(kernels, target, results, deque(order), done)
+    threads = [Thread(target=run.serve, daemon=True) for _ in range(workers if sys.executable else 0)]
+    for thread in threads:
+        thread.start()
+    interrupted = True
+    try:
+        run.work_here()
+        interrupted = False
+    finally:
+        if interrupted:
+            # Children finish what they have and take no more.
+            run.queue.clear()
+        for thread in threads:
+            thread.join()
+    # A child that died gave its kernel back, perhaps after this process had found the queue empty.
+    run.work_here()
+    if run.error is not None:
+        raise run.error
+    return [result for result in results if result is not None]
+
+
+class _Run:
+    """One batch: a queue of kernels shared by this process and its children."""
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        target: Target,
+        results: list[bytes | None],
+        queue: deque[int],
+        done: Callable[[int], None],
+    ) -> None:
+        self.kernels = kernels
+        self.target = target
+        self.results = results
+        self.queue = queue
+        self.done = done
+        self.finished = 0
+        self.lock = Lock()
+        self.error: TilewrightError | None = None
+
+    def _next(self) -> int | None:
+        with self.lock:
+            return self.queue.popleft() if self.queue and self.error is None else None
+
+    def _finish(self, position: int, payload: bytes) -> None:
+        with self.lock:
+            self.results[position] = payload
+            self.finished += 1
+            self.done(self.finished)
+
+    def _fail(self, error: TilewrightError) -> None:
+        with self.lock:
+            self.error = self.error or error
+
+    def work_here(self) -> None:
+        """Compile in this process until the queue is empty."""
+        while (position := self._next()) is not None:
+            try:
+                payload = compile_kernel(self.kernels[position], self.target)
+            except TilewrightError as error:
+                self._fail(error)
+                return
+            self._finish(position, payload)
+
+    def serve(self) -> None:
+        """Feed one child process until the queue is empty. A child that dies gives its kernel back."""
+        child = _start_child()
+        try:
+            while (position := self._next()) is not None:
+                reply = _ask(child, (self.kernels[position], self.target))
+                if isinstance(reply, bytes):
+                    self._finish(position, reply)
+                elif isinstance(reply, TilewrightError):
+                    self._fail(reply)
+                else:
+                    with self.lock:
+                        self.queue.append(position)
+                    return
+        finally:
+            assert child.stdin is not None and child.stdout is not None
+            with suppress(OSError):
+                child.stdin.close()
+            child.stdout.close()
+            child.wait()
+
+
+def _start_child() -> subprocess.Popen[bytes]:
+    package_root = str(Path(__file__).resolve().parent.parent.parent)
+    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilewright.lower.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+
+
+def _ask(child: subprocess.Popen[bytes], request: object) -> object | None:
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        send(child.stdin, request)
+        return receive(child.stdout)
+    except OSError:
+        # The child is gone: its kernel is compiled elsewhere.
+        return None

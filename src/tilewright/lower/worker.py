@@ -1,0 +1,52 @@
+"""A process that compiles kernels for another: reads requests from stdin, writes objects to stdout.
+
+LLVM calls are serialised inside a process, so compiling on several cores takes several processes. They are plain child
+processes speaking length-prefixed pickles (not `multiprocessing`, whose start-up runs the user's main module again).
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import BinaryIO
+
+from tilewright.lower.kernel import compile_kernel
+from tilewright.support.errors import TilewrightError
+
+_LENGTH = 8
+
+
+def send(stream: BinaryIO, value: object) -> None:
+    """Write one value."""
+    payload = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(len(payload).to_bytes(_LENGTH, "little"))
+    stream.write(payload)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> object | None:
+    """Read one value, or None at the end of the stream."""
+    header = stream.read(_LENGTH)
+    if len(header) < _LENGTH:
+        return None
+    payload = stream.read(int.from_bytes(header, "little"))
+    result: object = pickle.loads(payload)
+    return result
+
+
+def main() -> None:
+    """Serve requests `(kernel, target)` until the stream ends; replies are the object, or the error."""
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    # Whatever else prints must not mix with the replies.
+    sys.stdout = sys.stderr
+    while (request := receive(requests)) is not None:
+        assert isinstance(request, tuple)
+        kernel, target = request
+        try:
+            send(replies, compile_kernel(kernel, target))
+        except TilewrightError as error:
+            send(replies, error)
+
+
+if __name__ == "__main__":
+    main()
