@@ -299,7 +299,7 @@ def _compare(self: Simplifier, expr: e.LT | e.LE) -> PrimExpr:
             return TRUE
         if a_low is not None and b_high is not None and b_high < a_low + strict:
             return FALSE
-    return build.fold_binary(type(expr), a, b) or type(expr)(a, b)
+    return _COMPARISONS[type(expr)](a, b)
 
 
 def _equal(self: Simplifier, expr: e.EQ | e.NE) -> PrimExpr:
@@ -321,7 +321,7 @@ def _equal(self: Simplifier, expr: e.EQ | e.NE) -> PrimExpr:
         )
         if apart:
             return FALSE if wanted else TRUE
-    return build.fold_binary(type(expr), a, b) or type(expr)(a, b)
+    return _COMPARISONS[type(expr)](a, b)
 
 
 def _and(self: Simplifier, expr: e.And) -> PrimExpr:
@@ -405,6 +405,12 @@ _BUILDERS: Final[dict[type, Callable[..., PrimExpr]]] = {
     e.FloorMod: build.floormod,
     e.Min: build.minimum,
     e.Max: build.maximum,
+}
+_COMPARISONS: Final[dict[type, Callable[..., PrimExpr]]] = {
+    e.LT: build.lt,
+    e.LE: build.le,
+    e.EQ: build.eq,
+    e.NE: build.ne,
 }
 _HANDLERS: Final[dict[type, Callable[..., PrimExpr]]] = {
     **dict.fromkeys(_BUILDERS, _binary),

@@ -19,9 +19,13 @@ from tilewright.ir.dtype import BOOL, FLOAT32, INDEX, DataType, promote
 from tilewright.ir.expr import ExprLike, FloatImm, IntImm, PrimExpr
 from tilewright.support.errors import UserError
 
+_INDEX_LIMIT: Final = 1 << 63
+
 
 def const(value: int | float | bool, dtype: DataType | str | None = None) -> PrimExpr:
     """A constant; the type defaults to bool, int64 (index) or float32 by the Python type. Integers wrap to fit."""
+    if dtype is INDEX and type(value) is int and -_INDEX_LIMIT <= value < _INDEX_LIMIT:
+        return IntImm(value, INDEX)
     if dtype is None:
         if isinstance(value, (bool, np.bool_)):
             dtype = BOOL
@@ -90,8 +94,13 @@ def as_expr(value: ExprLike, dtype: DataType | str | None = None) -> PrimExpr:
 
 def _pair(a: ExprLike, b: ExprLike) -> tuple[PrimExpr, PrimExpr]:
     """Both operands as expressions of one type: Python numbers take the type of the other side."""
-    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
-        return a, b
+    # The common cases first: this is the hottest path of building programs.
+    if isinstance(a, PrimExpr):
+        if isinstance(b, PrimExpr):
+            if a.dtype is b.dtype:
+                return a, b
+        elif type(b) is int and a.dtype is INDEX:
+            return a, const(b, INDEX)
     a_literal = not isinstance(a, PrimExpr) and not hasattr(a, "as_prim_expr")
     b_literal = not isinstance(b, PrimExpr) and not hasattr(b, "as_prim_expr")
     if a_literal and not b_literal:
@@ -184,6 +193,7 @@ _FOLD_FLOAT: Final[dict[type, Callable[[float, float], float]]] = {
     e.LT: operator.lt,
     e.LE: operator.le,
 }
+_CONSTANTS: Final = (IntImm, FloatImm)
 _DIVISIONS: Final = (e.FloorDiv, e.FloorMod, e.Div, e.Mod)
 
 
@@ -206,8 +216,11 @@ def fold_binary(kind: type[e.BinaryExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr 
 
 
 def _binary(kind: type[e.BinaryExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    folded = fold_binary(kind, a, b)
-    return kind(a, b) if folded is None else folded  # type: ignore[call-arg]
+    if isinstance(a, _CONSTANTS) and isinstance(b, _CONSTANTS):
+        folded = fold_binary(kind, a, b)
+        if folded is not None:
+            return folded
+    return kind(a, b)  # type: ignore[call-arg]
 
 
 def _is_int(expr: PrimExpr, value: int) -> bool:
@@ -217,10 +230,11 @@ def _is_int(expr: PrimExpr, value: int) -> bool:
 def add(a: ExprLike, b: ExprLike) -> PrimExpr:
     """a + b."""
     x, y = _pair(a, b)
-    if _is_int(x, 0) and not x.dtype.is_bool:
-        return y
-    if _is_int(y, 0) and not y.dtype.is_bool:
-        return x
+    if type(x) is IntImm or type(y) is IntImm:
+        if _is_int(x, 0) and not x.dtype.is_bool:
+            return y
+        if _is_int(y, 0) and not y.dtype.is_bool:
+            return x
     return _binary(e.Add, x, y)
 
 
@@ -237,10 +251,11 @@ def sub(a: ExprLike, b: ExprLike) -> PrimExpr:
 def mul(a: ExprLike, b: ExprLike) -> PrimExpr:
     """a * b."""
     x, y = _pair(a, b)
-    if _is_int(x, 1) or _is_int(y, 0):
-        return y
-    if _is_int(y, 1) or _is_int(x, 0):
-        return x
+    if type(x) is IntImm or type(y) is IntImm:
+        if _is_int(x, 1) or _is_int(y, 0):
+            return y
+        if _is_int(y, 1) or _is_int(x, 0):
+            return x
     return _binary(e.Mul, x, y)
 
 

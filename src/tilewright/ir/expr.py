@@ -153,10 +153,6 @@ class IntImm(PrimExpr):
         elif not self.dtype.min_value() <= self.value <= self.dtype.max_value():
             raise UserError(f"the constant {self.value} does not fit {self.dtype}")
 
-    @classmethod
-    def _intern_key(cls, value: int, dtype: DataType) -> tuple[object, ...]:
-        return (cls, value, dtype)
-
 
 @node(interned=True)
 class FloatImm(PrimExpr):

@@ -8,8 +8,9 @@ identity. Nodes are immutable by convention.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import RLock
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from tilewright.support.errors import CompilerBug
 
@@ -109,7 +110,40 @@ def map_value(value: object, function: Callable[[Node], Node]) -> object:
     return value
 
 
-_TABLE: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+class _Entry(ref[Any]):
+    """A weak reference to an interned node that knows its key in the table."""
+
+    __slots__ = ("key",)
+    key: tuple[object, ...]
+
+
+_TABLE: dict[tuple[object, ...], _Entry] = {}
+"""The interned nodes by class and fields. A plain dictionary of weak references: several times faster than a
+WeakValueDictionary."""
+
+
+_LOCK = RLock()
+"""Guards changes of the table; reentrant because collecting garbage inside a change may drop entries."""
+
+
+def _forget(entry: _Entry) -> None:
+    """A node died: drop its entry, unless a new node of the same key has taken the place."""
+    with _LOCK:
+        if _TABLE.get(entry.key) is entry:
+            del _TABLE[entry.key]
+
+
+def _publish(node: Any, key: tuple[object, ...]) -> Any:
+    """Enter a new node; the node of another thread that entered an equal one first wins."""
+    entry = _Entry(node, _forget)
+    entry.key = key
+    with _LOCK:
+        earlier = _TABLE.get(key)
+        winner = None if earlier is None else earlier()
+        if winner is not None:
+            return winner
+        _TABLE[key] = entry
+    return node
 
 
 def _collect_fields(cls: type) -> tuple[list[str], dict[str, object]]:
@@ -144,13 +178,14 @@ def _source(names: list[str], defaults: dict[str, object], interned: bool, hooks
     return (
         f"def __new__(cls, {params}):\n"
         f"    key = {key_expression}\n"
-        "    self = _table.get(key)\n"
-        "    if self is not None:\n"
-        "        return self\n"
+        "    entry = _find(key)\n"
+        "    if entry is not None:\n"
+        "        self = entry()\n"
+        "        if self is not None:\n"
+        "            return self\n"
         "    self = _new(cls)\n"
         f"{assigns}\n{post}"
-        "    _table[key] = self\n"
-        "    return self\n"
+        "    return _publish(self, key)\n"
     )
 
 
@@ -178,7 +213,7 @@ def node(*, interned: bool = False) -> Callable[[type[T]], type[T]]:
         namespace["fields"] = tuple(names)
         hooks = {"post": hasattr(cls, "_post_init"), "key": hasattr(cls, "_intern_key")}
         scope: dict[str, object] = {f"_d_{name}": value for name, value in defaults.items()}
-        scope.update(_table=_TABLE, _new=object.__new__)
+        scope.update(_find=_TABLE.get, _publish=_publish, _new=object.__new__)
         exec(_source(names, defaults, interned, hooks), scope)
         name = "__new__" if interned else "__init__"
         namespace[name] = scope[name]
