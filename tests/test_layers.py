@@ -37,7 +37,7 @@ FLOORS: dict[str, int] = {
     "topi": 6,
     "lower": 7,
     "tune": 8,
-    "compile": 9,
+    "compiler": 9,
     "cli": 10,
     "__init__": 11,
     "__main__": 12,

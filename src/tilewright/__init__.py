@@ -1,1 +1,87 @@
-"""Tilewright: an end-to-end optimizing compiler for deep learning."""
+"""Tilewright: an end-to-end optimizing compiler for deep learning.
+
+    import tilewright as tw
+    mod = tw.frontend.from_onnx("resnet18.onnx")
+    exe = tw.compile(mod, target="native")
+    y = exe(x)
+    exe.export_library("resnet18.so")
+    y = tw.load("resnet18.so")(x)
+
+Names are loaded when first used, so importing the package is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tilewright.runtime.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from tilewright import frontend, graph, runtime, te, tir
+    from tilewright.compiler import Compilation, build, compile
+    from tilewright.ir.function import IRModule
+    from tilewright.runtime.executor import Executable
+    from tilewright.runtime.load import load
+    from tilewright.runtime.module import Module
+    from tilewright.support.errors import CompilerBug, TilewrightError, UserError
+    from tilewright.target import Target
+    from tilewright.te.hybrid import hybrid
+    from tilewright.tir.schedule.schedule import Schedule
+    from tilewright.tir.script import script
+
+_MODULES = ("frontend", "graph", "runtime", "te", "tir")
+_NAMES = {
+    "Compilation": "tilewright.compiler",
+    "CompilerBug": "tilewright.support.errors",
+    "Executable": "tilewright.runtime.executor",
+    "IRModule": "tilewright.ir.function",
+    "Module": "tilewright.runtime.module",
+    "Schedule": "tilewright.tir.schedule.schedule",
+    "Target": "tilewright.target",
+    "TilewrightError": "tilewright.support.errors",
+    "UserError": "tilewright.support.errors",
+    "build": "tilewright.compiler",
+    "compile": "tilewright.compiler",
+    "hybrid": "tilewright.te.hybrid",
+    "load": "tilewright.runtime.load",
+    "script": "tilewright.tir.script",
+}
+
+__all__ = [
+    "Compilation",
+    "CompilerBug",
+    "Executable",
+    "IRModule",
+    "Module",
+    "Schedule",
+    "Target",
+    "TilewrightError",
+    "UserError",
+    "__version__",
+    "build",
+    "compile",
+    "frontend",
+    "graph",
+    "hybrid",
+    "load",
+    "runtime",
+    "script",
+    "te",
+    "tir",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _NAMES:
+        value: object = getattr(import_module(_NAMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"tilewright.{name}")
+    else:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
