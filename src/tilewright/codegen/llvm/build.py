@@ -1,0 +1,30 @@
+"""Functions to an object file: lower, emit LLVM IR, compile through the object cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.llvm.cache import compile_cached
+from tilewright.codegen.llvm.emit import emit_module
+from tilewright.support import trace
+from tilewright.target.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.pipeline import lower
+
+OPT_LEVEL = 2
+"""LLVM's optimiser level: it promotes register tiles out of memory and hoists addresses."""
+
+
+def functions_to_ir(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str = "") -> str:
+    """The LLVM IR of scheduled functions, lowered for a target."""
+    with trace.span("lower"):
+        lowered = [lower(func, target) for func in funcs]
+    with trace.span("emit"):
+        return emit_module(lowered, target, entry_ir=entry_ir)
+
+
+def compile_functions(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str = "") -> bytes:
+    """The object of scheduled functions (and of further IR text that may call them), from the cache if it is there."""
+    text = functions_to_ir(funcs, target, entry_ir=entry_ir)
+    with trace.span("compile"):
+        return compile_cached(text, triple=target.triple, cpu=target.cpu, features=target.features, opt_level=OPT_LEVEL)

@@ -1,0 +1,1 @@
+"""Lowering passes: one pass a file, each a function from `PrimFunc` to `PrimFunc`; `tir/pipeline.py` orders them."""

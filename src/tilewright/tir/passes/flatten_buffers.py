@@ -1,0 +1,106 @@
+"""Multi-dimensional accesses become one-dimensional: row-major by default, by strides and offset where given.
+
+    A: Buffer[(4, 8)]                     A: Buffer[(32,)]
+    A[i, j] = A[i, j + 1]           ->    A[i * 8 + j] = A[i * 8 + (j + 1)]
+
+A buffer without dimensions becomes one of a single element. Parameters become one-dimensional as well: their data
+pointer is what the calling convention passes. Symbolic dimensions that are not parameters yet are appended as trailing
+scalar parameters, by first use (the calling convention of compiled functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import add, as_expr, mul
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ONE, ZERO, Broadcast, IntImm, PrimExpr, Range
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.stmt import Allocate, BufferStore, For, Stmt
+
+
+def flatten_buffers(func: PrimFunc) -> PrimFunc:
+    """The function with every buffer one-dimensional."""
+    flattener = _Flatten()
+    params = tuple(flattener.buffer(param) if isinstance(param, Buffer) else param for param in func.params)
+    return func.replace(params=(*params, *func.symbolic_dims()), body=flattener.stmt(func.body))
+
+
+def row_major_strides(shape: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """The strides (in elements) of a compact row-major buffer."""
+    strides: list[PrimExpr] = []
+    step: PrimExpr = ONE
+    for dim in reversed(shape):
+        strides.append(step)
+        step = mul(step, dim)
+    return tuple(reversed(strides))
+
+
+class _Flatten(StmtRewriter):
+    def __init__(self) -> None:
+        self._buffers: dict[Buffer, Buffer] = {}
+        self._analyzer = Analyzer()
+        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+
+    def buffer(self, old: Buffer) -> Buffer:
+        """The one-dimensional buffer that stands for `old`."""
+        new = self._buffers.get(old)
+        if new is None:
+            new = old if _is_flat(old) else old.replace(shape=(self._size(old),), strides=(), offset=ZERO)
+            self._buffers[old] = new
+        return new
+
+    def _size(self, buffer: Buffer) -> PrimExpr:
+        if not buffer.strides:
+            size: PrimExpr = ONE
+            for dim in buffer.shape:
+                size = mul(size, dim)
+            return add(size, buffer.offset)
+        if any(isinstance(dim, IntImm) and dim.value == 0 for dim in buffer.shape):
+            return ZERO
+        # One past the furthest element (strides are not negative: the offset comes first).
+        size = add(buffer.offset, ONE)
+        for dim, stride in zip(buffer.shape, buffer.strides, strict=True):
+            size = add(size, mul(dim - 1, stride))
+        return size
+
+    def index(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        """The position of an element in memory."""
+        strides = buffer.strides or row_major_strides(buffer.shape)
+        lanes = max([index.dtype.lanes for index in indices], default=1)
+        total = buffer.offset
+        for index, stride in zip(indices, strides, strict=True):
+            wide = index if index.dtype.element is INDEX else index.astype(INDEX)
+            total = add(total, mul(wide, stride))
+        if lanes > 1:
+            return total if total.dtype.lanes == lanes else Broadcast(as_expr(total), lanes)
+        return self._analyzer.simplify(total)
+
+    def _load(self, expr: PrimExpr) -> PrimExpr | None:
+        if type(expr) is not BufferLoad or _is_flat(expr.buffer):
+            return None
+        return BufferLoad(self.buffer(expr.buffer), (self.index(expr.buffer, expr.indices),))
+
+    def visit_for(self, loop: For) -> Stmt:
+        self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        return super().visit_for(loop)
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
+        if _is_flat(stmt.buffer):
+            return stmt.replace(indices=indices, value=value)
+        return stmt.replace(buffer=self.buffer(stmt.buffer), indices=(self.index(stmt.buffer, indices),), value=value)
+
+    def visit_allocate(self, stmt: Allocate) -> Stmt:
+        return stmt.replace(buffer=self.buffer(stmt.buffer), body=self.stmt(stmt.body))
+
+
+def _is_flat(buffer: Buffer) -> bool:
+    plain = not buffer.strides and isinstance(buffer.offset, IntImm) and buffer.offset.value == 0
+    return len(buffer.shape) == 1 and plain
+
+
+__all__ = ["flatten_buffers", "row_major_strides"]

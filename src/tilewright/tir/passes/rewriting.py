@@ -1,0 +1,223 @@
+"""What every lowering pass shares: a statement rewriter with one overridable method a kind, and fresh copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.node import Node
+from tilewright.support.errors import CompilerBug
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import (
+    Allocate,
+    Assert,
+    Block,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+
+NOTHING = SeqStmt(())
+"""The statement that does nothing."""
+
+
+def is_nothing(stmt: Stmt) -> bool:
+    """Whether a statement does nothing at all."""
+    return isinstance(stmt, SeqStmt) and all(is_nothing(item) for item in stmt.stmts)
+
+
+class StmtRewriter:
+    """Rewrites statements top-down: override the method of a kind; the rest is rebuilt around it.
+
+    `expr` sees every expression of a statement (a whole tree, not each node); a statement that does not change is
+    returned itself, so passes that find nothing to do keep the program as it is.
+    """
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """The rewritten statement."""
+        handler = _HANDLERS.get(type(stmt))
+        if handler is None:
+            raise CompilerBug(f"no lowering knows the statement {type(stmt).__name__}")
+        return handler(self, stmt)
+
+    def expr(self, expr: PrimExpr) -> PrimExpr:
+        """The rewritten expression."""
+        return expr
+
+    def exprs(self, exprs: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        """Several expressions, rewritten."""
+        result = tuple([self.expr(item) for item in exprs])
+        return exprs if all(old is new for old, new in zip(exprs, result, strict=True)) else result
+
+    def visit_for(self, loop: For) -> Stmt:
+        """A loop."""
+        low, extent, body = self.expr(loop.min), self.expr(loop.extent), self.stmt(loop.body)
+        if low is loop.min and extent is loop.extent and body is loop.body:
+            return loop
+        return loop.replace(min=low, extent=extent, body=body)
+
+    def visit_block(self, block: Block) -> Stmt:
+        """A block; lowering removes blocks first, so most passes never see one."""
+        body = self.stmt(block.body)
+        init = None if block.init is None else self.stmt(block.init)
+        predicate = self.expr(block.predicate)
+        if body is block.body and init is block.init and predicate is block.predicate:
+            return block
+        return block.replace(body=body, init=init, predicate=predicate)
+
+    def visit_seq(self, stmt: SeqStmt) -> Stmt:
+        """A sequence; what becomes nothing is dropped."""
+        items = [self.stmt(item) for item in stmt.stmts]
+        if all(old is new for old, new in zip(stmt.stmts, items, strict=True)):
+            return stmt
+        return seq(*[item for item in items if not is_nothing(item)])
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        """A store."""
+        indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
+        if indices is stmt.indices and value is stmt.value:
+            return stmt
+        return stmt.replace(indices=indices, value=value)
+
+    def visit_let(self, stmt: LetStmt) -> Stmt:
+        """A binding of a variable."""
+        value, body = self.expr(stmt.value), self.stmt(stmt.body)
+        if value is stmt.value and body is stmt.body:
+            return stmt
+        return stmt.replace(value=value, body=body)
+
+    def visit_if(self, stmt: IfThenElse) -> Stmt:
+        """A conditional."""
+        condition = self.expr(stmt.condition)
+        then_body = self.stmt(stmt.then_body)
+        else_body = None if stmt.else_body is None else self.stmt(stmt.else_body)
+        if condition is stmt.condition and then_body is stmt.then_body and else_body is stmt.else_body:
+            return stmt
+        return stmt.replace(condition=condition, then_body=then_body, else_body=else_body)
+
+    def visit_allocate(self, stmt: Allocate) -> Stmt:
+        """An allocation."""
+        body = self.stmt(stmt.body)
+        return stmt if body is stmt.body else stmt.replace(body=body)
+
+    def visit_evaluate(self, stmt: Evaluate) -> Stmt:
+        """A call for its effect."""
+        value = self.expr(stmt.value)
+        return stmt if value is stmt.value else stmt.replace(value=value)
+
+    def visit_assert(self, stmt: Assert) -> Stmt:
+        """An assertion."""
+        condition = self.expr(stmt.condition)
+        return stmt if condition is stmt.condition else stmt.replace(condition=condition)
+
+
+_HANDLERS: dict[type, Callable[[StmtRewriter, Stmt], Stmt]] = {
+    For: lambda self, stmt: self.visit_for(stmt),  # type: ignore[arg-type]
+    Block: lambda self, stmt: self.visit_block(stmt),  # type: ignore[arg-type]
+    SeqStmt: lambda self, stmt: self.visit_seq(stmt),  # type: ignore[arg-type]
+    BufferStore: lambda self, stmt: self.visit_store(stmt),  # type: ignore[arg-type]
+    LetStmt: lambda self, stmt: self.visit_let(stmt),  # type: ignore[arg-type]
+    IfThenElse: lambda self, stmt: self.visit_if(stmt),  # type: ignore[arg-type]
+    Allocate: lambda self, stmt: self.visit_allocate(stmt),  # type: ignore[arg-type]
+    Evaluate: lambda self, stmt: self.visit_evaluate(stmt),  # type: ignore[arg-type]
+    Assert: lambda self, stmt: self.visit_assert(stmt),  # type: ignore[arg-type]
+}
+
+
+class ExprRewriter:
+    """Rewrites expressions bottom-up with a memo that lives as long as the rewriter (nodes are interned)."""
+
+    def __init__(self, function: Callable[[PrimExpr], PrimExpr | None]) -> None:
+        self._function = function
+        self._memo: dict[Node, PrimExpr] = {}
+
+    def __call__(self, expr: PrimExpr) -> PrimExpr:
+        """The rewritten expression."""
+        result = self._visit(expr)
+        assert isinstance(result, PrimExpr)
+        return result
+
+    def _visit(self, item: Node) -> Node:
+        if not isinstance(item, PrimExpr):
+            return item
+        done = self._memo.get(item)
+        if done is None:
+            rebuilt = item.rebuild(self._visit)
+            done = self._function(rebuilt)
+            if done is None:
+                done = rebuilt
+            self._memo[item] = done
+        return done
+
+
+class FreshCopy(StmtRewriter):
+    """Copies statements so that the copy binds variables and buffers of its own, with some variables replaced."""
+
+    def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
+        self._variables: dict[PrimExpr, PrimExpr] = {**mapping}
+        self._buffers: dict[Node, Buffer] = {}
+        self._rewriter = ExprRewriter(self._replace)
+
+    def _replace(self, expr: PrimExpr) -> PrimExpr | None:
+        if type(expr) is Var:
+            return self._variables.get(expr)
+        if type(expr) is BufferLoad:
+            buffer = self._buffers.get(expr.buffer)
+            return None if buffer is None else BufferLoad(buffer, expr.indices)
+        return None
+
+    def _bind(self, var: Var) -> Var:
+        fresh = Var(var.name, var.dtype)
+        self._variables[var] = fresh
+        # Expressions rewritten so far lie outside the scope of the new variable, but interned ones may recur in it.
+        self._rewriter = ExprRewriter(self._replace)
+        return fresh
+
+    def expr(self, expr: PrimExpr) -> PrimExpr:
+        """The expression over the copy's own variables."""
+        return self._rewriter(expr)
+
+    def visit_for(self, loop: For) -> Stmt:
+        """A loop with a variable of its own."""
+        low, extent = self.expr(loop.min), self.expr(loop.extent)
+        var = self._bind(loop.var)
+        return loop.replace(var=var, min=low, extent=extent, body=self.stmt(loop.body))
+
+    def visit_let(self, stmt: LetStmt) -> Stmt:
+        """A binding with a variable of its own."""
+        value = self.expr(stmt.value)
+        var = self._bind(stmt.var)
+        return stmt.replace(var=var, value=value, body=self.stmt(stmt.body))
+
+    def visit_allocate(self, stmt: Allocate) -> Stmt:
+        """An allocation of a buffer of its own."""
+        old = stmt.buffer
+        fresh = old.replace(shape=self.exprs(old.shape), strides=self.exprs(old.strides), offset=self.expr(old.offset))
+        self._buffers[old] = fresh
+        self._rewriter = ExprRewriter(self._replace)
+        return stmt.replace(buffer=fresh, body=self.stmt(stmt.body))
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        """A store, to the copy's own buffer where it has one."""
+        buffer = self._buffers.get(stmt.buffer, stmt.buffer)
+        return stmt.replace(buffer=buffer, indices=self.exprs(stmt.indices), value=self.expr(stmt.value))
+
+
+def fresh_copy(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
+    """A copy of a statement (without blocks) with variables replaced and every bound variable and buffer renewed."""
+    return FreshCopy(mapping).stmt(stmt)
+
+
+class _Substitution(StmtRewriter):
+    def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
+        self.expr = ExprRewriter(lambda expr: mapping.get(expr) if type(expr) is Var else None)  # type: ignore[method-assign]
+
+
+def substitute_stmt(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
+    """A statement with free variables replaced (its own bound variables and buffers stay the same objects)."""
+    return _Substitution(mapping).stmt(stmt) if mapping else stmt

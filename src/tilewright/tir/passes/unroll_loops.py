@@ -1,0 +1,66 @@
+"""Unrolled loops become copies of their body, one an iteration.
+
+    for i in unroll(3):            B[0] = A[0]
+        B[i] = A[i]          ->    B[1] = A[1]
+                                   B[2] = A[2]
+
+Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
+result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
+unrolled too: such a buffer is meant for registers, and registers have no addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.build import add
+from tilewright.ir.expr import IntImm, Var, is_const_int
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy
+from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
+
+MAX_STATEMENTS: Final = 4096
+"""Statements that one unrolled loop may become."""
+REGISTER_STATEMENTS: Final = 64
+"""Statements up to which a serial loop over a register array is unrolled without being asked."""
+
+
+def unroll_loops(func: PrimFunc) -> PrimFunc:
+    """The function with unrolled loops copied out."""
+    return func.replace(body=_Unroll().stmt(func.body))
+
+
+class _Unroll(StmtRewriter):
+    def visit_for(self, loop: For) -> Stmt:
+        body = self.stmt(loop.body)
+        loop = loop if body is loop.body else loop.replace(body=body)
+        if not isinstance(loop.extent, IntImm):
+            return loop.replace(kind=LoopKind.SERIAL) if loop.kind is LoopKind.UNROLLED else loop
+        count = loop.extent.value
+        if loop.kind is LoopKind.UNROLLED:
+            if count * _statements(body) > MAX_STATEMENTS:
+                return loop.replace(kind=LoopKind.SERIAL)
+            return _copies(loop, count)
+        fits = count <= 16 and count * _statements(body) <= REGISTER_STATEMENTS
+        if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
+            return _copies(loop, count)
+        return loop
+
+
+def _copies(loop: For, count: int) -> Stmt:
+    return seq(*[fresh_copy(loop.body, {loop.var: add(loop.min, step)}) for step in range(count)])
+
+
+def _statements(stmt: Stmt) -> int:
+    return sum(1 for item in pre_order(stmt) if isinstance(item, (BufferStore, Evaluate)))
+
+
+def _indexes_registers(body: Stmt, var: Var) -> bool:
+    for item in pre_order(body):
+        if isinstance(item, (BufferStore, BufferLoad)) and item.buffer.scope == "local":
+            small = item.buffer.static_shape is not None and not is_const_int(item.buffer.shape[0], 1)
+            if small and any(uses_any(index, [var]) for index in item.indices):
+                return True
+    return False

@@ -1,0 +1,39 @@
+"""Lowering as one readable list per target family: from a scheduled function to what a code generator takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.support import trace
+from tilewright.support.errors import UnsupportedError
+from tilewright.target.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.lower_blocks import lower_blocks
+from tilewright.tir.passes.simplify_loops import simplify_loops
+from tilewright.tir.passes.unroll_loops import unroll_loops
+from tilewright.tir.passes.vectorize_loops import vectorize_loops
+
+Pass = Callable[[PrimFunc], PrimFunc]
+
+
+def cpu_pipeline(target: Target) -> list[tuple[str, Pass]]:
+    """The passes for a CPU, in order."""
+    return [
+        ("lower_blocks", lower_blocks),
+        ("simplify", simplify_loops),
+        ("flatten_buffers", flatten_buffers),
+        ("vectorize_loops", vectorize_loops),
+        ("unroll_loops", unroll_loops),
+        ("simplify", simplify_loops),
+    ]
+
+
+def lower(func: PrimFunc, target: Target) -> PrimFunc:
+    """A scheduled function lowered for a target, ready for its code generator."""
+    if not target.is_cpu:
+        raise UnsupportedError(f"there is no lowering for the target kind {target.kind!r} yet")
+    for name, function in cpu_pipeline(target):
+        with trace.span(f"pass:{name}"):
+            func = function(func)
+    return func
