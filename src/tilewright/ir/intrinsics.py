@@ -167,7 +167,8 @@ ROUNDINGS: Final = frozenset(["floor", "ceil", "round", "trunc"])
 for _name, (_reference, _doc) in _FLOAT_UNARY.items():
     define(_name, 1, "float", _reference, _doc)
 define("abs", 1, "number", np.abs, "the value without its sign; the least signed integer stays (it wraps)")
-define("pow", 2, "float", np.power, "x to the power y, as IEEE 754 pow")
+# np.power takes a square root for an exponent of 0.5, which is wrong at minus infinity; float_power does not.
+define("pow", 2, "float", np.float_power, "x to the power y, as IEEE 754 pow")
 define("atan2", 2, "float", np.arctan2, "the angle of the point (x, y), arguments y, x")
 define("copysign", 2, "float", np.copysign, "the magnitude of the first with the sign of the second")
 define("fma", 3, "float", None, "a * b + c, rounded once")

@@ -115,7 +115,9 @@ class _ProgramMaker:
 
     def _compute(self, op: ComputeOp, targets: list[Buffer], fixed: Axis | None = None, start: int = 0) -> Stmt:
         """The loop nest of a computation. Inside a scan, `fixed` is the time axis: its loop is made by the caller."""
-        axes = (*op.axis, *op.reduce_axis)
+        # A sum over nothing is its identity: no iteration would run the init, so it becomes the body.
+        empty = any(const_value(axis.domain.extent) == 0 for axis in op.reduce_axis)
+        axes = op.axis if empty else (*op.axis, *op.reduce_axis)
         mapping: dict[Var, PrimExpr] = {}
         iters: list[BlockIter] = []
         for axis in axes:
@@ -129,6 +131,8 @@ class _ProgramMaker:
             mapping[axis.var] = variable
         indices = tuple(item.var for item in iters[: len(op.axis)])
         init, body = self._body(op, targets, indices, mapping)
+        if empty and init is not None:
+            init, body = None, init
         reads = _reads(body, init, targets if op.reduce_axis else [])
         writes = tuple(BufferRegion.point(target, indices) for target in targets)
         block = Block(_unique(op.name, self.names), tuple(iters), reads, writes, body, init, annotations=dict(op.notes))

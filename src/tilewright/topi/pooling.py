@@ -12,7 +12,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.reduction import min_value
 from tilewright.te.tensor import Axis, Tensor
-from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.reduce import mean_type
 from tilewright.topi.registry import compute_of, result_shape
 
 
@@ -51,8 +51,7 @@ class _Window:
         at = dict(zip(self.layout, i, strict=True))
         source: dict[str, ExprLike] = {**at, "H": y, "W": x}
         value = self.x[tuple(source[c] for c in self.layout)]
-        padded = any(self.attributes.padding) or getattr(self.attributes, "ceil_mode", False)
-        return build.select(self.inside(i), value, outside) if padded else value
+        return build.select(self.inside(i), value, outside) if any(self.attributes.padding) else value
 
 
 @compute_of("nn.max_pool2d")
@@ -73,7 +72,7 @@ def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs
     window = _Window(x, attributes)
     shape = result_shape(result)
-    wide = accumulator_type(x.dtype)
+    wide = mean_type(x.dtype)
     total = compute(
         shape,
         lambda *i: reduction.sum(cast(window.load(i, const(0, x.dtype)), wide), window.axes),
@@ -86,15 +85,18 @@ def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         """How many positions of the window along an axis are counted at an output index (dilation included)."""
         kernel, stride, step = attributes.kernel[axis], attributes.strides[axis], attributes.dilation[axis]
         low, high = attributes.padding[axis], attributes.padding[axis + 2]
+        if attributes.count_include_pad or not (low or high):
+            return const(kernel)
         start = build.as_expr(index) * stride - low
-        # Padding counts up to its declared end; what ceil_mode adds beyond never counts.
-        first, end = (const(-low), size + high) if attributes.count_include_pad else (const(0), size)
-        skipped = build.maximum(build.floordiv(first - start + (step - 1), step), 0)
-        reached = build.minimum(build.floordiv(end - start + (step - 1), step), kernel)
-        return reached - skipped
+        skipped = build.maximum(build.floordiv(const(step - 1) - start, step), 0)
+        reached = build.minimum(build.floordiv(size - start + (step - 1), step), kernel)
+        return build.maximum(reached - skipped, 0)
 
     def mean(*i: ExprLike) -> PrimExpr:
         number = count(i[h], 0, window.height) * count(i[w], 1, window.width)
+        if not wide.is_float:
+            # A window wholly in the padding averages nothing: 0 of an integer type.
+            number = build.maximum(number, 1)
         return cast(total[i] / cast(number, wide), x.dtype)
 
     return compute(shape, mean, "avg_pool2d")

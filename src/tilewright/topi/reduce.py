@@ -8,12 +8,13 @@ from typing import Any
 
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, compute_many, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
+from tilewright.topi.elementwise import broadcast_index
 from tilewright.topi.registry import compute_of, result_shape
 
 Reducer = Callable[[ExprLike, "list[Axis]"], PrimExpr]
@@ -23,6 +24,11 @@ ValueMap = Callable[[PrimExpr], PrimExpr]
 def accumulator_type(dtype: DataType) -> DataType:
     """The type in which values of a type are summed: float32 for the narrow floats."""
     return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def mean_type(dtype: DataType) -> DataType:
+    """The type in which values of a type are summed for an average: int64 for integers, so that they do not wrap."""
+    return INT64 if dtype.is_integer else accumulator_type(dtype)
 
 
 def _reduced(
@@ -72,7 +78,9 @@ def _plain(name: str, reducer: Reducer) -> None:
     def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         (x,) = inputs
         axes = tuple(attributes.axes)
-        total = accumulator_type(x.dtype) if name in ("sum", "mean", "prod") else x.dtype
+        total = mean_type(x.dtype) if name == "mean" else accumulator_type(x.dtype)
+        if name not in ("sum", "mean", "prod"):
+            total = x.dtype
         reduced = _reduced(x, axes, reducer, name, lambda value, _: cast(value, total))
         last: ValueMap | None = None
         if name == "mean":
@@ -157,6 +165,7 @@ compute_of("nn.log_softmax")(_softmax(True))
 def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     x, scale = inputs[0], inputs[1]
     bias = inputs[2] if len(inputs) > 2 else None
+    shape = result_shape(result)
     axes = tuple(range(attributes.axis, x.ndim))
     wide = accumulator_type(x.dtype)
     count = cast(fold(build.mul, [x.shape[axis] for axis in axes], const(1)), wide)
@@ -177,13 +186,12 @@ def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def element(*i: ExprLike) -> PrimExpr:
         outer = _spread(i, axes)
-        inner = i[attributes.axis :]
-        value = (cast(x[i], wide) - mean[outer]) * factor[outer] * cast(scale[inner], wide)
+        value = (cast(x[i], wide) - mean[outer]) * factor[outer] * cast(scale[broadcast_index(scale, shape, i)], wide)
         if bias is not None:
-            value = value + cast(bias[inner], wide)
+            value = value + cast(bias[broadcast_index(bias, shape, i)], wide)
         return cast(value, x.dtype)
 
-    return compute(result_shape(result), element, "layer_norm")
+    return compute(shape, element, "layer_norm")
 
 
 @compute_of("cumsum")

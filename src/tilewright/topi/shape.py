@@ -158,9 +158,10 @@ def _take(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def element(*i: ExprLike) -> PrimExpr:
         position = cast(indices[i[axis : axis + indices.ndim]], INDEX)
-        wrapped = build.select(build.lt(position, 0), position + size, position)
+        if attributes.mode == "wrap_negative" and not indices.dtype.is_uint:
+            position = build.select(build.lt(position, 0), position + size, position)
         # Out-of-range positions are the user's error; clamping keeps memory safe whatever the data.
-        safe = build.maximum(build.minimum(wrapped, size - 1), 0)
+        safe = build.maximum(build.minimum(position, size - 1), 0)
         return x[(*i[:axis], safe, *i[axis + indices.ndim :])]
 
     return compute(result_shape(result), element, "take")
@@ -214,7 +215,8 @@ def pad_constant(
     value: float,
     name: str = "pad",
 ) -> Tensor:
-    """A tensor surrounded by a constant (negative amounts crop)."""
+    """A tensor surrounded by a constant (negative amounts crop); a fraction truncates to an integer type."""
+    fill = const(value if x.dtype.is_float else int(value), x.dtype)
 
     def element(*i: ExprLike) -> PrimExpr:
         inside: list[PrimExpr] = []
@@ -226,6 +228,6 @@ def pad_constant(
                 inside.append(build.le(0, position))
             if high > 0:
                 inside.append(build.lt(position, dim))
-        return build.select(build.all_of(inside), x[tuple(source)], const(value, x.dtype))
+        return build.select(build.all_of(inside), x[tuple(source)], fill)
 
     return compute(shape, element, name)

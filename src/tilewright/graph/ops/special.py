@@ -67,7 +67,7 @@ def power(a: Array, b: Array) -> Array:
             return np.asarray(np.power(a, b), a.dtype)
         positive = np.power(a, np.maximum(b, 0).astype(a.dtype))
         odd = np.where(b % 2 == 0, 1, -1)
-        negative = np.where(a == 1, 1, np.where(a == -1 if a.dtype.kind == "i" else False, odd, 0))
+        negative = np.where(a == 1, 1, np.where(a == -1 if a.dtype.kind == "i" else False, odd, 0)).astype(a.dtype)
         return np.asarray(np.where(b < 0, negative, positive), a.dtype)
 
 

@@ -1,0 +1,89 @@
+"""Differential testing of operator computations: the loop program of an operator against its numpy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+import tilewright.graph.ops
+import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tilewright.graph.op import get_operator
+from tilewright.ir.dtype import DataType
+from tilewright.ir.types import TensorType, TupleType, tensor_type
+from tilewright.te.language import placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.tir.interpreter import interpret
+from tilewright.topi.registry import compute_operator
+
+Array = npt.NDArray[np.generic]
+
+TOLERANCE = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}
+"""Relative to the value, or to 1 where the value is small."""
+
+
+def run_compiled(name: str, arrays: Sequence[Array], **attributes: object) -> list[Array]:
+    """Results of an operator's loop program, interpreted."""
+    found = get_operator(name)
+    values = found.attributes_class(**attributes)
+    types = [tensor_type(array.shape, DataType.of(array.dtype.name)) for array in arrays]
+    result = found.infer(types, values)
+    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
+    outputs = compute_operator(name, inputs, values, result)
+    kinds = result.items if isinstance(result, TupleType) else (result,)
+    assert len(kinds) == len(outputs)
+    for tensor, kind in zip(outputs, kinds, strict=True):
+        assert isinstance(kind, TensorType)
+        assert tensor.dtype is kind.dtype, f"{name}: computes {tensor.dtype}, declared {kind.dtype}"
+        assert tensor.shape == kind.shape, f"{name}: computes {tensor.shape}, declared {kind.shape}"
+    func = create_prim_func([*inputs, *outputs], "kernel")
+    # Garbage where results go: an element that is never written shows.
+    results = [np.full(kind.static_shape, 1 if kind.dtype.is_bool else 77, kind.dtype.numpy()) for kind in kinds]
+    interpret(func, *arrays, *results)
+    return results
+
+
+def run_reference(name: str, arrays: Sequence[Array], **attributes: object) -> list[Array]:
+    """Results of an operator's numpy reference."""
+    found = get_operator(name)
+    result = found.reference(list(arrays), found.attributes_class(**attributes))
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def check(name: str, *arrays: Array, tolerance: float | None = None, **attributes: object) -> None:
+    """Assert that an operator's loop program and its reference agree, NaN and infinities included."""
+    got = run_compiled(name, arrays, **attributes)
+    wanted = run_reference(name, arrays, **attributes)
+    assert len(got) == len(wanted)
+    for a, b in zip(got, wanted, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        if a.dtype.kind == "f":
+            allowed = TOLERANCE[a.dtype.name] if tolerance is None else tolerance
+            np.testing.assert_allclose(a, b, rtol=allowed, atol=allowed, err_msg=f"{name} {attributes}")
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=f"{name} {attributes}")
+
+
+def random_array(
+    rng: np.random.Generator, shape: Sequence[int], dtype: str = "float32", low: float = -4, high: float = 4
+) -> Array:
+    """Random values of a type: bools, whole numbers or floats of [low, high]."""
+    if dtype == "bool":
+        return np.asarray(rng.random(tuple(shape)) < 0.5)
+    if dtype.startswith("uint"):
+        return np.asarray(rng.integers(max(0, int(low)), int(high) + 1, tuple(shape))).astype(dtype)
+    if dtype.startswith("int"):
+        return np.asarray(rng.integers(int(low), int(high) + 1, tuple(shape))).astype(dtype)
+    return np.asarray(rng.uniform(low, high, tuple(shape))).astype(dtype)
+
+
+SPECIALS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -3.5, 1e-6, -1e-6, 90.0, -90.0, np.inf, -np.inf, np.nan)
+"""Values at which implementations differ."""
+
+
+def specials(dtype: str) -> Array:
+    """The special values as an array of a type."""
+    with np.errstate(all="ignore"):
+        return np.array(SPECIALS).astype(dtype)

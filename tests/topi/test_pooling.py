@@ -1,0 +1,76 @@
+"""Pooling: windows over padding, dilation, both layouts, every type, NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.topi.differential import check, random_array
+
+DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32")
+
+
+@pytest.mark.parametrize("name", ["nn.max_pool2d", "nn.avg_pool2d"])
+@given(
+    size=st.tuples(st.integers(2, 7), st.integers(2, 7)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    count_include_pad=st.booleans(),
+    layout=st.sampled_from(["NCHW", "NHWC"]),
+    dtype=st.sampled_from(DTYPES),
+)
+@settings(max_examples=60)
+def test_pooling(
+    name: str,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    count_include_pad: bool,
+    layout: str,
+    dtype: str,
+) -> None:
+    top, left, bottom, right = padding
+    assume((kernel[0] - 1) * dilation[0] < size[0] + top + bottom)
+    assume((kernel[1] - 1) * dilation[1] < size[1] + left + right)
+    shape = (2, 2, *size) if layout == "NCHW" else (2, *size, 2)
+    check(
+        name,
+        random_array(np.random.default_rng(sum(size)), shape, dtype, -100, 100),
+        kernel=kernel,
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+        count_include_pad=count_include_pad,
+        layout=layout,
+        tolerance=1e-5 if dtype == "float32" else None,
+    )
+
+
+def test_integer_averages_do_not_wrap() -> None:
+    data = np.full((1, 1, 3, 3), 127, np.int8)
+    check("nn.avg_pool2d", data, kernel=(3, 3))
+    check("nn.avg_pool2d", -data, kernel=(2, 3), padding=(0, 1, 0, 1))
+
+
+@pytest.mark.parametrize("name", ["nn.max_pool2d", "nn.avg_pool2d"])
+def test_nan_and_infinity(name: str) -> None:
+    data = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5)
+    data[0, 0, 2, 2] = np.nan
+    data[0, 0, 0, 4] = -np.inf
+    check(name, data, kernel=(2, 2), padding=(1, 1, 1, 1))
+
+
+def test_padding_never_wins_a_maximum() -> None:
+    for dtype in DTYPES:
+        data = np.full((1, 1, 2, 2), -5 if dtype != "uint8" else 3, dtype)
+        check("nn.max_pool2d", data, kernel=(3, 3), padding=(1, 1, 1, 1))
+
+
+def test_empty_batch() -> None:
+    check("nn.max_pool2d", np.zeros((0, 1, 4, 4), np.float32), kernel=(2, 2), strides=(2, 2))
