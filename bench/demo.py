@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from bench import harness, peers, zoo
+from bench import harness, zoo
+from tilewright.cli import measure, peers
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, human_count, human_seconds, table
 
@@ -61,7 +62,7 @@ def demonstrate() -> float:
         executables = {threads: tw.compile(module, target="native", threads=threads) for threads in counts}
     with step(3, "Check the answer against onnxruntime"):
         expected = peers.onnxruntime(path, 1, inputs)()
-        errors = [harness.max_relative_error(exe.run(inputs), expected) for exe in executables.values()]
+        errors = [measure.max_relative_error(exe.run(inputs), expected) for exe in executables.values()]
         print(f"    max relative error {max(errors):.1e} (allowed: {TOLERANCE:.0e})")
         print(f"    top classes {top_classes(executables[1].run(inputs)[0])}, onnxruntime {top_classes(expected[0])}")
     with step(4, "Time it"):
@@ -93,9 +94,9 @@ def latency_table(path: Path, inputs: zoo.Arrays, executables: dict[int, tw.Exec
             "Tilewright": functools.partial(executable.run, inputs),
             "onnxruntime": peers.onnxruntime(path, threads, inputs),
         }
-        for name, timing in harness.measure(competitors, ROUNDS, threads=threads).items():
+        for name, timing in measure.measure(competitors, ROUNDS, threads=threads).items():
             rate = zoo.SPECS[MODEL].gflop / timing.median_ms * 1e3
-            median, least = harness.format_ms(timing.median_ms), harness.format_ms(timing.min_ms)
+            median, least = measure.format_ms(timing.median_ms), measure.format_ms(timing.min_ms)
             rows.append([name, str(threads), median, least, f"{rate:.1f}"])
     text = table(["", "threads", "median ms", "min ms", "GFLOP/s"], rows)
     return "\n".join(f"    {line}" for line in text.splitlines())
@@ -118,7 +119,7 @@ def export_and_load(executable: tw.Executable, inputs: zoo.Arrays) -> float:
             raise UserError(f"the new process could not run the exported library:\n{result.stderr.strip()}")
         with np.load(answers) as loaded:
             outputs = [loaded[name] for name in loaded.files]
-    difference = harness.max_relative_error(outputs, executable.run(inputs))
+    difference = measure.max_relative_error(outputs, executable.run(inputs))
     print(f"    a new process loaded and ran it: its answer differs from ours by {difference:.1e} at most")
     return difference
 

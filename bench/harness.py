@@ -1,8 +1,4 @@
-"""Shared measuring: interleaved rounds, medians and minima, errors against a reference, the machine's description.
-
-Competitors are measured in turns, round after round, in one process: a slow minute of a shared machine then falls
-on all of them alike, and their ratio stays true. The median says what to expect, the minimum what is possible.
-"""
+"""What the benchmarks share besides measuring (`tilewright.cli.measure`): the machine's description, result files."""
 
 from __future__ import annotations
 
@@ -10,89 +6,14 @@ import datetime
 import json
 import os
 import platform
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-
-import numpy as np
 
 from tilewright.target import detect_host
 
 RESULTS_FOLDER = Path(__file__).resolve().parent / "results"
-
-# Thread pools keep spinning for a moment after a call; the next competitor must not pay for that.
-_SETTLE_SECONDS = 0.02
-_ROUND_SECONDS = 0.15
-_MOST_CALLS_PER_ROUND = 200
-
-
-@dataclass(slots=True)
-class Timing:
-    """The measured times of one competitor, in milliseconds a call."""
-
-    samples: list[float] = field(default_factory=list)
-
-    @property
-    def median_ms(self) -> float:
-        """The middle of the samples."""
-        return statistics.median(self.samples)
-
-    @property
-    def min_ms(self) -> float:
-        """The quickest sample."""
-        return min(self.samples)
-
-
-def measure(competitors: Mapping[str, Callable[[], object]], rounds: int, *, threads: int = 1) -> dict[str, Timing]:
-    """Time each competitor's call in `rounds` interleaved rounds, after warming it up.
-
-    The order turns from round to round, so that no competitor always follows the same other.
-    """
-    calls = {name: _calls_per_round(call) for name, call in competitors.items()}
-    timings = {name: Timing() for name in competitors}
-    order = list(competitors)
-    for index in range(rounds):
-        turn = index % len(order) if order else 0
-        for name in order[turn:] + order[:turn]:
-            call = competitors[name]
-            if threads > 1:
-                time.sleep(_SETTLE_SECONDS)
-            call()
-            for _ in range(calls[name]):
-                start = time.perf_counter()
-                call()
-                timings[name].samples.append((time.perf_counter() - start) * 1e3)
-    return timings
-
-
-def _calls_per_round(call: Callable[[], object]) -> int:
-    """Warm a competitor up and find how many of its calls make a round of useful length."""
-    call()
-    start = time.perf_counter()
-    call()
-    seconds = time.perf_counter() - start
-    return max(1, min(_MOST_CALLS_PER_ROUND, int(_ROUND_SECONDS / max(seconds, 1e-9))))
-
-
-def max_relative_error(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """The worst over all outputs of `max|actual - expected| / max|expected|`; infinity on NaN or other shapes."""
-    if len(actual) != len(expected):
-        return float("inf")
-    worst = 0.0
-    for ours, theirs in zip(actual, expected, strict=True):
-        if ours.shape != theirs.shape:
-            return float("inf")
-        if theirs.size == 0:
-            continue
-        difference = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max()
-        error = float(difference / max(float(np.abs(theirs).max()), 1e-30))
-        worst = max(worst, error if np.isfinite(error) else float("inf"))
-    return worst
-
 
 def all_threads() -> int:
     """The number of cores this process may use: what `--threads all` means."""
@@ -143,10 +64,3 @@ def write_json(path: Path, data: object) -> None:
         os.replace(aside, path)
     finally:
         Path(aside).unlink(missing_ok=True)
-
-
-def format_ms(milliseconds: float) -> str:
-    """Three significant digits or so: 0.0712, 3.14, 128."""
-    if milliseconds < 1:
-        return f"{milliseconds:.4f}"
-    return f"{milliseconds:.2f}" if milliseconds < 100 else f"{milliseconds:.1f}"

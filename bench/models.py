@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tilewright as tw
-from bench import harness, peers, zoo
+from bench import harness, zoo
+from tilewright.cli import measure, peers
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 
@@ -73,9 +74,9 @@ def measure_model(name: str, threads: int, rivals: Sequence[str], rounds: int, s
     except TilewrightError as error:
         say(f"{name}: failed: {error}")
         return {"error": str(error), "ours_ms": None, "peers_ms": {}, "max_rel_err": None}
-    error_size = harness.max_relative_error(actual, expected)
+    error_size = measure.max_relative_error(actual, expected)
     say(f"{name}: compiled in {compile_seconds:.1f} s, max relative error {error_size:.1e}; timing")
-    timings = harness.measure({OURS: lambda: executable.run(inputs), **competitors}, rounds, threads=threads)
+    timings = measure.measure({OURS: lambda: executable.run(inputs), **competitors}, rounds, threads=threads)
     ours = timings.pop(OURS)
     result: Result = {
         "ours_ms": round(ours.median_ms, 5),
@@ -122,7 +123,7 @@ def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
 
 
 def _milliseconds(value: object) -> str:
-    return harness.format_ms(value) if isinstance(value, float) else "-"
+    return measure.format_ms(value) if isinstance(value, float) else "-"
 
 
 def parse_threads(text: str) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import docs, harness, models, peers
+from bench import docs, harness, models
+from tilewright.cli import measure, peers
 from tilewright.support.errors import UserError
 
 
@@ -20,7 +21,7 @@ def test_measure_times_every_competitor_in_interleaved_rounds() -> None:
         calls.append(name)
         time.sleep(seconds)
 
-    timings = harness.measure(
+    timings = measure.measure(
         {"slow": lambda: competitor("slow", 0.08), "slower": lambda: competitor("slower", 0.16)}, rounds=2
     )
     assert 80 <= timings["slow"].min_ms <= timings["slow"].median_ms
@@ -34,12 +35,12 @@ def test_measure_times_every_competitor_in_interleaved_rounds() -> None:
 
 def test_relative_error_is_against_the_largest_expected_value() -> None:
     expected = [np.array([1.0, -4.0], np.float32)]
-    assert harness.max_relative_error([np.array([1.0, -3.0], np.float32)], expected) == 0.25
-    assert harness.max_relative_error(expected, expected) == 0.0
-    assert harness.max_relative_error([np.array([1.0, np.nan])], expected) == float("inf")
-    assert harness.max_relative_error([np.zeros((2, 1))], expected) == float("inf")
-    assert harness.max_relative_error([], expected) == float("inf")
-    assert harness.max_relative_error([np.zeros(0)], [np.zeros(0)]) == 0.0
+    assert measure.max_relative_error([np.array([1.0, -3.0], np.float32)], expected) == 0.25
+    assert measure.max_relative_error(expected, expected) == 0.0
+    assert measure.max_relative_error([np.array([1.0, np.nan])], expected) == float("inf")
+    assert measure.max_relative_error([np.zeros((2, 1))], expected) == float("inf")
+    assert measure.max_relative_error([], expected) == float("inf")
+    assert measure.max_relative_error([np.zeros(0)], [np.zeros(0)]) == 0.0
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_machine_and_versions() -> None:
 
 
 def test_milliseconds_read_well() -> None:
-    assert [harness.format_ms(value) for value in (0.07123, 3.14159, 128.04)] == ["0.0712", "3.14", "128.0"]
+    assert [measure.format_ms(value) for value in (0.07123, 3.14159, 128.04)] == ["0.0712", "3.14", "128.0"]
 
 
 def test_options() -> None:

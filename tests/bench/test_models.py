@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import demo, models, peers, zoo
+from bench import demo, models, zoo
+from tilewright.cli import peers
 from tilewright.support.errors import UserError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from bench import peers, zoo
+from bench import zoo
+from tilewright.cli import peers
 
 # The largest model takes seconds to build and run; its small sibling shares all of its code.
 QUICK = [name for name in zoo.names() if name != "bert_base"]

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.support.errors import MissingDependencyError, UserError
 
-Arrays = dict[str, np.ndarray]
-Run = Callable[[], list[np.ndarray]]
+Arrays = dict[str, npt.NDArray[np.generic]]
+Run = Callable[[], list[npt.NDArray[np.generic]]]
 
 
 def onnxruntime(path: Path, threads: int, inputs: Arrays) -> Run:
@@ -49,7 +50,7 @@ def openvino(path: Path, threads: int, inputs: Arrays) -> Run:
     compiled = runtime.Core().compile_model(str(path), "CPU", settings)
     request = compiled.create_infer_request()
 
-    def run() -> list[np.ndarray]:
+    def run() -> list[npt.NDArray[np.generic]]:
         results = request.infer(inputs)
         return [results[port] for port in compiled.outputs]
 

@@ -1,0 +1,122 @@
+"""`tilewright inspect`: print any stage of a compilation."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_shapes
+from tilewright.compiler import Compilation
+from tilewright.graph.text import to_text
+from tilewright.ir.function import IRModule
+from tilewright.lower.kernel import Kernel
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes, human_count, table
+from tilewright.tir.script import to_script
+
+_DESCRIPTION = """\
+Print a stage of the compilation of a model.
+
+  imported   the graph as the importer made it
+  graph      the graph after all graph passes: fused groups, each one kernel
+  kernels    a table of the kernels: symbol, uses, work, the model's own node names
+  te         the loop program of each kernel before scheduling
+  tir        the scheduled loop program of each kernel (parses back to the same IR)
+  lowered    the flat loops that the code generator takes
+  llvm       LLVM IR before LLVM's optimiser
+  asm        assembly
+  memory     the memory plan: where every value lives, peak against the lower bound
+  profile    time per kernel, measured on this machine
+
+--kernel TEXT limits kernel stages to kernels whose symbol or nodes contain TEXT.
+"""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "inspect",
+        help="print any stage of a compilation",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    add_inputs(parser)
+    parser.add_argument("--stage", default="kernels", choices=list(_STAGES), help="what to print (default: kernels)")
+    parser.add_argument("--kernel", default="", metavar="TEXT", help="only kernels whose symbol or nodes contain TEXT")
+    parser.set_defaults(command=_inspect)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    compilation = Compilation(options.model, options.target, options.threads, shapes=parse_shapes(options.shape))
+    print(_STAGES[options.stage](compilation, options))
+    return 0
+
+
+def _chosen(compilation: Compilation, options: argparse.Namespace) -> list[Kernel]:
+    nodes = compilation.lowered.nodes_by_symbol()
+    text = options.kernel
+    chosen = [k for k in compilation.kernels if text in k.symbol or any(text in node for node in nodes[k.symbol])]
+    if not chosen:
+        raise UserError(f"no kernel matches {text!r}", where="--kernel", hint="--stage kernels lists them")
+    return chosen
+
+
+def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
+    nodes = compilation.lowered.nodes_by_symbol()
+    uses = compilation.lowered.uses_by_symbol()
+    rows = [
+        [
+            kernel.symbol,
+            str(uses[kernel.symbol]),
+            human_count(kernel.work.flops),
+            human_bytes(kernel.work.bytes),
+            ", ".join(nodes[kernel.symbol][:4]) + (", ..." if len(nodes[kernel.symbol]) > 4 else ""),
+        ]
+        for kernel in _chosen(compilation, options)
+    ]
+    return table(["kernel", "uses", "FLOP", "bytes", "nodes"], rows)
+
+
+def _te(compilation: Compilation, options: argparse.Namespace) -> str:
+    return to_script(IRModule([kernel.func for kernel in _chosen(compilation, options)]))
+
+
+def _tir(compilation: Compilation, options: argparse.Namespace) -> str:
+    return to_script(IRModule([compilation.scheduled(kernel) for kernel in _chosen(compilation, options)]))
+
+
+def _lowered(compilation: Compilation, options: argparse.Namespace) -> str:
+    return to_script(IRModule([compilation.lowered_kernel(kernel) for kernel in _chosen(compilation, options)]))
+
+
+def _llvm(compilation: Compilation, options: argparse.Namespace) -> str:
+    return "\n".join(compilation.llvm_ir(kernel) for kernel in _chosen(compilation, options))
+
+
+def _asm(compilation: Compilation, options: argparse.Namespace) -> str:
+    return "\n".join(compilation.assembly(kernel) for kernel in _chosen(compilation, options))
+
+
+def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
+    return str(compilation.lowered.plan)
+
+
+def _profile(compilation: Compilation, options: argparse.Namespace) -> str:
+    executable = compilation.executable()
+    inputs = load_inputs(executable.input_info, options.input, options.seed)
+    return executable.profile(*[inputs[info.name] for info in executable.input_info]).text()
+
+
+_STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
+    "imported": lambda compilation, options: str(to_text(compilation.imported)),
+    "graph": lambda compilation, options: str(to_text(compilation.optimized)),
+    "kernels": _kernels,
+    "te": _te,
+    "tir": _tir,
+    "lowered": _lowered,
+    "llvm": _llvm,
+    "asm": _asm,
+    "memory": _memory,
+    "profile": _profile,
+}

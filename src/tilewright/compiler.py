@@ -1,0 +1,208 @@
+"""The public face of the compiler: `compile` a model, `build` a loop program, see the stages of a `Compilation`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tilewright.codegen.llvm import deploy, toolchain
+from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
+from tilewright.frontend import from_onnx
+from tilewright.graph.pipeline import optimize
+from tilewright.ir.expr import PrimExpr, Var, const_value
+from tilewright.ir.function import IRModule
+from tilewright.ir.visit import find_all
+from tilewright.lower.kernel import Kernel, schedule_kernel
+from tilewright.lower.model import LoweredModel, lower_model
+from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.module import Module
+from tilewright.support import trace
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target import Target
+from tilewright.te.schedule import Schedule as TensorSchedule
+from tilewright.te.tensor import Tensor
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.script import to_script
+from tilewright.tir.stmt import BufferStore
+
+ModelLike = IRModule | str | os.PathLike[str] | bytes
+
+
+def compile(
+    model: ModelLike,
+    target: Target | str = "native",
+    threads: int | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Executable:
+    """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
+
+    `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
+    the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
+    `shapes` fixes input shapes when `model` is a file.
+    """
+    return Compilation(model, target, threads, shapes=shapes).executable()
+
+
+class Compilation:
+    """The compilation of one model with all its stages: what `compile` does, step by step.
+
+    `imported` and `optimized` are graph modules; `lowered` holds the kernels, the memory plan and the steps;
+    `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel at each stage; `artifact()` compiles.
+    """
+
+    def __init__(
+        self,
+        model: ModelLike,
+        target: Target | str = "native",
+        threads: int | None = None,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        self.threads = _checked_threads(threads)
+        self.target = _cpu_target(target, self.threads)
+        with trace.span("import"):
+            self.imported = _import(model, shapes)
+        with trace.span("optimize"):
+            self.optimized = optimize(self.imported)
+        with trace.span("lower_model"):
+            self.lowered: LoweredModel = lower_model(self.optimized, self.target)
+        self._artifact: Artifact | None = None
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels of the model."""
+        return self.lowered.kernels
+
+    def scheduled(self, kernel: Kernel) -> PrimFunc:
+        """A kernel's loop program with its schedule applied."""
+        return schedule_kernel(kernel.func, self.target)
+
+    def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
+        """A kernel's program as the code generator takes it."""
+        return lower(self.scheduled(kernel), self.target)
+
+    def llvm_ir(self, kernel: Kernel) -> str:
+        """A kernel's LLVM IR, before LLVM optimises it."""
+        return functions_to_ir([self.scheduled(kernel)], self.target)
+
+    def assembly(self, kernel: Kernel) -> str:
+        """A kernel's machine code as assembly text."""
+        target = self.target
+        return toolchain.emit_assembly(
+            self.llvm_ir(kernel), triple=target.triple, cpu=target.cpu, features=target.features, opt_level=OPT_LEVEL
+        )
+
+    def artifact(self) -> Artifact:
+        """The compiled model: code, constants and tables."""
+        if self._artifact is None:
+            self._artifact = self.lowered.compile(self.threads)
+        return self._artifact
+
+    def executable(self) -> Executable:
+        """The compiled model, ready to run here."""
+        if not self.target.is_host:
+            raise UserError(
+                f"the target {self.target} is not this machine, so the model cannot run here",
+                hint="use Compilation(...).export_library(path) (or `tilewright compile -o`) to deploy it there",
+            )
+        return deploy.executable(self.artifact(), self.threads)
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write the compiled model as a shared library, for this machine or another."""
+        deploy.export_library(self.artifact(), Path(path))
+
+
+def build(
+    program: TensorSchedule | Schedule | PrimFunc | IRModule,
+    args: Sequence[Tensor | Var] | None = None,
+    target: Target | str = "native",
+    name: str | None = None,
+) -> Module:
+    """Compile loop programs: `f = tw.build(s, [A, B, C]); f(a, b, c)`.
+
+    `program` is a tensor-expression schedule (with `args` in the order of the parameters), a loop schedule, a function,
+    or a module of functions. Call the result, or pick a function of it by name.
+    """
+    resolved = _cpu_target(target, None)
+    functions = _functions(program, args, name)
+    payload = compile_functions(functions, resolved)
+    artifact = Artifact(
+        resolved.triple,
+        resolved.cpu,
+        resolved.features,
+        [payload],
+        functions=[_function_info(function) for function in functions],
+    )
+    return deploy.module(artifact)
+
+
+def _checked_threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise UserError(f"the number of threads must be at least 1, not {threads}")
+    return threads
+
+
+def _cpu_target(target: Target | str, threads: int | None) -> Target:
+    """The resolved target; a model for one thread is scheduled as for one core."""
+    resolved = target if isinstance(target, Target) else Target(target)
+    if not resolved.is_cpu:
+        raise UnsupportedError(
+            f"there is no back end for the target kind {resolved.kind!r} yet",
+            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+        )
+    return resolved if threads is None else resolved.replace(cores=threads)
+
+
+def _import(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> IRModule:
+    if isinstance(model, IRModule):
+        if shapes is not None:
+            raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
+        return model
+    fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
+    return from_onnx(model, shapes=fixed)
+
+
+def _functions(
+    program: TensorSchedule | Schedule | PrimFunc | IRModule,
+    args: Sequence[Tensor | Var] | None,
+    name: str | None,
+) -> list[PrimFunc]:
+    if isinstance(program, TensorSchedule):
+        if args is None:
+            raise UserError("building a tensor schedule needs its arguments", hint="tw.build(s, [A, B, C])")
+        function = program.func(args)
+    elif isinstance(program, Schedule):
+        function = program.func
+    elif isinstance(program, PrimFunc):
+        function = program
+    else:
+        functions = [item for item in program.functions.values() if isinstance(item, PrimFunc)]
+        if not functions:
+            raise UserError(
+                "the module has no loop-level function to build", hint="compile graph functions with tw.compile"
+            )
+        return functions
+    return [function if name is None else function.replace(name=name)]
+
+
+def _function_info(function: PrimFunc) -> FunctionInfo:
+    written = {id(item.buffer) for item in find_all(function.body, BufferStore)}
+    params: list[ParamInfo] = []
+    for param in function.params:
+        if isinstance(param, Buffer):
+            shape = tuple(_extent(dim) for dim in param.shape)
+            params.append(ParamInfo(param.name, str(param.dtype), shape, id(param) in written))
+        else:
+            params.append(ParamInfo(param.name, str(param.dtype)))
+    return FunctionInfo(function.name, tuple(params))
+
+
+def _extent(dim: PrimExpr) -> int | str:
+    value = const_value(dim)
+    return to_script(dim) if value is None else value
