@@ -11,7 +11,16 @@ from tilewright.ir.expr import ZERO, ExprLike, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UserError
 from tilewright.te.reduction import Reduce
-from tilewright.te.tensor import Axis, ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor, TensorLoad
+from tilewright.te.tensor import (
+    Axis,
+    ComputeOp,
+    ExternOp,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+    TensorLoad,
+    operations_of,
+)
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import IterKind, Stmt
 
@@ -149,8 +158,26 @@ def scan(
             raise UserError(f"te.scan: init, update and state of {whole.name} differ in type")
         if const_value(first.shape[0]) is None:
             raise UserError("te.scan: the number of initial rows must be a constant")
-    outputs = ScanOp(name, inits, updates, states, tuple(inputs)).outputs
+    if len(set(updates)) != len(updates):
+        raise UserError("te.scan: one update tensor is given for two states")
+    steps = _scan_steps(name, updates, states)
+    inside = {id(op) for op in steps}
+    outer = [tensor for op in steps for tensor in op.inputs if id(tensor.op) not in inside and tensor not in states]
+    outputs = ScanOp(name, inits, updates, states, tuple(dict.fromkeys([*inputs, *outer])), steps).outputs
     return outputs if many else outputs[0]
+
+
+def _scan_steps(name: str, updates: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> tuple[ComputeOp, ...]:
+    """The operations that run at each step, producers first: the updates and what they need that reads the state."""
+    moving: set[Tensor] = set(states)
+    steps: list[ComputeOp] = []
+    for op in operations_of(updates):
+        if op.outputs[0] in updates or any(tensor in moving for tensor in op.inputs):
+            if not isinstance(op, ComputeOp) or not op.axis or op.axis[0].domain.extent is not states[0].shape[0]:
+                raise UserError(f"te.scan {name}: step {op.name} must be a computation whose first axis is time")
+            moving.update(op.outputs)
+            steps.append(op)
+    return tuple(steps)
 
 
 def extern(

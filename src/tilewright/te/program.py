@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.ir.build import as_expr, const, select
 from tilewright.ir.dtype import INT32
@@ -11,28 +12,20 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.te.reduction import Reduce
-from tilewright.te.tensor import Axis, ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor, TensorLoad
+from tilewright.te.tensor import (
+    Axis,
+    ComputeOp,
+    ExternOp,
+    Operation,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+    TensorLoad,
+    operations_of,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, Evaluate, For, IterKind, LetStmt, LoopKind, Stmt, seq
-
-
-def operations_of(outputs: Sequence[Tensor]) -> list[Operation]:
-    """The operations that outputs depend on, producers first."""
-    order: list[Operation] = []
-    seen: set[int] = set()
-    stack: list[tuple[Operation, bool]] = [(tensor.op, False) for tensor in reversed(outputs)]
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            order.append(op)
-            continue
-        if id(op) in seen:
-            continue
-        seen.add(id(op))
-        stack.append((op, True))
-        stack.extend((tensor.op, False) for tensor in reversed(op.inputs) if id(tensor.op) not in seen)
-    return order
 
 
 def create_prim_func(args: Sequence[Tensor | Var], name: str = "main") -> PrimFunc:
@@ -40,8 +33,23 @@ def create_prim_func(args: Sequence[Tensor | Var], name: str = "main") -> PrimFu
 
     Parameters are in the order of `args`. The loops of an operation use its axis variables, so an axis names its loop.
     """
+    return create_program(args, name).func
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A loop program made from tensors, and what became of them."""
+
+    func: PrimFunc
+    buffers: dict[Tensor, Buffer]
+    blocks: dict[Operation, str]
+    """The block of each computation (a scan has one for each of its steps)."""
+
+
+def create_program(args: Sequence[Tensor | Var], name: str = "main") -> Program:
+    """As `create_prim_func`, with the buffer of each tensor and the block of each computation."""
     maker = _ProgramMaker(args, name)
-    return maker.make()
+    return Program(maker.make(), maker.buffers, maker.blocks)
 
 
 class _ProgramMaker:
@@ -50,11 +58,11 @@ class _ProgramMaker:
     def __init__(self, args: Sequence[Tensor | Var], name: str) -> None:
         self.args = args
         self.name = name
-        self.buffers: dict[int, Buffer] = {}
+        self.buffers: dict[Tensor, Buffer] = {}
         self.names: set[str] = {"root"}
         self.buffer_names: set[str] = set()
         self.allocations: list[Buffer] = []
-        self.scans: dict[int, ScanOp] = {}
+        self.blocks: dict[Operation, str] = {}
 
     def make(self) -> PrimFunc:
         tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
@@ -66,20 +74,20 @@ class _ProgramMaker:
             if isinstance(arg, Var):
                 params.append(arg)
                 continue
-            if id(arg) in self.buffers:
+            if arg in self.buffers:
                 raise UserError(f"tensor {arg.name} is given twice among the arguments")
             params.append(self._buffer(arg))
         statements: list[Stmt] = []
         for op in operations_of(outputs):
             if isinstance(op, PlaceholderOp):
-                if id(op.outputs[0]) not in self.buffers:
+                if op.outputs[0] not in self.buffers:
                     raise UserError(
                         f"input {op.name} is used but is not among the arguments",
                         hint="pass every placeholder to tw.build / create_prim_func",
                     )
                 continue
             for tensor in op.outputs:
-                if id(tensor) not in self.buffers:
+                if tensor not in self.buffers:
                     self.allocations.append(self._buffer(tensor))
             statements.append(self._operation(op))
         root = Block("root", (), (), (), seq(*statements), allocations=tuple(self.allocations))
@@ -88,12 +96,12 @@ class _ProgramMaker:
     def _buffer(self, tensor: Tensor) -> Buffer:
         name = _unique(tensor.name, self.buffer_names)
         buffer = Buffer(name, tensor.shape, tensor.dtype)
-        self.buffers[id(tensor)] = buffer
+        self.buffers[tensor] = buffer
         return buffer
 
     def _operation(self, op: Operation) -> Stmt:
         if isinstance(op, ComputeOp):
-            return self._compute(op, [self.buffers[id(tensor)] for tensor in op.outputs])
+            return self._compute(op, [self.buffers[tensor] for tensor in op.outputs])
         if isinstance(op, ScanOp):
             return self._scan(op)
         if isinstance(op, ExternOp):
@@ -105,7 +113,7 @@ class _ProgramMaker:
 
         def load(item: Node) -> Node | None:
             if isinstance(item, TensorLoad):
-                buffer = buffers.get(id(item.tensor))
+                buffer = buffers.get(item.tensor)
                 if buffer is None:
                     raise UserError(f"tensor {item.tensor.name} is used but is not among the arguments")
                 return BufferLoad(buffer, item.indices)
@@ -132,10 +140,11 @@ class _ProgramMaker:
         indices = tuple(item.var for item in iters[: len(op.axis)])
         init, body = self._body(op, targets, indices, mapping)
         if empty and init is not None:
-            init, body = None, init
+            body, init = init, None
         reads = _reads(body, init, targets if op.reduce_axis else [])
         writes = tuple(BufferRegion.point(target, indices) for target in targets)
-        block = Block(_unique(op.name, self.names), tuple(iters), reads, writes, body, init, annotations=dict(op.notes))
+        name = self.blocks[op] = _unique(op.name, self.names)
+        block = Block(name, tuple(iters), reads, writes, body, init, annotations=dict(op.notes))
         result: Stmt = block
         for axis in reversed(axes):
             if axis is not fixed:
@@ -175,55 +184,27 @@ class _ProgramMaker:
     def _scan(self, op: ScanOp) -> Stmt:
         """Rows of `init` first, then a serial loop over time around everything that depends on the state."""
         for state, output in zip(op.state, op.outputs, strict=True):
-            self.buffers[id(state)] = self.buffers[id(output)]
+            self.buffers[state] = self.buffers[output]
         before: list[Stmt] = []
         rows = max(const_value(first.shape[0]) or 0 for first in op.init)
         for first, output in zip(op.init, op.outputs, strict=True):
-            before.append(self._copy(self.buffers[id(first)], self.buffers[id(output)], f"{op.name}_init"))
-        states = {id(tensor.op) for tensor in op.state}
-        inside, outside = self._split_scan(op, states)
-        for item in outside:
-            for tensor in item.outputs:
-                self.allocations.append(self._buffer(tensor))
-            before.append(self._operation(item))
+            before.append(self._copy(self.buffers[first], self.buffers[output], f"{op.name}_init"))
         time = Var("t")
         steps: list[Stmt] = []
-        results = {id(update): output for update, output in zip(op.update, op.outputs, strict=True)}
-        for item in inside:
+        results = dict(zip(op.update, op.outputs, strict=True))
+        for item in op.steps:
             targets = []
             for tensor in item.outputs:
-                if id(tensor) in results:
-                    self.buffers[id(tensor)] = self.buffers[id(results[id(tensor)])]
+                if tensor in results:
+                    self.buffers[tensor] = self.buffers[results[tensor]]
                 else:
                     self.allocations.append(self._buffer(tensor))
-                targets.append(self.buffers[id(tensor)])
+                targets.append(self.buffers[tensor])
             nest = self._compute(item, targets, fixed=item.axis[0], start=rows)
             steps.append(substitute(nest, {item.axis[0].var: time}))
         extent = op.outputs[0].shape[0] - rows
         loop = For(time, const(rows), extent, LoopKind.SERIAL, seq(*steps))
         return seq(*before, loop)
-
-    def _split_scan(self, op: ScanOp, states: set[int]) -> tuple[list[ComputeOp], list[Operation]]:
-        """Operations of the update that depend on the state (run at each step) and those that do not (run before)."""
-        inside: list[ComputeOp] = []
-        outside: list[Operation] = []
-        dependent = set(states)
-        for item in operations_of(op.update):
-            if id(item) in states or isinstance(item, PlaceholderOp):
-                continue
-            moves = any(id(tensor.op) in dependent for tensor in item.inputs) or any(
-                tensor.op is item for tensor in op.update
-            )
-            if moves:
-                if not isinstance(item, ComputeOp) or not item.axis:
-                    raise UserError(
-                        f"te.scan {op.name}: step {item.name} must be a computation whose first axis is time"
-                    )
-                dependent.add(id(item))
-                inside.append(item)
-            elif any(id(tensor) not in self.buffers for tensor in item.outputs):
-                outside.append(item)
-        return inside, outside
 
     def _copy(self, source: Buffer, target: Buffer, name: str) -> Stmt:
         loops = [Var(f"i{n}") for n in range(source.ndim)]
@@ -245,15 +226,16 @@ class _ProgramMaker:
         return result
 
     def _extern(self, op: ExternOp) -> Stmt:
-        inputs = [self.buffers[id(tensor)] for tensor in op.inputs]
-        outputs = [self.buffers[id(tensor)] for tensor in op.outputs]
+        inputs = [self.buffers[tensor] for tensor in op.inputs]
+        outputs = [self.buffers[tensor] for tensor in op.outputs]
         body = op.build(inputs, outputs)
         if isinstance(body, PrimExpr):
             body = Evaluate(as_expr(body) if body.dtype is INT32 else body)
         if not isinstance(body, Stmt):
             raise UserError(f"te.extern {op.name}: the function must give a statement or a call, not {body!r}")
+        name = self.blocks[op] = _unique(op.name, self.names)
         return Block(
-            _unique(op.name, self.names),
+            name,
             (),
             tuple(buffer.full_region() for buffer in inputs),
             tuple(buffer.full_region() for buffer in outputs),

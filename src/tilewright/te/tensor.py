@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
@@ -130,7 +130,10 @@ class ComputeOp(Operation):
 
 
 class ScanOp(Operation):
-    """A recurrence along the first axis: `update` gives step t from the states of earlier steps."""
+    """A recurrence along the first axis: `update` gives step t from the states of earlier steps.
+
+    `steps` are the operations that run at each step, producers first; `inputs` what they read besides the state.
+    """
 
     def __init__(
         self,
@@ -139,13 +142,14 @@ class ScanOp(Operation):
         update: tuple[Tensor, ...],
         state: tuple[Tensor, ...],
         inputs: tuple[Tensor, ...],
+        steps: tuple[ComputeOp, ...],
     ) -> None:
         super().__init__(name)
+        self.steps = steps
         self.init = init
         self.update = update
         self.state = state
         self.inputs = (*init, *inputs)
-        self.scan_inputs = inputs
         names = [name] if len(state) == 1 else [f"{name}_v{i}" for i in range(len(state))]
         self.outputs = tuple(
             Tensor(self, i, item.shape, item.dtype, label)
@@ -172,3 +176,21 @@ class ExternOp(Operation):
             Tensor(self, i, shape, dtype, label)
             for i, (shape, dtype, label) in enumerate(zip(shapes, dtypes, names, strict=True))
         )
+
+
+def operations_of(outputs: Sequence[Tensor]) -> list[Operation]:
+    """The operations that outputs depend on, producers first."""
+    order: list[Operation] = []
+    seen: set[int] = set()
+    stack: list[tuple[Operation, bool]] = [(tensor.op, False) for tensor in reversed(outputs)]
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            order.append(op)
+            continue
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        stack.append((op, True))
+        stack.extend((tensor.op, False) for tensor in reversed(op.inputs) if id(tensor.op) not in seen)
+    return order
