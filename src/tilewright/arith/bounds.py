@@ -15,6 +15,10 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr
 
 
+_NESTED_SEARCHES: Final = 4
+"""How deep searches for inequalities may nest (a search looks at terms whose own bounds may ask for a search)."""
+
+
 def factors(term: PrimExpr) -> list[PrimExpr]:
     """The factors of a product term; the term itself otherwise."""
     if type(term) is not e.Mul:
@@ -74,8 +78,15 @@ class BoundsAnalysis(Knowledge):
         Stops as soon as a bound <= `goal` is found.
         """
         best = self.naive_bounds(form).upper
-        if depth == 0 or not form.terms:
+        if depth == 0 or not form.terms or self._searches >= _NESTED_SEARCHES:
             return best
+        self._searches += 1
+        try:
+            return self._search(form, best, depth, goal)
+        finally:
+            self._searches -= 1
+
+    def _search(self, form: Linear, best: int | None, depth: int, goal: int | None) -> int | None:
         for term, coefficient in form.terms.items():
             if goal is not None and best is not None and best <= goal:
                 return best

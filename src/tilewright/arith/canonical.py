@@ -287,7 +287,7 @@ class CanonicalAnalysis(ModularAnalysis):
 
     def normalise(self, form: Linear) -> Linear:
         """Merge quotients with remainders and cancel through minima, until nothing changes."""
-        if len(form.terms) + (form.constant != 0) < 2:
+        if len(form.terms) + (form.constant != 0) < 2 and not self.residues:
             return form
         for _ in range(8):
             for term in form.terms:
@@ -367,7 +367,7 @@ class CanonicalAnalysis(ModularAnalysis):
     # Expressions of forms
 
     def render(self, form: Linear) -> PrimExpr:
-        """The expression of a form: positive terms first, larger coefficients first, then the constant."""
+        """The expression of a form: positive terms first, products first, larger coefficients first, then the constant."""
         if len(form.terms) < 2:
             single = form.single()
             if single is not None:
@@ -393,9 +393,9 @@ class CanonicalAnalysis(ModularAnalysis):
             result = e.Sub(result, IntImm(-constant, INDEX))
         return result
 
-    def _render_key(self, item: tuple[PrimExpr, int]) -> tuple[int, int, object]:
+    def _render_key(self, item: tuple[PrimExpr, int]) -> tuple[bool, bool, int, object]:
         term, coefficient = item
-        return (coefficient < 0, -abs(coefficient), self.order_key(term))
+        return (coefficient < 0, type(term) is not e.Mul, -abs(coefficient), self.order_key(term))
 
 
 def _covers(present: int, wanted: int) -> bool:

@@ -70,6 +70,7 @@ class Knowledge(ABC):
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
         self._variables: dict[PrimExpr, frozenset[Var]] = {}
+        self._searches = 0
         self._clear()
 
     def _clear(self) -> None:

@@ -152,7 +152,10 @@ class Simplifier(CanonicalAnalysis):
             elif high == 0:
                 self.learn_at_most_zero(difference.shifted(1))
             else:
-                self._learn_truth(condition, holds)
+                equality = self.equal_zero(difference)
+                if not isinstance(equality, IntImm):
+                    self.truths[equality] = False
+                    self._clear()
 
     def _learn_residue(self, difference: Linear) -> None:
         """x % m == r says that x is r modulo m."""

@@ -208,8 +208,9 @@ def instantiate(
             return bindings[pattern.name]
         if isinstance(pattern, _Literal):
             return build.const(pattern.value, None if like is None or isinstance(pattern.value, bool) else like.dtype)
-        typed = [make(o, None) for o in pattern.operands if not isinstance(o, _Literal)]
-        operands = [make(o, typed[-1] if typed else None) for o in pattern.operands]
+        made = [make(o, None) for o in pattern.operands if not isinstance(o, _Literal)]
+        typed = next((item for item in made if isinstance(item, PrimExpr)), None)
+        operands = [make(o, typed) for o in pattern.operands]
         return cast(Callable[..., PrimExpr], pattern.kind)(*operands)
 
     return make(_parse(text, nodes or {}), None)
@@ -294,7 +295,7 @@ class _Compiler:
             return self.bound[pattern.name]
         if isinstance(pattern, _Literal):
             if whole or isinstance(pattern.value, bool):
-                return f"const({pattern.value!r}, {'root.dtype' if whole else None!r})"
+                return f"const({pattern.value!r}, {'root.dtype' if whole else 'None'})"
             return repr(pattern.value)
         operands = ", ".join(self._template(operand) for operand in pattern.operands)
         prefix = "build_" if pattern.kind in _BUILDERS else ""

@@ -1,0 +1,120 @@
+"""Bounds hold at every point, and are sharp where they should be."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.arith.helpers import bound, conditions, function_of, index_expressions, points, rng, value_at
+from tilewright.arith import interval as iv
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.interval import Interval
+from tilewright.ir import build
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import INDEX, INT8, INT32, UINT8
+from tilewright.ir.expr import Broadcast, Call, IntImm, Ramp, Var
+
+I, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
+DOMAINS = {I: range(0, 7), J: range(-3, 4), K: range(2, 6)}
+
+
+@settings(max_examples=100)
+@given(index_expressions(list(DOMAINS)))
+def test_bounds_hold(expr):
+    low, high = bound(DOMAINS).bounds(expr)
+    function = function_of(expr, list(DOMAINS))
+    for point in points(DOMAINS):
+        value = value_at(function, point)
+        if value is not None:
+            assert (low is None or low <= value) and (high is None or value <= high)
+
+
+@settings(max_examples=60)
+@given(conditions(list(DOMAINS), 2), index_expressions(list(DOMAINS), 3))
+def test_bounds_hold_under_assumptions(condition, expr):
+    analyzer = bound(DOMAINS)
+    holds, function = function_of(condition, list(DOMAINS)), function_of(expr, list(DOMAINS))
+    with analyzer.assume(condition):
+        low, high = analyzer.bounds(expr)
+        simple = function_of(analyzer.simplify(expr), list(DOMAINS))
+    for point in points(DOMAINS):
+        value = value_at(function, point)
+        if value is not None and value_at(holds, point):
+            assert (low is None or low <= value) and (high is None or value <= high)
+            assert value_at(simple, point) == value
+
+
+@given(st.integers(-6, 6), st.integers(0, 7), st.integers(-4, 4), st.integers(0, 5))
+def test_interval_arithmetic_is_sharp(a_low, a_size, b_low, b_size):
+    a, b = range(a_low, a_low + a_size + 1), range(b_low, b_low + b_size + 1)
+    x, y = Interval(a[0], a[-1]), Interval(b[0], b[-1])
+
+    def hull(function, pairs):
+        values = [function(p, q) for p, q in pairs]
+        return Interval(min(values), max(values))
+
+    pairs = [(p, q) for p in a for q in b]
+    assert iv.add(x, y) == hull(lambda p, q: p + q, pairs)
+    assert iv.mul(x, y) == hull(lambda p, q: p * q, pairs)
+    assert iv.minimum(x, y) == hull(min, pairs)
+    assert iv.maximum(x, y) == hull(max, pairs)
+    if b[0] > 0:
+        assert iv.floordiv(x, y) == hull(lambda p, q: p // q, pairs)
+        exact = hull(lambda p, q: p % q, pairs)
+        found = iv.floormod(x, y)
+        assert found.lower <= exact.lower and exact.upper <= found.upper
+
+
+@given(
+    st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-5, 5)),
+    st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-5, 5)),
+)
+def test_interval_arithmetic_with_open_ends(a, b):
+    x, y = Interval(*a), Interval(*b)
+    for p in range(-12, 13):
+        for q in range(-12, 13):
+            if x.contains(p) and y.contains(q):
+                assert iv.add(x, y).contains(p + q)
+                assert iv.mul(x, y).contains(p * q)
+                assert iv.minimum(x, y).contains(min(p, q))
+                assert iv.maximum(x, y).contains(max(p, q))
+                if q > 0:
+                    assert iv.floordiv(x, y).contains(p // q)
+                    assert iv.floormod(x, y).contains(p % q)
+
+
+def test_bounds_of_symbolic_ranges():
+    analyzer = Analyzer()
+    analyzer.bind(N, Interval(1, None))
+    analyzer.bind(I, rng(0, N))
+    assert analyzer.bounds(I) == (0, None)
+    assert analyzer.bounds(I - N) == (None, -1)
+    assert analyzer.bounds(I * 4 + 3 - N * 4) == (None, -1)
+    assert str(analyzer.bounds(I)) == "[0, +inf]"
+    assert str(analyzer.bounds(I - N)) == "[-inf, -1]"
+
+
+def test_bounds_of_wrapping_types():
+    analyzer = Analyzer()
+    x, u = Var("x", INT8), Var("u", UINT8)
+    assert analyzer.bounds(x) == (-128, 127)
+    assert analyzer.bounds(x + 1) == (-128, 127)
+    with analyzer.assume(x < 5, x >= 0):
+        assert analyzer.bounds(x + 1) == (1, 5)
+    assert analyzer.bounds(u) == (0, 255)
+    assert analyzer.bounds(build.cast(u, INDEX) + 1) == (1, 256)
+    assert analyzer.bounds(build.cast(build.cast(u, INT32) * 2, INDEX)) == (0, 510)
+    assert analyzer.bounds(build.cast(I, UINT8)) == (0, 255)
+    wide = Var("w", build.DataType.of("uint64"))
+    assert analyzer.bounds(build.cast(wide, INDEX)) == (None, None)
+
+
+def test_bounds_of_other_nodes():
+    analyzer = bound({I: range(0, 10)})
+    assert analyzer.bounds(I < 5) == (0, 1)
+    assert analyzer.bounds(Ramp(I, IntImm(2, INDEX), 4)) == (0, 15)
+    assert analyzer.bounds(e.Add(Ramp(I, IntImm(2, INDEX), 4), Broadcast(J, 4))) == (None, None)
+    assert analyzer.bounds(build.bitwise_and(J, 7)) == (0, 7)
+    assert analyzer.bounds(build.shift_right(I, 1)) == (0, 4)
+    assert analyzer.bounds(Call("read", (I,), INDEX)) == (None, None)
+    assert analyzer.bounds(e.Select(J < 0, I, I + 5)) == (0, 14)

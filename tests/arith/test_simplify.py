@@ -1,0 +1,170 @@
+"""The simplifier: chosen shapes, and equality by enumeration on random expressions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.arith.helpers import bound, conditions, index_expressions, rng, same_everywhere
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir import build
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import FLOAT32, INDEX, INT32, UINT8
+from tilewright.ir.expr import FALSE, TRUE, Broadcast, Call, FloatImm, IntImm, Ramp, Var
+
+I, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
+DOMAINS = {I: range(0, 7), J: range(-3, 4), K: range(2, 6)}
+
+
+@settings(max_examples=100)
+@given(index_expressions(list(DOMAINS)))
+def test_simplify_keeps_the_value(expr):
+    analyzer = bound(DOMAINS)
+    simple = analyzer.simplify(expr)
+    same_everywhere(expr, simple, DOMAINS)
+    assert analyzer.simplify(expr) is simple
+
+
+@settings(max_examples=100)
+@given(conditions(list(DOMAINS)))
+def test_simplify_keeps_conditions(condition):
+    same_everywhere(condition, bound(DOMAINS).simplify(condition), DOMAINS)
+
+
+@settings(max_examples=100)
+@given(index_expressions([I, K, N], 3))
+def test_simplify_with_a_symbolic_range(expr):
+    analyzer = Analyzer()
+    analyzer.bind(I, rng(0, N))
+    analyzer.bind(K, rng(I, 3))
+    simple = analyzer.simplify(expr)
+    for n in range(1, 6):
+        for i in range(n):
+            same_everywhere(expr, simple, {I: range(i, i + 1), K: range(i, i + 3), N: range(n, n + 1)})
+
+
+@settings(max_examples=100)
+@given(index_expressions([I, N], 3))
+def test_simplify_with_a_known_residue(expr):
+    analyzer = Analyzer()
+    analyzer.bind(I, rng(0, 5))
+    analyzer.assume_always(build.eq(N % 4, 3))
+    simple = analyzer.simplify(expr)
+    for n in (-5, -1, 3, 7, 11):
+        same_everywhere(expr, simple, {I: range(5), N: range(n, n + 1)})
+
+
+@pytest.fixture
+def analyzer():
+    result = Analyzer()
+    result.bind(I, rng(0, 16))
+    result.bind(J, rng(0, 8))
+    result.bind(K, rng(0, N))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((I * 8 + J) // 8, I),
+        ((I * 8 + J) % 8, J),
+        ((I * 8 + J) // 4, I * 2 + J // 4),
+        ((I * 8 + J) // 4 % 2, J // 4),
+        ((I * 8 + J) // 16, I // 2),
+        ((I * 16 + J * 2 + 1) // 32, I // 2),
+        (I // 4 * 4 + I % 4, I),
+        (I // 4 % 2 * 4 + I % 4, I % 8),
+        (I - I // 4 * 4, I % 4),
+        (I // 2 - I // 8 * 4, I // 2 % 4),
+        (I % 8 % 4, I % 4),
+        (I % 8 // 4, I // 4 % 2),
+        (I // 2 // 3, I // 6),
+        ((I + N) - N, I),
+        (build.minimum(I * 32 + 32, N) - I * 32, build.minimum(N - I * 32, 32)),
+        (build.minimum(build.minimum(I, 5), 3), build.minimum(I, 3)),
+        (build.maximum(I, -1), I),
+        ((I * N + K) // N, I),
+        ((I * N + K) % N, K),
+        (I * 8 + J < 64, I < 8),
+        (I // 4 < 2, I < 8),
+        (I * 2 < 7, I < 4),
+        (I * 2 + 1 < I * 2, FALSE),
+        (K < N, TRUE),
+        (build.eq(I * 2, 7), FALSE),
+        (build.select(I < 4, build.minimum(I, 5), I), I),
+        (build.logical_and(I < 5, I < 3), I < 3),
+        (build.logical_or(I < 5, I < 3), I < 5),
+        (build.logical_not(build.logical_and(I < 5, J < 3)), build.logical_or(build.le(5, I), build.le(3, J))),
+        (e.Div(I, IntImm(4)), I // 4),
+        (e.Mod(I, IntImm(4)), I % 4),
+    ],
+)
+def test_simplify_to(analyzer, before, after):
+    assert analyzer.simplify(before) is after
+
+
+def test_products_are_multiplied_out_only_where_that_is_cheaper():
+    a, b, c = Var("a"), Var("b"), Var("c")
+    analyzer = Analyzer()
+    nest = ((a * b + c) * b + a) * c + b
+    assert analyzer.simplify(nest) is nest
+    assert analyzer.prove_equal(nest, a * b * b * c + b * c * c + a * c + b)
+    assert analyzer.simplify((a + 1) * b - b) is a * b
+
+
+def test_conditions_guard_loads_in_short_circuit_operands():
+    """`q` may only be evaluated where the first operand holds, so the first operand is never dropped for it."""
+    q = e.LT(Call("read", (I,), INDEX), IntImm(0, INDEX))
+    analyzer = Analyzer()
+    both = build.logical_and(I < 4, build.logical_and(q, I < 9))
+    assert analyzer.simplify(both) is build.logical_and(I < 4, q)
+
+
+def test_wrapping_types_are_exact():
+    analyzer = Analyzer()
+    x, u = Var("x", INT32), Var("u", UINT8)
+    assert analyzer.simplify(e.LT(x, e.Add(x, IntImm(1, INT32)))) is e.LT(x, e.Add(x, IntImm(1, INT32)))
+    assert analyzer.simplify((x + 5) - 5) is x
+    assert analyzer.simplify(u + 200 + 100) is u + 44
+    with analyzer.assume(u < 10):
+        assert analyzer.simplify(u + 200 < 210) is TRUE
+        assert analyzer.simplify(u + 250 < 5) is not TRUE
+    assert analyzer.simplify(e.Sub(x, x)) is IntImm(0, INT32)
+
+
+def test_floats_keep_nan_and_zeros():
+    x = Var("x", FLOAT32)
+    analyzer = Analyzer()
+    assert analyzer.simplify(e.Mul(x, FloatImm(1.0, FLOAT32))) is x
+    kept = e.Add(x, FloatImm(0.0, FLOAT32))
+    assert analyzer.simplify(kept) is kept
+    assert analyzer.simplify(e.Sub(x, x)) is e.Sub(x, x)
+    less = e.LT(x, x)
+    assert analyzer.simplify(less) is FALSE
+    assert analyzer.simplify(build.logical_not(x < 1.0)) is build.logical_not(x < 1.0)
+
+
+def test_vectors():
+    analyzer = Analyzer()
+    zero, one = IntImm(0, INDEX), IntImm(1, INDEX)
+    lanes = Ramp(I * 4, one, 4)
+    assert analyzer.simplify(e.Add(lanes, Broadcast(J, 4))) is Ramp(I * 4 + J, one, 4)
+    assert analyzer.simplify(e.Mul(Broadcast(J, 4), Broadcast(I, 4))) is Broadcast(I * J, 4)
+    assert analyzer.simplify(Ramp(I, zero, 4)) is Broadcast(I, 4)
+    stepped = e.FloorDiv(Ramp(I, IntImm(8, INDEX), 4), Broadcast(IntImm(4, INDEX), 4))
+    assert analyzer.simplify(stepped) is Ramp(I // 4, IntImm(2, INDEX), 4)
+
+
+def test_casts():
+    analyzer = Analyzer()
+    analyzer.bind(I, rng(0, 100))
+    narrow = build.cast(I, INT32)
+    assert analyzer.simplify(build.cast(build.cast(narrow, "int64"), "int32")) is narrow
+    assert analyzer.prove(build.cast(narrow, INDEX) < 100)
+    assert analyzer.simplify(build.cast(IntImm(3, INT32), INDEX)) is IntImm(3, INDEX)
+
+
+def test_a_loop_of_one_iteration_disappears():
+    analyzer = Analyzer()
+    analyzer.bind(I, rng(J, 1))
+    assert analyzer.simplify(I * 4 + 1) is J * 4 + 1
