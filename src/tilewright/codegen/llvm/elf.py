@@ -55,8 +55,8 @@ def machine_code(triple: str) -> int:
 
 def write_data_object(path: Path, symbol: str, data: npt.NDArray[np.uint8], *, triple: str) -> None:
     """Write an object whose read-only, 64-byte-aligned section holds `data` under the hidden global `symbol`."""
-    if data.ndim != 1 or data.dtype != np.uint8:
-        raise CompilerBug(f"a data object takes a flat array of bytes, not {data.dtype} of rank {data.ndim}")
+    if data.ndim != 1 or data.dtype != np.uint8 or not data.size:
+        raise CompilerBug(f"a data object takes a flat, non-empty array of bytes, not {data.dtype}{list(data.shape)}")
     machine, flags = _machine(triple)
     with open(path, "wb") as file:
         _write(file, symbol, data, machine, flags)

@@ -1,0 +1,129 @@
+"""Finding a linker, and what linking says when something is missing or full."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tilewright.codegen.llvm import link, toolchain
+from tilewright.support import settings
+from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
+
+HOST = toolchain.host_triple()
+
+
+def _object(folder: Path, text: str, triple: str = HOST) -> Path:
+    path = folder / "code.o"
+    features = "+m,+a,+f,+d,+c" if triple.startswith("riscv64") else ""
+    path.write_bytes(toolchain.compile_ir(text, triple=triple, features=features))
+    return path
+
+
+def _link(folder: Path, text: str, output: Path, triple: str = HOST) -> None:
+    link.link_shared([_object(folder, text, triple)], output, triple=triple, data_objects={}, work_folder=folder)
+
+
+def test_no_linker_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link.shutil, "which", lambda name: None)
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"no linker for .* is installed") as caught:
+        link.find_linker(HOST)
+    assert "tilewright[link]" in str(caught.value)
+
+
+def test_ziglang_serves_when_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link.shutil, "which", lambda name: None)
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: object())
+    assert link.find_linker("aarch64-linux-gnu").command[1:] == ("-m", "ziglang", "ld.lld")
+
+
+def test_a_linker_for_another_architecture_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link.shutil, "which", lambda name: f"/bin/{name}" if name == "ld" else None)
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(link, "_gnu_emulations", lambda command: frozenset({"elf_x86_64"}))
+    assert link.find_linker("x86_64-linux-gnu").command == ("/bin/ld",)
+    with pytest.raises(MissingDependencyError, match="aarch64-linux-gnu"):
+        link.find_linker("aarch64-linux-gnu")
+
+
+def test_chosen_linker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with settings.LINKER.override("no-such-linker"), pytest.raises(UserError, match="'no-such-linker' is not there"):
+        link.find_linker(HOST)
+    monkeypatch.setattr(link.shutil, "which", lambda name: f"/opt/{name}")
+    with settings.LINKER.override("gcc"):
+        assert link.find_linker(HOST) == link.Linker(("/opt/gcc",), is_driver=True)
+
+
+def test_driver_options_are_wrapped() -> None:
+    driver = link.Linker(("cc",), is_driver=True)
+    options = link._flat(driver, ["-m", "elf_x86_64", "-Bsymbolic", "-z", "defs"])
+    assert driver.arguments(options, ["a.o"]) == [
+        *("cc", "-shared", "-nostdlib", "-Wl,-m,elf_x86_64", "-Wl,-Bsymbolic", "-Wl,-z,defs", "a.o")
+    ]
+
+
+@pytest.mark.parametrize("triple", ["x86_64-apple-darwin", "x86_64-pc-windows-msvc", "wasm32-unknown-unknown"])
+def test_unsupported_formats(triple: str) -> None:
+    with pytest.raises(UnsupportedError, match="not supported"):
+        link.find_linker(triple)
+
+
+def test_dependencies_are_libc_and_libm_only(tmp_path: Path, c_compiler: str) -> None:
+    text = """
+    declare float @expf(float)
+    declare void @abort()
+    define float @f(float %x) {
+      call void @abort()
+      %y = call float @expf(float %x)
+      ret float %y
+    }
+    """
+    _link(tmp_path, text, tmp_path / "out.so")
+    listing = subprocess.run(["readelf", "-d", str(tmp_path / "out.so")], capture_output=True, text=True, check=True)
+    needed = sorted(line.split("[")[1].rstrip("]") for line in listing.stdout.splitlines() if "(NEEDED)" in line)
+    assert needed == ["libc.so.6", "libm.so.6"]
+
+
+def test_every_linker_on_this_machine_works(tmp_path: Path) -> None:
+    linkers = list(link._candidates(HOST))
+    assert linkers, "this machine has no linker at all"
+    for number, linker in enumerate(linkers):
+        path = _object(tmp_path, "declare void @free(ptr)\ndefine i32 @f() { call void @free(ptr null)\n ret i32 1 }")
+        stand_ins = link._dependencies(linker, tmp_path, [path], (), HOST)
+        output = tmp_path / f"{number}.so"
+        options = link._flat(linker, ["-m", link.emulation(HOST), "-o", str(output), "-z", "defs"])
+        link._run(linker, options, [str(path), *stand_ins], output)
+        assert output.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_unknown_symbol_is_our_bug(tmp_path: Path) -> None:
+    with pytest.raises(CompilerBug, match="uses the symbol 'mystery'"):
+        _link(
+            tmp_path, "declare void @mystery()\ndefine void @f() { call void @mystery()\n ret void }", tmp_path / "o.so"
+        )
+    assert not (tmp_path / "o.so").exists()
+
+
+def test_unwritable_place(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the folder does not exist"):
+        link.work_folder_beside(tmp_path / "nowhere" / "out.so")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="the folder does not exist"):
+        link.work_folder_beside(tmp_path / "file" / "out.so")
+
+
+def test_linker_failures_are_told_apart(tmp_path: Path) -> None:
+    def linker(script: str) -> link.Linker:
+        return link.Linker(("/bin/sh", "-c", script, "fake"))
+
+    target = tmp_path / "out.so"
+    with pytest.raises(UserError, match=r"cannot write out\.so: No space left on device"):
+        link._run(linker("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target)
+    with pytest.raises(UserError, match="killed by signal 9"):
+        link._run(linker("kill -9 $$"), [], [], target)
+    with pytest.raises(CompilerBug, match=r"(?s)failed with code 3: odd.*command:"):
+        link._run(linker("echo odd; exit 3"), [], [], target)
+    with pytest.raises(UserError, match="cannot be started"):
+        link._run(link.Linker((str(tmp_path / "gone"),)), [], [], target)
