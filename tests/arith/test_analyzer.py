@@ -12,23 +12,23 @@ from tilewright.ir.dtype import BOOL, INT32
 from tilewright.ir.expr import TRUE, IntImm, Range, Var
 from tilewright.support.errors import CompilerBug
 
-I, J, N = Var("i"), Var("j"), Var("n")
+X, J, N = Var("i"), Var("j"), Var("n")
 
 
 def test_bind_replaces_what_was_known():
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, N))
-    assert analyzer.prove(I < N)
-    analyzer.bind(I, rng(0, 4))
-    assert not analyzer.prove(I < N)
-    assert analyzer.bounds(I) == (0, 3)
-    analyzer.bind(I, 2)
-    assert analyzer.simplify(I + 1) is IntImm(3)
-    analyzer.bind(I, J + 1)
-    assert analyzer.simplify(I - J) is IntImm(1)
-    assert analyzer.simplify(I < J) is build.const(False)
-    analyzer.forget(I)
-    assert analyzer.simplify(I) is I
+    analyzer.bind(X, rng(0, N))
+    assert analyzer.prove(X < N)
+    analyzer.bind(X, rng(0, 4))
+    assert not analyzer.prove(X < N)
+    assert analyzer.bounds(X) == (0, 3)
+    analyzer.bind(X, 2)
+    assert analyzer.simplify(X + 1) is IntImm(3)
+    analyzer.bind(X, J + 1)
+    assert analyzer.simplify(X - J) is IntImm(1)
+    assert analyzer.simplify(X < J) is build.const(False)
+    analyzer.forget(X)
+    assert analyzer.simplify(X) is X
 
 
 def test_bind_intervals_and_other_types():
@@ -45,32 +45,32 @@ def test_bind_intervals_and_other_types():
 def test_bind_refuses_nonsense():
     analyzer = Analyzer()
     with pytest.raises(CompilerBug, match="cannot be bound to a value of int32"):
-        analyzer.bind(I, IntImm(1, INT32))
+        analyzer.bind(X, IntImm(1, INT32))
     with pytest.raises(CompilerBug, match="expression of itself"):
-        analyzer.bind(I, I + 1)
+        analyzer.bind(X, X + 1)
 
 
 def test_assumptions_end_with_the_block():
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, 10))
-    with analyzer.assume(I < 5, build.logical_not(I < 2)) as inner:
+    analyzer.bind(X, rng(0, 10))
+    with analyzer.assume(X < 5, build.logical_not(X < 2)) as inner:
         assert inner is analyzer
-        assert analyzer.bounds(I) == (2, 4)
-        with analyzer.assume(I < 3):
-            assert analyzer.simplify(I * 2) is IntImm(4)
-        assert analyzer.bounds(I) == (2, 4)
-    assert analyzer.bounds(I) == (0, 9)
-    with pytest.raises(ValueError, match="stop"), analyzer.assume(I < 5):
+        assert analyzer.bounds(X) == (2, 4)
+        with analyzer.assume(X < 3):
+            assert analyzer.simplify(X * 2) is IntImm(4)
+        assert analyzer.bounds(X) == (2, 4)
+    assert analyzer.bounds(X) == (0, 9)
+    with pytest.raises(ValueError, match="stop"), analyzer.assume(X < 5):
         raise ValueError("stop")
-    assert analyzer.bounds(I) == (0, 9)
+    assert analyzer.bounds(X) == (0, 9)
 
 
 def test_scope():
     analyzer = Analyzer()
     with analyzer.scope():
-        analyzer.bind(I, rng(0, 4))
-        assert analyzer.prove(I < 4)
-    assert not analyzer.prove(I < 4)
+        analyzer.bind(X, rng(0, 4))
+        assert analyzer.prove(X < 4)
+    assert not analyzer.prove(X < 4)
 
 
 def test_assumed_conditions_of_other_kinds():
@@ -78,17 +78,17 @@ def test_assumed_conditions_of_other_kinds():
     flag = Var("flag", BOOL)
     with analyzer.assume(flag):
         assert analyzer.prove(flag)
-        assert analyzer.simplify(build.select(flag, I, J)) is I
+        assert analyzer.simplify(build.select(flag, X, J)) is X
     with analyzer.assume(build.logical_not(flag)):
-        assert analyzer.simplify(build.logical_or(flag, I < 3)) is (I < 3)
-    with analyzer.assume(build.ne(I, J)):
-        assert analyzer.prove(build.ne(J, I))
-    with analyzer.assume(I >= 0, build.ne(I, 0)):
-        assert analyzer.prove(I >= 1)
-    with analyzer.assume(build.logical_not(build.logical_or(I < 0, I > 7))):
-        assert analyzer.bounds(I) == (0, 7)
-    with analyzer.assume(build.eq(I, J + 3)):
-        assert analyzer.prove(J < I)
+        assert analyzer.simplify(build.logical_or(flag, X < 3)) is (X < 3)
+    with analyzer.assume(build.ne(X, J)):
+        assert analyzer.prove(build.ne(J, X))
+    with analyzer.assume(X >= 0, build.ne(X, 0)):
+        assert analyzer.prove(X >= 1)
+    with analyzer.assume(build.logical_not(build.logical_or(X < 0, X > 7))):
+        assert analyzer.bounds(X) == (0, 7)
+    with analyzer.assume(build.eq(X, J + 3)):
+        assert analyzer.prove(J < X)
 
 
 def test_assumptions_on_wrapping_types():
@@ -106,11 +106,11 @@ def test_assumptions_on_wrapping_types():
 
 def test_contradictory_assumptions_do_not_crash():
     analyzer = Analyzer()
-    with analyzer.assume(I < 0, I > 5):
-        analyzer.simplify((I + 3) // 4 + build.minimum(I, J) % 3)
+    with analyzer.assume(X < 0, X > 5):
+        analyzer.simplify((X + 3) // 4 + build.minimum(X, J) % 3)
 
 
 def test_conjuncts():
-    a, b, c = I < 1, I < 2, J < 3
+    a, b, c = X < 1, X < 2, J < 3
     assert conjuncts(build.all_of([a, b, c])) == [a, b, c]
     assert conjuncts(TRUE) == [TRUE]

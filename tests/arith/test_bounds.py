@@ -14,8 +14,8 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, INT8, INT32, UINT8
 from tilewright.ir.expr import Broadcast, Call, IntImm, Ramp, Var
 
-I, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
-DOMAINS = {I: range(0, 7), J: range(-3, 4), K: range(2, 6)}
+X, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
+DOMAINS = {X: range(7), J: range(-3, 4), K: range(2, 6)}
 
 
 @settings(max_examples=100)
@@ -86,12 +86,12 @@ def test_interval_arithmetic_with_open_ends(a, b):
 def test_bounds_of_symbolic_ranges():
     analyzer = Analyzer()
     analyzer.bind(N, Interval(1, None))
-    analyzer.bind(I, rng(0, N))
-    assert analyzer.bounds(I) == (0, None)
-    assert analyzer.bounds(I - N) == (None, -1)
-    assert analyzer.bounds(I * 4 + 3 - N * 4) == (None, -1)
-    assert str(analyzer.bounds(I)) == "[0, +inf]"
-    assert str(analyzer.bounds(I - N)) == "[-inf, -1]"
+    analyzer.bind(X, rng(0, N))
+    assert analyzer.bounds(X) == (0, None)
+    assert analyzer.bounds(X - N) == (None, -1)
+    assert analyzer.bounds(X * 4 + 3 - N * 4) == (None, -1)
+    assert str(analyzer.bounds(X)) == "[0, +inf]"
+    assert str(analyzer.bounds(X - N)) == "[-inf, -1]"
 
 
 def test_bounds_of_wrapping_types():
@@ -104,17 +104,17 @@ def test_bounds_of_wrapping_types():
     assert analyzer.bounds(u) == (0, 255)
     assert analyzer.bounds(build.cast(u, INDEX) + 1) == (1, 256)
     assert analyzer.bounds(build.cast(build.cast(u, INT32) * 2, INDEX)) == (0, 510)
-    assert analyzer.bounds(build.cast(I, UINT8)) == (0, 255)
+    assert analyzer.bounds(build.cast(X, UINT8)) == (0, 255)
     wide = Var("w", build.DataType.of("uint64"))
     assert analyzer.bounds(build.cast(wide, INDEX)) == (None, None)
 
 
 def test_bounds_of_other_nodes():
-    analyzer = bound({I: range(0, 10)})
-    assert analyzer.bounds(I < 5) == (0, 1)
-    assert analyzer.bounds(Ramp(I, IntImm(2, INDEX), 4)) == (0, 15)
-    assert analyzer.bounds(e.Add(Ramp(I, IntImm(2, INDEX), 4), Broadcast(J, 4))) == (None, None)
+    analyzer = bound({X: range(10)})
+    assert analyzer.bounds(X < 5) == (0, 1)
+    assert analyzer.bounds(Ramp(X, IntImm(2, INDEX), 4)) == (0, 15)
+    assert analyzer.bounds(e.Add(Ramp(X, IntImm(2, INDEX), 4), Broadcast(J, 4))) == (None, None)
     assert analyzer.bounds(build.bitwise_and(J, 7)) == (0, 7)
-    assert analyzer.bounds(build.shift_right(I, 1)) == (0, 4)
-    assert analyzer.bounds(Call("read", (I,), INDEX)) == (None, None)
-    assert analyzer.bounds(e.Select(J < 0, I, I + 5)) == (0, 14)
+    assert analyzer.bounds(build.shift_right(X, 1)) == (0, 4)
+    assert analyzer.bounds(Call("read", (X,), INDEX)) == (None, None)
+    assert analyzer.bounds(e.Select(J < 0, X, X + 5)) == (0, 14)

@@ -13,8 +13,8 @@ from tilewright.ir import build
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import IntImm, Var
 
-I, J, N = Var("i"), Var("j"), Var("n")
-DOMAINS = {I: range(-2, 8), J: range(-3, 5)}
+X, J, N = Var("i"), Var("j"), Var("n")
+DOMAINS = {X: range(-2, 8), J: range(-3, 5)}
 
 
 @settings(max_examples=100)
@@ -30,11 +30,11 @@ def test_residues_hold(expr):
 
 def test_residues_of_sums():
     analyzer = Analyzer()
-    assert analyzer.modular(I * 8 + J * 12 + 3) == (4, 3)
-    assert analyzer.modular(I * 6 // 2) == (3, 0)
+    assert analyzer.modular(X * 8 + J * 12 + 3) == (4, 3)
+    assert analyzer.modular(X * 6 // 2) == (3, 0)
     assert analyzer.modular(IntImm(7)) == (0, 7)
-    assert analyzer.modular(build.minimum(I * 4, J * 6)) == (2, 0)
-    assert analyzer.modular((I * 4 + 1) * (J * 4 + 1)) == (4, 1)
+    assert analyzer.modular(build.minimum(X * 4, J * 6)) == (2, 0)
+    assert analyzer.modular((X * 4 + 1) * (J * 4 + 1)) == (4, 1)
     assert analyzer.modular(IntImm(3, INT32)) == (0, 3)
     assert analyzer.modular(Var("x", INT32)) == (1, 0)
     assert str(ModularSet(4, 3)) == "3 (mod 4)"

@@ -12,8 +12,8 @@ from tilewright.ir import build
 from tilewright.ir.dtype import INDEX, INT32
 from tilewright.ir.expr import Broadcast, Call, IntImm, Ramp, Var
 
-I, J, K, M, N = Var("i"), Var("j"), Var("k"), Var("m"), Var("n")
-DOMAINS = {I: range(0, 7), J: range(-3, 4), K: range(2, 6)}
+X, J, K, M, N = Var("i"), Var("j"), Var("k"), Var("m"), Var("n")
+DOMAINS = {X: range(7), J: range(-3, 4), K: range(2, 6)}
 
 
 @settings(max_examples=100)
@@ -25,13 +25,13 @@ def test_proofs_are_right(condition):
 
 
 @settings(max_examples=60)
-@given(conditions([I, K, N], 2))
+@given(conditions([X, K, N], 2))
 def test_proofs_with_symbolic_ranges_are_right(condition):
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, N))
-    analyzer.bind(K, rng(I, 3))
+    analyzer.bind(X, rng(0, N))
+    analyzer.bind(K, rng(X, 3))
     if analyzer.prove(condition):
-        function = function_of(condition, [I, K, N])
+        function = function_of(condition, [X, K, N])
         for n in range(1, 6):
             for i in range(n):
                 assert all(value_at(function, (i, k, n)) in (None, True) for k in range(i, i + 3))
@@ -55,7 +55,7 @@ def analyzer():
     result = Analyzer()
     result.bind(N, Interval(1, None))
     result.bind(M, Interval(1, None))
-    result.bind(I, rng(0, M))
+    result.bind(X, rng(0, M))
     result.bind(K, rng(0, N))
     result.bind(J, rng(0, 4))
     return result
@@ -66,7 +66,7 @@ def analyzer():
     [
         build.ge((N + 31) // 32 * 32, N),
         (N + 31) // 32 * 32 < N + 32,
-        I * N + K < M * N,
+        X * N + K < M * N,
         K * 4 + J < N * 4,
         build.minimum(32, N - K * 32) <= 32,
         build.minimum(K + 5, N) <= N,
@@ -85,33 +85,33 @@ def test_proves(analyzer, condition):
     assert analyzer.prove(condition)
 
 
-@pytest.mark.parametrize("condition", [K < N - 1, I < N, I * N + K < M * N - 1, build.eq(I, K), K * 4 + J < N * 4 - 1])
+@pytest.mark.parametrize("condition", [K < N - 1, X < N, X * N + K < M * N - 1, build.eq(X, K), K * 4 + J < N * 4 - 1])
 def test_does_not_prove(analyzer, condition):
     assert not analyzer.prove(condition)
 
 
 def test_vector_comparisons():
-    analyzer = bound({I: range(0, 8)})
-    lanes = Ramp(I * 4, IntImm(1, INDEX), 4)
+    analyzer = bound({X: range(8)})
+    lanes = Ramp(X * 4, IntImm(1, INDEX), 4)
     assert analyzer.prove(build.lt(lanes, Broadcast(IntImm(32, INDEX), 4)))
     assert not analyzer.prove(build.lt(lanes, Broadcast(IntImm(31, INDEX), 4)))
 
 
 def test_helpers():
-    analyzer = bound({I: range(0, 8)})
-    assert analyzer.prove_equal(I * 2 - I, I)
-    assert analyzer.prove_equal(I, I)
-    assert not analyzer.prove_equal(I, IntImm(1, INT32))
-    assert analyzer.prove_less(I, 8)
-    assert not analyzer.prove_less(I, 7)
-    assert analyzer.prove_at_most(I, 7)
-    assert analyzer.prove_nonnegative(I)
-    assert analyzer.lower_bound(I + 1) == 1
-    assert analyzer.upper_bound(I + 1) == 8
+    analyzer = bound({X: range(8)})
+    assert analyzer.prove_equal(X * 2 - X, X)
+    assert analyzer.prove_equal(X, X)
+    assert not analyzer.prove_equal(X, IntImm(1, INT32))
+    assert analyzer.prove_less(X, 8)
+    assert not analyzer.prove_less(X, 7)
+    assert analyzer.prove_at_most(X, 7)
+    assert analyzer.prove_nonnegative(X)
+    assert analyzer.lower_bound(X + 1) == 1
+    assert analyzer.upper_bound(X + 1) == 8
 
 
 def test_facts_about_memory_are_not_kept():
     analyzer = Analyzer()
-    load = Call("read", (I,), INDEX)
+    load = Call("read", (X,), INDEX)
     with analyzer.assume(load < 4):
         assert not analyzer.prove(load < 4)

@@ -12,8 +12,8 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import FLOAT32, INDEX, INT32, UINT8
 from tilewright.ir.expr import FALSE, TRUE, Broadcast, Call, FloatImm, IntImm, Ramp, Var
 
-I, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
-DOMAINS = {I: range(0, 7), J: range(-3, 4), K: range(2, 6)}
+X, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
+DOMAINS = {X: range(7), J: range(-3, 4), K: range(2, 6)}
 
 
 @settings(max_examples=100)
@@ -32,32 +32,32 @@ def test_simplify_keeps_conditions(condition):
 
 
 @settings(max_examples=100)
-@given(index_expressions([I, K, N], 3))
+@given(index_expressions([X, K, N], 3))
 def test_simplify_with_a_symbolic_range(expr):
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, N))
-    analyzer.bind(K, rng(I, 3))
+    analyzer.bind(X, rng(0, N))
+    analyzer.bind(K, rng(X, 3))
     simple = analyzer.simplify(expr)
     for n in range(1, 6):
         for i in range(n):
-            same_everywhere(expr, simple, {I: range(i, i + 1), K: range(i, i + 3), N: range(n, n + 1)})
+            same_everywhere(expr, simple, {X: range(i, i + 1), K: range(i, i + 3), N: range(n, n + 1)})
 
 
 @settings(max_examples=100)
-@given(index_expressions([I, N], 3))
+@given(index_expressions([X, N], 3))
 def test_simplify_with_a_known_residue(expr):
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, 5))
+    analyzer.bind(X, rng(0, 5))
     analyzer.assume_always(build.eq(N % 4, 3))
     simple = analyzer.simplify(expr)
     for n in (-5, -1, 3, 7, 11):
-        same_everywhere(expr, simple, {I: range(5), N: range(n, n + 1)})
+        same_everywhere(expr, simple, {X: range(5), N: range(n, n + 1)})
 
 
 @pytest.fixture
 def analyzer():
     result = Analyzer()
-    result.bind(I, rng(0, 16))
+    result.bind(X, rng(0, 16))
     result.bind(J, rng(0, 8))
     result.bind(K, rng(0, N))
     return result
@@ -66,37 +66,37 @@ def analyzer():
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((I * 8 + J) // 8, I),
-        ((I * 8 + J) % 8, J),
-        ((I * 8 + J) // 4, I * 2 + J // 4),
-        ((I * 8 + J) // 4 % 2, J // 4),
-        ((I * 8 + J) // 16, I // 2),
-        ((I * 16 + J * 2 + 1) // 32, I // 2),
-        (I // 4 * 4 + I % 4, I),
-        (I // 4 % 2 * 4 + I % 4, I % 8),
-        (I - I // 4 * 4, I % 4),
-        (I // 2 - I // 8 * 4, I // 2 % 4),
-        (I % 8 % 4, I % 4),
-        (I % 8 // 4, I // 4 % 2),
-        (I // 2 // 3, I // 6),
-        ((I + N) - N, I),
-        (build.minimum(I * 32 + 32, N) - I * 32, build.minimum(N - I * 32, 32)),
-        (build.minimum(build.minimum(I, 5), 3), build.minimum(I, 3)),
-        (build.maximum(I, -1), I),
-        ((I * N + K) // N, I),
-        ((I * N + K) % N, K),
-        (I * 8 + J < 64, I < 8),
-        (I // 4 < 2, I < 8),
-        (I * 2 < 7, I < 4),
-        (I * 2 + 1 < I * 2, FALSE),
+        ((X * 8 + J) // 8, X),
+        ((X * 8 + J) % 8, J),
+        ((X * 8 + J) // 4, X * 2 + J // 4),
+        ((X * 8 + J) // 4 % 2, J // 4),
+        ((X * 8 + J) // 16, X // 2),
+        ((X * 16 + J * 2 + 1) // 32, X // 2),
+        (X // 4 * 4 + X % 4, X),
+        (X // 4 % 2 * 4 + X % 4, X % 8),
+        (X - X // 4 * 4, X % 4),
+        (X // 2 - X // 8 * 4, X // 2 % 4),
+        (X % 8 % 4, X % 4),
+        (X % 8 // 4, X // 4 % 2),
+        (X // 2 // 3, X // 6),
+        ((X + N) - N, X),
+        (build.minimum(X * 32 + 32, N) - X * 32, build.minimum(N - X * 32, 32)),
+        (build.minimum(build.minimum(X, 5), 3), build.minimum(X, 3)),
+        (build.maximum(X, -1), X),
+        ((X * N + K) // N, X),
+        ((X * N + K) % N, K),
+        (X * 8 + J < 64, X < 8),
+        (X // 4 < 2, X < 8),
+        (X * 2 < 7, X < 4),
+        (X * 2 + 1 < X * 2, FALSE),
         (K < N, TRUE),
-        (build.eq(I * 2, 7), FALSE),
-        (build.select(I < 4, build.minimum(I, 5), I), I),
-        (build.logical_and(I < 5, I < 3), I < 3),
-        (build.logical_or(I < 5, I < 3), I < 5),
-        (build.logical_not(build.logical_and(I < 5, J < 3)), build.logical_or(build.le(5, I), build.le(3, J))),
-        (e.Div(I, IntImm(4)), I // 4),
-        (e.Mod(I, IntImm(4)), I % 4),
+        (build.eq(X * 2, 7), FALSE),
+        (build.select(X < 4, build.minimum(X, 5), X), X),
+        (build.logical_and(X < 5, X < 3), X < 3),
+        (build.logical_or(X < 5, X < 3), X < 5),
+        (build.logical_not(build.logical_and(X < 5, J < 3)), build.logical_or(build.le(5, X), build.le(3, J))),
+        (e.Div(X, IntImm(4)), X // 4),
+        (e.Mod(X, IntImm(4)), X % 4),
     ],
 )
 def test_simplify_to(analyzer, before, after):
@@ -114,10 +114,10 @@ def test_products_are_multiplied_out_only_where_that_is_cheaper():
 
 def test_conditions_guard_loads_in_short_circuit_operands():
     """`q` may only be evaluated where the first operand holds, so the first operand is never dropped for it."""
-    q = e.LT(Call("read", (I,), INDEX), IntImm(0, INDEX))
+    q = e.LT(Call("read", (X,), INDEX), IntImm(0, INDEX))
     analyzer = Analyzer()
-    both = build.logical_and(I < 4, build.logical_and(q, I < 9))
-    assert analyzer.simplify(both) is build.logical_and(I < 4, q)
+    both = build.logical_and(X < 4, build.logical_and(q, X < 9))
+    assert analyzer.simplify(both) is build.logical_and(X < 4, q)
 
 
 def test_wrapping_types_are_exact():
@@ -147,18 +147,18 @@ def test_floats_keep_nan_and_zeros():
 def test_vectors():
     analyzer = Analyzer()
     zero, one = IntImm(0, INDEX), IntImm(1, INDEX)
-    lanes = Ramp(I * 4, one, 4)
-    assert analyzer.simplify(e.Add(lanes, Broadcast(J, 4))) is Ramp(I * 4 + J, one, 4)
-    assert analyzer.simplify(e.Mul(Broadcast(J, 4), Broadcast(I, 4))) is Broadcast(I * J, 4)
-    assert analyzer.simplify(Ramp(I, zero, 4)) is Broadcast(I, 4)
-    stepped = e.FloorDiv(Ramp(I, IntImm(8, INDEX), 4), Broadcast(IntImm(4, INDEX), 4))
-    assert analyzer.simplify(stepped) is Ramp(I // 4, IntImm(2, INDEX), 4)
+    lanes = Ramp(X * 4, one, 4)
+    assert analyzer.simplify(e.Add(lanes, Broadcast(J, 4))) is Ramp(X * 4 + J, one, 4)
+    assert analyzer.simplify(e.Mul(Broadcast(J, 4), Broadcast(X, 4))) is Broadcast(X * J, 4)
+    assert analyzer.simplify(Ramp(X, zero, 4)) is Broadcast(X, 4)
+    stepped = e.FloorDiv(Ramp(X, IntImm(8, INDEX), 4), Broadcast(IntImm(4, INDEX), 4))
+    assert analyzer.simplify(stepped) is Ramp(X // 4, IntImm(2, INDEX), 4)
 
 
 def test_casts():
     analyzer = Analyzer()
-    analyzer.bind(I, rng(0, 100))
-    narrow = build.cast(I, INT32)
+    analyzer.bind(X, rng(0, 100))
+    narrow = build.cast(X, INT32)
     assert analyzer.simplify(build.cast(build.cast(narrow, "int64"), "int32")) is narrow
     assert analyzer.prove(build.cast(narrow, INDEX) < 100)
     assert analyzer.simplify(build.cast(IntImm(3, INT32), INDEX)) is IntImm(3, INDEX)
@@ -166,5 +166,5 @@ def test_casts():
 
 def test_a_loop_of_one_iteration_disappears():
     analyzer = Analyzer()
-    analyzer.bind(I, rng(J, 1))
-    assert analyzer.simplify(I * 4 + 1) is J * 4 + 1
+    analyzer.bind(X, rng(J, 1))
+    assert analyzer.simplify(X * 4 + 1) is J * 4 + 1

@@ -14,7 +14,6 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr
 
-
 _NESTED_SEARCHES: Final = 4
 """How deep searches for inequalities may nest (a search looks at terms whose own bounds may ask for a search)."""
 

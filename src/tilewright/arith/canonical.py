@@ -367,7 +367,7 @@ class CanonicalAnalysis(ModularAnalysis):
     # Expressions of forms
 
     def render(self, form: Linear) -> PrimExpr:
-        """The expression of a form: positive terms first, products first, larger coefficients first, then the constant."""
+        """The expression of a form: positive terms first, then products, larger coefficients; the constant last."""
         if len(form.terms) < 2:
             single = form.single()
             if single is not None:

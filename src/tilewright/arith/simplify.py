@@ -269,8 +269,7 @@ class Simplifier(CanonicalAnalysis):
             if form.constant % divisor:
                 return FALSE
             form = form.divided(divisor)
-        first = min(form.terms.items(), key=self._render_key)
-        if first[1] < 0:
+        if form.terms[min(form.terms, key=self.order_key)] < 0:
             form = form.scaled(-1)
         positive = Linear({t: c for t, c in form.terms.items() if c > 0}, 0)
         negative = Linear({t: -c for t, c in form.terms.items() if c < 0}, 0)

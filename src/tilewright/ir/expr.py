@@ -389,7 +389,7 @@ class Broadcast(PrimExpr):
 
 @node(interned=True)
 class Call(PrimExpr):
-    """An intrinsic by name (`exp`, `sqrt`, `bitwise_and`, ...; see `tilewright.ir.intrinsics`) or an extern function."""
+    """An intrinsic by name (`exp`, `bitwise_and`, ...; see `tilewright.ir.intrinsics`) or an extern function."""
 
     name: str
     args: tuple[PrimExpr, ...]

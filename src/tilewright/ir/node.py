@@ -94,7 +94,7 @@ def _nodes_in(value: object) -> Iterator[Node]:
 
 
 def map_value(value: object, function: Callable[[Node], Node]) -> object:
-    """Apply `function` to the nodes in a field's value (a node, a tuple, a dictionary); identity is kept if unchanged."""
+    """Apply `function` to the nodes in a field's value (a node, a tuple, a dictionary); what is unchanged is kept."""
     if isinstance(value, Node):
         return function(value)
     if type(value) is tuple:
