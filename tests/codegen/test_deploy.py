@@ -196,7 +196,11 @@ def test_disk_that_fills_up_loses_nothing(tmp_path: Path, limit: int) -> None:
     """The smaller limit stops our own writing of the constants, the larger one the linker's writing of the library."""
     path = tmp_path / "mini.so"
     path.write_bytes(b"what was there before")
-    code = f"from tests.codegen.test_deploy import _export_within as f; from pathlib import Path; f(Path({str(path)!r}), {limit})"
+    code = (
+        "from pathlib import Path\n"
+        "from tests.codegen.test_deploy import _export_within\n"
+        f"_export_within(Path({str(path)!r}), {limit})"
+    )
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr

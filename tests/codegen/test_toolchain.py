@@ -62,7 +62,9 @@ def test_ir_that_does_not_parse_shows_the_line() -> None:
 
 
 def test_ir_that_does_not_verify() -> None:
-    broken = "define i32 @f(i1 %c) {\nentry:\n  br label %b\nb:\n  %x = phi i32 [ 1, %entry ], [ 2, %entry ]\n  ret i32 %x\n}"
+    broken = (
+        "define i32 @f() {\nentry:\n  br label %b\nb:\n  %x = phi i32 [ 1, %entry ], [ 2, %entry ]\n  ret i32 %x\n}"
+    )
     with pytest.raises(CompilerBug, match="verifier"):
         toolchain.compile_ir(broken, triple="x86_64-linux-gnu")
 
