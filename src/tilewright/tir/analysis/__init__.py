@@ -1,0 +1,1 @@
+"""Questions about loop-level programs that schedules and passes ask: structure, regions, dependences."""

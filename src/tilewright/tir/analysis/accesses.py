@@ -1,0 +1,122 @@
+"""What a piece of a block reads and writes, as regions in terms of the variables that stay free.
+
+One region for each distinct access: a point where the indices use only free variables, the touched box where inner
+loops are involved, whole dimensions where an index is not known (it depends on data). A reduction's reading of its own
+accumulators is implied by its init and is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.region import touched
+from tilewright.ir.expr import ONE, PrimExpr, Ramp, Range, Var
+from tilewright.ir.node import Node
+from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, Stmt
+
+Access = tuple[Buffer, tuple[PrimExpr, ...]]
+
+
+class _Collector:
+    """Walks statements and expressions, keeping the loops and bindings that are around."""
+
+    def __init__(self) -> None:
+        self.domains: dict[Var, Range] = {}
+        self.unknown: set[Var] = set()
+        self.loads: dict[Access, None] = {}
+        self.stores: dict[Access, None] = {}
+        self.inner_reads: list[BufferRegion] = []
+        self.inner_writes: list[BufferRegion] = []
+
+    def analyzer(self) -> Analyzer:
+        """An analyzer that knows the inner loops."""
+        result = Analyzer()
+        for var, domain in self.domains.items():
+            result.bind(var, domain)
+        return result
+
+    def visit(self, item: Node) -> None:
+        """Collect everything at and below a node."""
+        if isinstance(item, BufferLoad):
+            self.loads.setdefault((item.buffer, item.indices))
+        elif isinstance(item, BufferStore):
+            self.stores.setdefault((item.buffer, item.indices))
+        elif isinstance(item, For):
+            self.domains[item.var] = Range(item.min, item.extent)
+        elif isinstance(item, LetStmt):
+            self.unknown.add(item.var)
+        elif isinstance(item, Block):
+            # The inside of a nested block is summed up by its regions, in terms of its iterators.
+            for inner in item.iters:
+                self.domains[inner.var] = inner.domain
+                self.visit(inner.value)
+            self.visit(item.predicate)
+            self.inner_reads.extend(item.reads)
+            self.inner_writes.extend(item.writes)
+            return
+        for child in item.children():
+            self.visit(child)
+
+
+def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> BufferRegion:
+    result: list[Range] = []
+    full = buffer.full_region().region
+    for dimension, item in enumerate(ranges):
+        if found.unknown and (mentions(item.min, found.unknown) or mentions(item.extent, found.unknown)):
+            result.append(full[dimension])
+        elif found.domains and (mentions(item.min, found.domains) or mentions(item.extent, found.domains)):
+            analyzer = found.analyzer()
+            box = None if mentions(item.extent, found.domains) else touched((item.min,), found.domains, analyzer)[0]
+            if box is None:
+                result.append(full[dimension])
+            else:
+                result.append(Range(box.min, analyzer.simplify(box.extent + item.extent - 1)))
+        else:
+            result.append(item)
+    return BufferRegion(buffer, tuple(result))
+
+
+def detect_accesses(
+    body: Stmt, init: Stmt | None = None
+) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+    """The regions that a block's body (and init) reads and writes, in order of first access."""
+    found = _Collector()
+    found.visit(body)
+    if init is not None:
+        found.visit(init)
+    writes = [_point(access, found) for access in found.stores]
+    writes.extend(_relax(region.region, region.buffer, found) for region in found.inner_writes)
+    reads = [_point(access, found) for access in found.loads]
+    reads.extend(_relax(region.region, region.buffer, found) for region in found.inner_reads)
+    if init is not None:
+        own = {id(region.buffer) for region in writes}
+        reads = [region for region in reads if id(region.buffer) not in own]
+    return _distinct(reads), _distinct(writes)
+
+
+def _point(access: Access, found: _Collector) -> BufferRegion:
+    buffer, indices = access
+    ranges = [Range(index.base, _lanes(index)) if isinstance(index, Ramp) else Range(index, ONE) for index in indices]
+    return _relax(ranges, buffer, found)
+
+
+def _lanes(index: Ramp) -> PrimExpr:
+    """The extent that a vector index touches."""
+    return (index.stride * (index.lanes - 1)) + 1
+
+
+def _distinct(regions: list[BufferRegion]) -> tuple[BufferRegion, ...]:
+    seen: dict[tuple[object, ...], BufferRegion] = {}
+    for region in regions:
+        key = (id(region.buffer), *(id(part) for item in region.region for part in (item.min, item.extent)))
+        seen.setdefault(key, region)
+    return tuple(seen.values())
+
+
+def with_detected_accesses(block: Block) -> Block:
+    """A block whose read and write regions are those of its body and init."""
+    reads, writes = detect_accesses(block.body, block.init)
+    return block.replace(reads=reads, writes=writes)

@@ -1,0 +1,195 @@
+"""How a block's iterators (or its indices) depend on loops: which loops they tell apart, what they cover.
+
+Linear forms answer for almost every program at once; forms with divisions (fused loops) go to the iterator maps of
+`tilewright.arith.itermap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.linear import Linear
+from tilewright.ir.expr import LE, LT, ONE, TRUE, And, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import substitute
+from tilewright.tir.analysis.index import ProgramIndex
+from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
+from tilewright.tir.analysis.regions import Box, iterator_forms, not_negative, within
+from tilewright.tir.buffer import BufferRegion
+from tilewright.tir.stmt import Block, For, SeqStmt
+
+
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The parts of a conjunction (none for TRUE)."""
+    parts: list[PrimExpr] = []
+    stack = [condition]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, And):
+            stack.extend((item.b, item.a))
+        elif item is not TRUE:
+            parts.append(item)
+    return parts
+
+
+def _steps(form: Linear, loops: Sequence[For]) -> list[tuple[int, int | None, Var]] | None:
+    """(|coefficient|, extent, loop) of the loops in a form, least step first; None if some sit in opaque terms."""
+    varying = {loop.var: loop for loop in loops}
+    steps: list[tuple[int, int | None, Var]] = []
+    for term, coefficient in form.terms.items():
+        if type(term) is Var:
+            loop = varying.get(term)
+            if loop is not None:
+                steps.append((abs(coefficient), const_value(loop.extent), term))
+        elif mentions(term, varying):
+            return None
+    # A loop of unknown extent comes after loops of the same step: only the outermost part may be unknown.
+    steps.sort(key=lambda step: (step[0], step[1] is None))
+    return steps
+
+
+def form_tells_apart(form: Linear, width: int, target: For, loops: Sequence[For]) -> bool:
+    """Whether [form, form + width) of different iterations of `target` are disjoint, whatever the other loops do."""
+    steps = _steps(form, loops)
+    if steps is None or all(var is not target.var for _, _, var in steps):
+        return False
+    reach: int | None = width - 1
+    met = False
+    for step, extent, var in steps:
+        met = met or var is target.var
+        if met and (reach is None or step <= reach):
+            return False
+        reach = None if reach is None or extent is None else reach + step * (extent - 1)
+    return True
+
+
+def region_tells_apart(block: Block, region: BufferRegion, target: For, loops: Sequence[For]) -> bool:
+    """Whether different iterations of a loop write disjoint parts. `loops`: the target and those inside it."""
+    if const_value(target.extent) in (0, 1):
+        return True
+    forms = iterator_forms(block)
+    for item in region.region:
+        width = const_value(item.extent)
+        form = linear_substituted(item.min, forms)
+        if width is not None and form is not None and form_tells_apart(form, width, target, loops):
+            return True
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    points = [substitute(item.min, values) for item in region.region if const_value(item.extent) == 1]
+    used = [point for point in points if mentions(point, {loop.var for loop in loops})]
+    if not used or not any(mentions(point, {target.var}) for point in used):
+        return False
+    # Only loops that occur matter: one that does not occur repeats the same elements in every iteration.
+    domains = {
+        loop.var: Range(loop.min, loop.extent)
+        for loop in loops
+        if any(mentions(point, {loop.var}) for point in used)
+    }
+    return not domains
+
+
+def is_injective(block: Block, loops: Sequence[For]) -> bool:
+    """Whether different settings of the loops give different iterator values (each instance runs once)."""
+    varying = [loop for loop in loops if const_value(loop.extent) not in (0, 1)]
+    uses: dict[Var, int] = {loop.var: 0 for loop in varying}
+    linear_enough = True
+    for item in block.iters:
+        form = linear(item.value)
+        steps = _steps(form, varying)
+        if steps is None:
+            linear_enough = False
+            break
+        reach: int | None = 0
+        for step, extent, var in steps:
+            uses[var] += 1
+            if reach is None or step <= reach:
+                linear_enough = False
+            reach = None if reach is None or extent is None else reach + step * (extent - 1)
+    if linear_enough and all(count == 1 for count in uses.values()):
+        return True
+    domains = {loop.var: Range(loop.min, loop.extent) for loop in varying}
+    values = [item.value for item in block.iters if mentions(item.value, domains)]
+    if not all(any(mentions(value, {var}) for value in values) for var in domains):
+        return False
+    return not domains
+
+
+def is_domain_guard(block: Block, condition: PrimExpr, analyzer: Analyzer) -> bool:
+    """Whether a part of a block's predicate only keeps iterator values inside their domains."""
+    form: Linear | None = None
+    if isinstance(condition, LT):
+        form = linear(condition.b).minus(linear(condition.a)).shifted(-1)
+    elif isinstance(condition, LE):
+        form = linear(condition.b).minus(linear(condition.a))
+    if form is not None:
+        for item in block.iters:
+            value = linear(item.value)
+            low = value.minus(linear(item.domain.min))
+            high = linear(item.domain.min).plus(linear(item.domain.extent)).minus(value).shifted(-1)
+            for known in (low, high):
+                rest = form.minus(known)
+                if not rest.terms and rest.constant >= 0:
+                    return True
+    return analyzer.prove(condition)
+
+
+def exact_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
+    """The box that a block certainly touches, in full, while loops run (as far as its iterators' domains reach).
+
+    None when that cannot be told: indices with holes, loops shared by dimensions, predicates that cut more than
+    the domains do.
+    """
+    if not all(is_domain_guard(block, part, analyzer) for part in conjuncts(block.predicate)):
+        return None
+    forms = iterator_forms(block)
+    used: set[Var] = set()
+    result: list[Range] = []
+    for item in region.region:
+        form = linear_substituted(item.min, forms)
+        if form is None:
+            return None
+        box = _dense(form, item.extent, loops, used, analyzer)
+        if box is None:
+            return None
+        result.append(box)
+    return tuple(result)
+
+
+def _dense(
+    form: Linear, width: PrimExpr, loops: Sequence[For], used: set[Var], analyzer: Analyzer
+) -> Range | None:
+    """The range a form fills without holes while loops run."""
+    steps = _steps(form, loops)
+    if steps is None:
+        return None
+    by_var = {loop.var: loop for loop in loops}
+    reach = linear(width)
+    low = Linear(dict(form.terms), form.constant)
+    for step, extent, var in steps:
+        coefficient = low.terms.pop(var)
+        if extent == 1:
+            low = low.plus(linear(by_var[var].min), coefficient)
+            continue
+        if coefficient < 0 or var in used or not not_negative(reach.shifted(-step), analyzer):
+            return None
+        used.add(var)
+        low = low.plus(linear(by_var[var].min), coefficient)
+        reach = reach.plus(linear(by_var[var].extent).shifted(-1), step)
+    return Range(expression(low), expression(reach))
+
+
+def visits_domains(index: ProgramIndex, block: Block, analyzer: Analyzer) -> bool:
+    """Whether the loops around a block visit exactly the domains of its iterators."""
+    path = index.path(block)
+    if not all(isinstance(item, (For, SeqStmt)) for item in path):
+        return False
+    loops = [item for item in path if isinstance(item, For)]
+    if not all(is_domain_guard(block, part, analyzer) for part in conjuncts(block.predicate)):
+        return False
+    used: set[Var] = set()
+    for item in block.iters:
+        box = _dense(linear(item.value), ONE, loops, used, analyzer)
+        if box is None or not within(item.domain, box, analyzer):
+            return False
+        if block.predicate is TRUE and not within(box, item.domain, analyzer):
+            return False
+    return True

@@ -1,0 +1,242 @@
+"""Dependences between the blocks of a scope: producers, consumers, and whether a read finds what it needs.
+
+The central notion is *cover*: while the loops around both a writer and a reader stand still, the writer fills every
+element that the reader then reads. A program whose reads are covered may have those loops reordered, run in parallel,
+or the buffer shrunk to one iteration's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import ZERO, Range
+from tilewright.tir.analysis.bindings import exact_box, region_tells_apart
+from tilewright.tir.analysis.index import ProgramIndex
+from tilewright.tir.analysis.linear import linear, mentions
+from tilewright.tir.analysis.regions import Box, not_negative, relax, within
+from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.stmt import Block, For, IterKind, SeqStmt
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why iterations of a loop depend on one another, or why a read may miss what it needs; and the block at fault."""
+
+    reason: str
+    block: Block
+
+
+def producers(index: ProgramIndex, block: Block) -> list[Block]:
+    """The other blocks of the scope that write what a block reads, in program order."""
+    scope = index.scope(block)
+    found = {id(writer) for region in block.reads for writer in scope.writers_of(region.buffer)}
+    return [item for item in scope.blocks if id(item) in found and item is not block]
+
+
+def consumers(index: ProgramIndex, block: Block) -> list[Block]:
+    """The other blocks of the scope that read what a block writes, in program order."""
+    scope = index.scope(block)
+    found = {id(reader) for region in block.writes for reader in scope.readers_of(region.buffer)}
+    return [item for item in scope.blocks if id(item) in found and item is not block]
+
+
+def reads_own_output(block: Block) -> bool:
+    """Whether a block reads a buffer that it writes (beyond what its init implies)."""
+    written = {id(region.buffer) for region in block.writes}
+    return any(id(region.buffer) in written for region in block.reads)
+
+
+def _inner_loops(index: ProgramIndex, block: Block, fixed: For | None) -> list[For] | None:
+    """The loops between a fixed loop and a block; None if something other than loops and sequences is between."""
+    path = index.path(block)
+    if fixed is not None:
+        place = next(n for n, item in enumerate(path) if item is fixed)
+        path = path[place + 1 :]
+    if not all(isinstance(item, (For, SeqStmt)) for item in path):
+        return None
+    return [item for item in path if isinstance(item, For)]
+
+
+def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, fixed: For, analyzer: Analyzer) -> bool:
+    """Whether, in one iteration of `fixed`, the writer fills all of a buffer that the reader reads."""
+    writing = _inner_loops(index, writer, fixed)
+    if writing is None:
+        return False
+    boxes = [
+        exact_box(writer, region, writing, analyzer) for region in writer.writes if region.buffer is buffer
+    ]
+    reading = index.loops_between(fixed, reader)
+    wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
+    return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+
+
+def _box_within(inner: Box, outer: Box, buffer: Buffer, analyzer: Analyzer) -> bool:
+    """Whether a box, as far as it lies in the buffer, is inside another."""
+    for dimension, item in enumerate(outer):
+        whole = Range(ZERO, buffer.shape[dimension])
+        if not within(whole, item, analyzer) and not within(inner[dimension], item, analyzer):
+            return False
+    return True
+
+
+def _disjoint(a: Box, b: Box, analyzer: Analyzer) -> bool:
+    for x, y in zip(a, b, strict=True):
+        if x is None or y is None:
+            continue
+        after = linear(y.min).minus(linear(x.min)).minus(linear(x.extent))
+        before = linear(x.min).minus(linear(y.min)).minus(linear(y.extent))
+        if not_negative(after, analyzer) or not_negative(before, analyzer):
+            return True
+    return False
+
+
+def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer) -> Conflict | None:
+    """Whether a block of a changed program may miss what it read in the old one.
+
+    A pair of writer and reader whose order and common loops are as they were needs no proof. Otherwise the writer
+    must come first, as it did, and cover the reads while the common loops stand still.
+    """
+    reader, before = new.blocks[name], old.blocks.get(name)
+    scope = new.scope(reader)
+    for buffer in dict.fromkeys(region.buffer for region in reader.reads):
+        for writer in scope.writers_of(buffer):
+            if writer is reader:
+                continue
+            first = new.position(writer) < new.position(reader)
+            common = new.common_loops(writer, reader)
+            origin = old.blocks.get(writer.name)
+            if before is not None and origin is not None:
+                was_first = old.position(origin) < old.position(before)
+                if was_first != first:
+                    side = "after" if first else "before"
+                    return Conflict(f"it would run {side} block {writer.name}, which writes {buffer.name}", reader)
+                if [loop.var for loop in common] == [loop.var for loop in old.common_loops(origin, before)]:
+                    continue
+            if not first:
+                return Conflict(f"it would run before block {writer.name}, which writes {buffer.name}", reader)
+            if common and not covered(new, writer, reader, buffer, common[-1], analyzer):
+                return Conflict(
+                    f"what block {reader.name} reads of {buffer.name} in one iteration of loop {common[-1].var.name} "
+                    f"is not certainly all written by block {writer.name} in that iteration",
+                    reader,
+                )
+    return None
+
+
+def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, private: bool) -> Conflict | None:
+    """Why the iterations of a loop cannot run at the same time; None if they can.
+
+    With `private`, an intermediate buffer whose accesses are all inside the loop and covered in each iteration may be
+    written by several iterations: each can have its own copy.
+    """
+    blocks = index.blocks_under(loop)
+    for block in blocks:
+        for item in block.iters:
+            if item.kind is not IterKind.SPATIAL and mentions(item.value, {loop.var}):
+                return Conflict(
+                    f"block {block.name} uses it for the {item.kind.value} iterator {item.var.name}", block
+                )
+    written: dict[Buffer, list[tuple[Block, BufferRegion]]] = {}
+    for block in blocks:
+        for region in block.writes:
+            written.setdefault(region.buffer, []).append((block, region))
+    for buffer, writers in written.items():
+        conflict = _buffer_conflict(index, loop, buffer, writers, blocks, analyzer, private)
+        if conflict is not None:
+            return conflict
+    return None
+
+
+def _buffer_conflict(
+    index: ProgramIndex,
+    loop: For,
+    buffer: Buffer,
+    writers: Sequence[tuple[Block, BufferRegion]],
+    blocks: Sequence[Block],
+    analyzer: Analyzer,
+    private: bool,
+) -> Conflict | None:
+    first = writers[0][0]
+    for block, region in writers:
+        if block is not first and not _written_within(index, first, block, buffer, loop, analyzer):
+            return Conflict(f"blocks {first.name} and {block.name} both write {buffer.name}", block)
+        loops = [loop, *index.loops_between(loop, block)]
+        if region_tells_apart(block, region, loop, loops):
+            continue
+        if not private or not _is_private(index, loop, buffer) or not _starts_afresh(index, loop, first, block):
+            return Conflict(f"several iterations may write the same elements of {buffer.name}", block)
+    for reader in blocks:
+        reads = [region for region in reader.reads if region.buffer is buffer]
+        if not reads or _same_element(reader, reads, buffer):
+            continue
+        if reader is not first and index.position(first) < index.position(reader):
+            if covered(index, first, reader, buffer, loop, analyzer):
+                continue
+        elif _reads_elsewhere(index, loop, buffer, reader, reads, writers, analyzer):
+            continue
+        return Conflict(
+            f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader
+        )
+    return None
+
+
+def _is_private(index: ProgramIndex, loop: For, buffer: Buffer) -> bool:
+    """Whether a buffer is an intermediate of the function that only the inside of a loop touches."""
+    if any(param is buffer for param in index.func.params):
+        return False
+    scope = index.scope(loop)
+    users = (*scope.writers_of(buffer), *scope.readers_of(buffer))
+    return all(index.is_under(block, loop) for block in users)
+
+
+def _starts_afresh(index: ProgramIndex, loop: For, first: Block, block: Block) -> bool:
+    """Whether a writer keeps nothing from one iteration of a loop to another."""
+    if block is first and reads_own_output(block):
+        return False
+    outer = {item.var for item in index.loops_above(loop)}
+    return not any(item.kind is not IterKind.SPATIAL and mentions(item.value, outer) for item in block.iters)
+
+
+def _same_element(block: Block, reads: Sequence[BufferRegion], buffer: Buffer) -> bool:
+    """Whether a block reads of a buffer just what it writes (an update in place)."""
+    writes = [region for region in block.writes if region.buffer is buffer]
+
+    def same(a: BufferRegion, b: BufferRegion) -> bool:
+        pairs = zip(a.region, b.region, strict=True)
+        return all(x.min is y.min and x.extent is y.extent for x, y in pairs)
+
+    return bool(writes) and all(any(same(read, write) for write in writes) for read in reads)
+
+
+def _written_within(
+    index: ProgramIndex, first: Block, other: Block, buffer: Buffer, loop: For, analyzer: Analyzer
+) -> bool:
+    """Whether a later writer stays, in each iteration, inside what the first one wrote in it."""
+    loops = _inner_loops(index, first, loop)
+    if loops is None:
+        return False
+    boxes = [exact_box(first, region, loops, analyzer) for region in first.writes if region.buffer is buffer]
+    inner = index.loops_between(loop, other)
+    regions = [region for region in other.writes if region.buffer is buffer]
+    wanted = [box for _, box in relax(other, regions, inner, analyzer)]
+    return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+
+
+def _reads_elsewhere(
+    index: ProgramIndex,
+    loop: For,
+    buffer: Buffer,
+    reader: Block,
+    reads: Sequence[BufferRegion],
+    writers: Sequence[tuple[Block, BufferRegion]],
+    analyzer: Analyzer,
+) -> bool:
+    """Whether what is read is, over all iterations of a loop, never what is written in it."""
+    read_boxes = [box for _, box in relax(reader, reads, [loop, *index.loops_between(loop, reader)], analyzer)]
+    for block, region in writers:
+        (_, write_box) = relax(block, [region], [loop, *index.loops_between(loop, block)], analyzer)[0]
+        if not all(_disjoint(box, write_box, analyzer) for box in read_boxes):
+            return False
+    return True

@@ -1,0 +1,189 @@
+"""An index of a program's structure: parents, loops by variable, blocks by name, who reads and writes what.
+
+It is built once for a version of a program (statements only: expressions are not walked) and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.expr import Var
+from tilewright.support.errors import CompilerBug
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    Allocate,
+    Block,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+)
+
+
+def child_statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly below one, in program order."""
+    kind = type(stmt)
+    if kind is For or kind is LetStmt or kind is Allocate:
+        return (stmt.body,)  # type: ignore[attr-defined]
+    if isinstance(stmt, Block):
+        return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
+    if isinstance(stmt, SeqStmt):
+        return stmt.stmts
+    if isinstance(stmt, IfThenElse):
+        return (stmt.then_body,) if stmt.else_body is None else (stmt.then_body, stmt.else_body)
+    return ()
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement below and including the root, parents first, in program order."""
+    stack = [root]
+    while stack:
+        item = stack.pop()
+        yield item
+        stack.extend(reversed(child_statements(item)))
+
+
+class ScopeInfo:
+    """What happens directly in the scope of one block: its child blocks in order and their accesses to buffers."""
+
+    def __init__(self, owner: Block) -> None:
+        self.owner = owner
+        self.blocks: list[Block] = []
+        self.loose: list[Stmt] = []
+        """Stores, calls and asserts that stand in no child block."""
+        self.writers: dict[Buffer, list[Block]] = {}
+        self.readers: dict[Buffer, list[Block]] = {}
+
+    def add(self, block: Block) -> None:
+        """Enter a child block."""
+        self.blocks.append(block)
+        for region in block.writes:
+            self.writers.setdefault(region.buffer, []).append(block)
+        for region in block.reads:
+            self.readers.setdefault(region.buffer, []).append(block)
+
+    def writers_of(self, buffer: Buffer) -> list[Block]:
+        """Child blocks that write a buffer, in program order."""
+        return self.writers.get(buffer, [])
+
+    def readers_of(self, buffer: Buffer) -> list[Block]:
+        """Child blocks that read a buffer, in program order (a reduction's reading of its own output is left out)."""
+        return self.readers.get(buffer, [])
+
+
+class ProgramIndex:
+    """Parents, order, loops, blocks and scopes of one program."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        if not isinstance(func.body, Block):
+            raise CompilerBug(f"function {func.name} has no root block")
+        self.func = func
+        self.root: Block = func.body
+        self.loops: dict[Var, For] = {}
+        self.blocks: dict[str, Block] = {}
+        self._parents: dict[int, Stmt] = {}
+        self._positions: dict[int, int] = {}
+        self._scopes: dict[int, ScopeInfo] = {}
+        self._build()
+
+    def _build(self) -> None:
+        positions, parents, scopes = self._positions, self._parents, self._scopes
+        stack: list[tuple[Stmt, ScopeInfo | None]] = [(self.root, None)]
+        while stack:
+            stmt, scope = stack.pop()
+            positions[id(stmt)] = len(positions)
+            inner = scope
+            if isinstance(stmt, For):
+                if stmt.var in self.loops:
+                    raise CompilerBug(f"two loops share the variable {stmt.var.name}")
+                self.loops[stmt.var] = stmt
+            elif isinstance(stmt, Block):
+                if stmt.name in self.blocks:
+                    raise CompilerBug(f"two blocks are named {stmt.name}")
+                self.blocks[stmt.name] = stmt
+                if scope is not None:
+                    scope.add(stmt)
+                inner = scopes[id(stmt)] = ScopeInfo(stmt)
+            children = child_statements(stmt)
+            if not children and scope is not None:
+                scope.loose.append(stmt)
+            for child in reversed(children):
+                parents[id(child)] = stmt
+                stack.append((child, inner))
+
+    def parent(self, stmt: Stmt) -> Stmt | None:
+        """The statement directly above, None for the root."""
+        return self._parents.get(id(stmt))
+
+    def position(self, stmt: Stmt) -> int:
+        """The place in program order (a statement comes before those inside it)."""
+        return self._positions[id(stmt)]
+
+    def ancestors(self, stmt: Stmt) -> Iterator[Stmt]:
+        """The statements above one, innermost first, up to the root."""
+        parent = self._parents.get(id(stmt))
+        while parent is not None:
+            yield parent
+            parent = self._parents.get(id(parent))
+
+    def scope_block(self, stmt: Stmt) -> Block:
+        """The nearest block around a statement."""
+        for item in self.ancestors(stmt):
+            if isinstance(item, Block):
+                return item
+        raise CompilerBug("the root block is in no scope")
+
+    def scope(self, stmt: Stmt) -> ScopeInfo:
+        """What happens in the scope that a statement stands in."""
+        return self._scopes[id(self.scope_block(stmt))]
+
+    def inside(self, block: Block) -> ScopeInfo:
+        """What happens directly in a block's own scope."""
+        return self._scopes[id(block)]
+
+    def path(self, stmt: Stmt) -> list[Stmt]:
+        """The statements between the scope's block and a statement (both left out), outermost first."""
+        result: list[Stmt] = []
+        for item in self.ancestors(stmt):
+            if isinstance(item, Block):
+                break
+            result.append(item)
+        result.reverse()
+        return result
+
+    def loops_above(self, stmt: Stmt) -> list[For]:
+        """The loops around a statement within its scope, outermost first."""
+        return [item for item in self.path(stmt) if isinstance(item, For)]
+
+    def loops_between(self, outer: For | None, stmt: Stmt) -> list[For]:
+        """The loops around a statement and strictly inside `outer` (all those of the scope for None)."""
+        loops = self.loops_above(stmt)
+        if outer is None:
+            return loops
+        for place, loop in enumerate(loops):
+            if loop is outer:
+                return loops[place + 1 :]
+        raise CompilerBug(f"the loop {outer.var.name} is not around the statement")
+
+    def is_under(self, stmt: Stmt, above: Stmt) -> bool:
+        """Whether `stmt` stands (anywhere) inside `above`."""
+        return any(item is above for item in self.ancestors(stmt))
+
+    def common_loops(self, a: Stmt, b: Stmt) -> list[For]:
+        """The loops around both statements of one scope, outermost first."""
+        other = {id(loop) for loop in self.loops_above(b)}
+        return [loop for loop in self.loops_above(a) if id(loop) in other]
+
+    def blocks_under(self, stmt: Stmt) -> list[Block]:
+        """The outermost blocks inside a statement, in program order."""
+        result: list[Block] = []
+        stack = list(reversed(child_statements(stmt)))
+        while stack:
+            item = stack.pop()
+            if isinstance(item, Block):
+                result.append(item)
+            else:
+                stack.extend(reversed(child_statements(item)))
+        return result

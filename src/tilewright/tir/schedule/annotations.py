@@ -1,0 +1,109 @@
+"""How loops run (parallel, vectorize, unroll, bind) and free-form notes on loops and blocks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.expr import const_value
+from tilewright.tir.analysis.dependence import iteration_conflict
+from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.schedule.loops import require_blocks
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind
+
+THREAD_AXES: Final = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
+"""The hardware axes that a loop can be bound to, besides `vthread`."""
+
+
+def _require_free(state: ScheduleState, loop: For, what: str) -> None:
+    if loop.kind is not LoopKind.SERIAL:
+        state.fail(f"{what}: loop {loop.var.name} is already {loop.kind.value}", loop)
+
+
+def _require_constant(state: ScheduleState, loop: For, what: str) -> None:
+    if const_value(loop.extent) is None:
+        state.fail(
+            f"{what}: the extent of loop {loop.var.name} is not constant",
+            loop,
+            "split it by a constant factor and use the inner loop",
+        )
+
+
+def _require_independent(state: ScheduleState, loop: For, what: str, private: bool) -> None:
+    require_blocks(state, loop, what)
+    conflict = iteration_conflict(state.index, loop, state.analyzer, private)
+    if conflict is None:
+        return
+    reduces = any(
+        item.kind is IterKind.REDUCE and mentions(item.value, {loop.var}) for item in conflict.block.iters
+    )
+    state.fail(
+        f"{what}: the iterations of loop {loop.var.name} are not independent: {conflict.reason}",
+        conflict.block,
+        "use rfactor to make the partial results separate" if reduces else None,
+    )
+
+
+def parallel(state: ScheduleState, loop: For) -> None:
+    """for i: B(i)  ->  for i in parallel: B(i). Iterations must be independent."""
+    _require_free(state, loop, "parallel")
+    _require_independent(state, loop, "parallel", private=True)
+    state.replace(loop, loop.replace(kind=LoopKind.PARALLEL))
+
+
+def vectorize(state: ScheduleState, loop: For) -> None:
+    """for i in 8: B(i)  ->  for i in vectorized(8): B(i). Iterations must be independent; the extent constant."""
+    _require_free(state, loop, "vectorize")
+    _require_constant(state, loop, "vectorize")
+    _require_independent(state, loop, "vectorize", private=False)
+    state.replace(loop, loop.replace(kind=LoopKind.VECTORIZED))
+
+
+def unroll(state: ScheduleState, loop: For) -> None:
+    """for i in 4: B(i)  ->  for i in unroll(4): B(i): the body is repeated when the program is lowered."""
+    _require_free(state, loop, "unroll")
+    _require_constant(state, loop, "unroll")
+    state.replace(loop, loop.replace(kind=LoopKind.UNROLLED))
+
+
+def bind(state: ScheduleState, loop: For, thread: str) -> None:
+    """for i in 32: B(i)  ->  for i in thread_binding("threadIdx.x", 32): B(i).
+
+    A reduction loop may be bound to threads (a reduction across threads), not to blocks of threads.
+    """
+    _require_free(state, loop, "bind")
+    if thread != "vthread" and thread not in THREAD_AXES:
+        state.fail(
+            f"bind: there is no thread axis {thread!r}", loop, f"use one of {', '.join(THREAD_AXES)}, vthread"
+        )
+    for above in state.index.loops_above(loop):
+        if above.thread == thread and thread != "vthread":
+            state.fail(f"bind: loop {above.var.name} around it is bound to {thread} already", above)
+    if thread == "vthread":
+        _require_constant(state, loop, "bind")
+    if not (thread.startswith("threadIdx") and _only_reduces(state, loop)):
+        _require_independent(state, loop, "bind", private=True)
+    kind = LoopKind.VTHREAD if thread == "vthread" else LoopKind.THREAD
+    state.replace(loop, loop.replace(kind=kind, thread=thread))
+
+
+def _only_reduces(state: ScheduleState, loop: For) -> bool:
+    """Whether a loop serves just the reduction of a single block that still has its init."""
+    blocks = state.index.blocks_under(loop)
+    if len(blocks) != 1 or blocks[0].init is None:
+        return False
+    users = [item for item in blocks[0].iters if mentions(item.value, {loop.var})]
+    return bool(users) and all(item.kind is IterKind.REDUCE for item in users)
+
+
+def annotate(state: ScheduleState, target: For | Block, key: str, value: object) -> None:
+    """Attach a note to a loop or a block, replacing one of the same key."""
+    state.replace(target, target.replace(annotations={**target.annotations, key: value}))
+
+
+def unannotate(state: ScheduleState, target: For | Block, key: str) -> None:
+    """Remove a note from a loop or a block."""
+    if key not in target.annotations:
+        state.fail(f"unannotate: there is no annotation {key!r} here", target)
+    notes = {name: value for name, value in target.annotations.items() if name != key}
+    state.replace(target, target.replace(annotations=notes))

@@ -1,0 +1,219 @@
+"""Staging data in other memory: cache_read, cache_write, set_scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.expr import Range, Var
+from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.tir.analysis.bindings import exact_box
+from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict
+from tilewright.tir.analysis.index import ProgramIndex
+from tilewright.tir.analysis.regions import Box, hull, relax
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.schedule.loops import check_kinds
+from tilewright.tir.schedule.placement import body_statements, build_nest, total_range
+from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, Stmt, seq
+
+
+def pick_buffer(
+    state: ScheduleState, block: Block, regions: Sequence[BufferRegion], choice: int | str, what: str
+) -> Buffer:
+    """The buffer among a block's reads or writes, by its place (each buffer counted once) or its name."""
+    buffers = list(dict.fromkeys(region.buffer for region in regions))
+    names = ", ".join(buffer.name for buffer in buffers) or "none"
+    if isinstance(choice, str):
+        for buffer in buffers:
+            if buffer.name == choice:
+                return buffer
+        state.fail(f"{what}: block {block.name} has no such buffer {choice!r}", block, f"it has: {names}")
+    if not 0 <= choice < len(buffers):
+        state.fail(f"{what}: block {block.name} has no buffer number {choice}", block, f"it has: {names}")
+    return buffers[choice]
+
+
+def _copy_block(name: str, source: Buffer, target: Buffer, domains: Sequence[Range]) -> Block:
+    """A block that copies a part of a buffer to another of the same shape, element by element."""
+    iters = tuple(
+        BlockIter(Var(f"v_ax{n}"), domain, IterKind.SPATIAL, domain.min) for n, domain in enumerate(domains)
+    )
+    indices = tuple(item.var for item in iters)
+    body = BufferStore(target, indices, BufferLoad(source, indices))
+    return with_detected_accesses(Block(name, iters, (), (), body))
+
+
+def _staged(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
+    name = state.fresh_buffer_name(f"{buffer.name}_{scope.replace('.', '_')}")
+    return Buffer(name, buffer.shape, buffer.dtype, scope)
+
+
+def _place(state: ScheduleState, anchor: Block, others: Sequence[Block]) -> tuple[For | Block, int]:
+    """Where to put a statement beside `anchor` and clear of other blocks: the innermost loop (or the scope) around
+    the anchor and any of the others, and the place in its body of the part that holds the anchor.
+    """
+    index = state.index
+    where: For | Block = index.scope_block(anchor)
+    depth = 0
+    for other in others:
+        common = index.common_loops(anchor, other)
+        if len(common) > depth:
+            where, depth = common[-1], len(common)
+    under = body_statements(where)
+    number = next(n for n, stmt in enumerate(under) if stmt is anchor or index.is_under(anchor, stmt))
+    return where, number
+
+
+def _finish(
+    state: ScheduleState,
+    where: For | Block,
+    number: int,
+    nest: Stmt,
+    edits: dict[Stmt, Stmt | None],
+    staged: Buffer,
+    affected: Sequence[str],
+    what: str,
+) -> None:
+    """Edit blocks, put a statement into the body of `where`, allocate the new buffer; check the dependences."""
+    owner = where if isinstance(where, Block) else state.index.scope_block(where)
+    first = ProgramIndex(state.edited(edits))
+    place: For | Block = first.loops[where.var] if isinstance(where, For) else first.blocks[where.name]
+    under = body_statements(place)
+    changed = place.replace(body=seq(*under[:number], nest, *under[number:]))
+    second = first.func.replace(body=edit_tree(first, {place: changed}))
+    candidate = ProgramIndex(with_allocations(second, owner.name, [staged]))
+    for name in affected:
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
+        if conflict is not None:
+            state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
+    around = [] if isinstance(where, Block) else [*state.index.loops_above(where), where]
+    check_kinds(state, candidate, [loop.var for loop in around], what)
+    state.commit_index(candidate)
+
+
+def cache_read(
+    state: ScheduleState, block: Block, choice: int | str, scope: str, readers: Sequence[Block] = ()
+) -> str:
+    """Copy what a block reads into a buffer of another scope first, and let it (and `readers`) read that.
+
+    for i: C(i)  # reads A[i]   ->   for ax0: A_shared[ax0] = A[ax0]
+                                     for i: C(i)  # reads A_shared[i]
+    """
+    what = "cache_read"
+    buffer = pick_buffer(state, block, block.reads, choice, what)
+    index = state.index
+    _require_same_scope(state, block, readers, what)
+    users = [item for item in index.scope(block).blocks if item is block or any(item is other for other in readers)]
+    for user in users:
+        if all(region.buffer is not buffer for region in user.reads):
+            state.fail(f"{what}: block {user.name} does not read {buffer.name}", user)
+        if any(region.buffer is buffer for region in user.writes):
+            state.fail(f"{what}: block {user.name} also writes {buffer.name}", user)
+    writers = index.scope(block).writers_of(buffer)
+    for writer in writers:
+        if index.position(writer) > index.position(users[0]):
+            state.fail(f"{what}: block {writer.name} writes {buffer.name} later", writer)
+    staged = _staged(state, buffer, scope)
+    name = state.fresh_block_name(staged.name)
+    where, number = _place(state, users[0], [*writers, *users[1:]])
+    copy = _copy_block(name, buffer, staged, buffer.full_region().region)
+    needed: dict[Var, Range] = {}
+    if isinstance(where, For):
+        box = _read_box(state, where, users, buffer)
+        needed = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
+    nest = build_nest(state, copy, needed)
+    edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
+    state.mark_regular(name)
+    _finish(state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what)
+    return name
+
+
+def _read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:
+    """What blocks read of a buffer in one iteration of a loop."""
+    boxes: list[Box] = []
+    for block in blocks:
+        regions = [region for region in block.reads if region.buffer is buffer]
+        boxes.extend(box for _, box in relax(block, regions, state.index.loops_between(loop, block), state.analyzer))
+    return hull(boxes, state.analyzer)
+
+
+def _require_same_scope(state: ScheduleState, block: Block, others: Sequence[Block], what: str) -> None:
+    for other in others:
+        if state.index.scope_block(other) is not state.index.scope_block(block):
+            state.fail(f"{what}: blocks {block.name} and {other.name} are not in the same scope", other)
+
+
+def _reading(block: Block, old: Buffer, new: Buffer) -> Block:
+    """A block that reads another buffer instead."""
+    body = replace_buffers(block.body, {old: new})
+    init = None if block.init is None else replace_buffers(block.init, {old: new})
+    regions = tuple(BufferRegion(new, r.region) if r.buffer is old else r for r in block.reads)
+    return block.replace(body=body, init=init, reads=regions)
+
+
+def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: str) -> str:
+    """Let a block write to a buffer of another scope, and copy that to the old place afterwards.
+
+    for i: C(i)  # writes C[i]   ->   for i: C(i)  # writes C_local[i]
+                                      for ax0: C[ax0] = C_local[ax0]
+    """
+    what = "cache_write"
+    index = state.index
+    buffer = pick_buffer(state, block, block.writes, choice, what)
+    others = [writer for writer in index.scope(block).writers_of(buffer) if writer is not block]
+    if others:
+        state.fail(
+            f"{what}: {buffer.name} is written by block {others[0].name} too",
+            block,
+            f"{what} comes before decompose_reduction",
+        )
+    if any(region.buffer is buffer for region in block.reads):
+        state.fail(f"{what}: block {block.name} reads {buffer.name}, which it writes", block)
+    if not state.is_regular(block.name):
+        state.fail(
+            f"{what}: the loops around block {block.name} do not visit exactly the domains of its iterators", block
+        )
+    staged = _staged(state, buffer, scope)
+    name = state.fresh_block_name(staged.name)
+    where, number = _place(state, block, consumers(index, block))
+    total = _written(state, block, buffer, None, what)
+    copy = _copy_block(name, staged, buffer, total)
+    needed: dict[Var, Range] = {}
+    if isinstance(where, For):
+        box = _written(state, block, buffer, where, what)
+        needed = {item.var: part for item, part in zip(copy.iters, box, strict=True)}
+    nest = build_nest(state, copy, needed)
+    body = replace_buffers(block.body, {buffer: staged})
+    init = None if block.init is None else replace_buffers(block.init, {buffer: staged})
+    writes = tuple(BufferRegion(staged, r.region) if r.buffer is buffer else r for r in block.writes)
+    edits: dict[Stmt, Stmt | None] = {block: block.replace(body=body, init=init, writes=writes)}
+    state.mark_regular(name)
+    affected = [name, *(reader.name for reader in consumers(index, block))]
+    _finish(state, where, number + 1, nest, edits, staged, affected, what)
+    return name
+
+
+def _written(state: ScheduleState, block: Block, buffer: Buffer, loop: For | None, what: str) -> list[Range]:
+    """Exactly what a block writes of a buffer, in one iteration of a loop or (None) in all."""
+    regions = [region for region in block.writes if region.buffer is buffer]
+    box: Box | None
+    if len(regions) > 1:
+        box = None
+    elif loop is None:
+        box = tuple(total_range(regions[0], dimension, block) for dimension in range(buffer.ndim))
+    else:
+        box = exact_box(block, regions[0], state.index.loops_between(loop, block), state.analyzer)
+    if box is None or any(item is None for item in box):
+        state.fail(f"{what}: which elements of {buffer.name} block {block.name} writes cannot be told exactly", block)
+    return [item for item in box if item is not None]
+
+
+def set_scope(state: ScheduleState, block: Block, choice: int | str, scope: str) -> None:
+    """Move an intermediate buffer that a block writes to another memory scope."""
+    what = "set_scope"
+    buffer = pick_buffer(state, block, block.writes, choice, what)
+    if state.is_parameter(buffer):
+        state.fail(f"{what}: {buffer.name} is a parameter of the function: the caller decides where it lives", block)
+    moved = buffer.replace(scope=scope)
+    root = replace_buffers(state.index.root, {buffer: moved})
+    state.commit(state.func.replace(body=root))

@@ -1,0 +1,132 @@
+"""Making loops for a block at a new place: which instances are needed there, and the nest that runs just those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.arith.linear import Linear
+from tilewright.ir.build import add, all_of, le, lt
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value, is_const_int
+from tilewright.tir.analysis.linear import expression, linear
+from tilewright.tir.analysis.regions import Box, hull, within
+from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.schedule.state import ScheduleState, with_value
+from tilewright.tir.stmt import Block, BlockIter, For, LoopKind, Stmt
+
+
+def single_iterator(index: PrimExpr, iters: Mapping[Var, BlockIter]) -> tuple[BlockIter, int] | None:
+    """The iterator and the constant when an index is `iterator + constant`."""
+    form = linear(index)
+    if len(form.terms) != 1:
+        return None
+    ((term, coefficient),) = form.terms.items()
+    if coefficient != 1 or type(term) is not Var or term not in iters:
+        return None
+    return iters[term], form.constant
+
+
+def solve_region(block: Block, region: BufferRegion, box: Box) -> dict[Var, Range]:
+    """The ranges of iterators for which a block's region lies in a box; iterators that are not settled are left out."""
+    iters = {item.var: item for item in block.iters}
+    result: dict[Var, Range] = {}
+    repeated: set[Var] = set()
+    for item, wanted in zip(region.region, box, strict=True):
+        found = single_iterator(item.min, iters) if is_const_int(item.extent, 1) else None
+        if found is None:
+            repeated.update(var for var in linear(item.min).terms if isinstance(var, Var))
+            continue
+        iterator, offset = found
+        if iterator.var in result:
+            repeated.add(iterator.var)
+        if wanted is not None:
+            result[iterator.var] = Range(expression(linear(wanted.min).shifted(-offset)), wanted.extent)
+    return {var: value for var, value in result.items() if var not in repeated}
+
+
+def needed_instances(
+    state: ScheduleState, block: Block, boxes: Mapping[Buffer, Box]
+) -> dict[Var, Range]:
+    """The ranges of a producer's iterators that together write at least the given boxes."""
+    ranges: dict[Var, list[Range]] = {}
+    writes = [region for region in block.writes if region.buffer in boxes]
+    for region in writes:
+        solved = solve_region(block, region, boxes[region.buffer])
+        for var, value in solved.items():
+            ranges.setdefault(var, []).append(value)
+    result: dict[Var, Range] = {}
+    for var, found in ranges.items():
+        # An iterator that one of several written regions leaves open must run over its whole domain.
+        if len(found) == len(writes):
+            joined = hull([(item,) for item in found], state.analyzer)[0]
+            if joined is not None:
+                result[var] = joined
+    return result
+
+
+def build_nest(
+    state: ScheduleState, block: Block, needed: Mapping[Var, Range], preserve_unit_loops: bool = False
+) -> Stmt:
+    """Loops around a block that run the needed ranges of its iterators and the whole domain of the others.
+
+    A range that may leave its iterator's domain is guarded.
+    """
+    loops: list[tuple[Var, PrimExpr]] = []
+    guards: list[PrimExpr] = []
+    iters: list[BlockIter] = []
+    analyzer = state.analyzer
+    for item in block.iters:
+        place = _clip(state, item, needed.get(item.var))
+        if is_const_int(place.extent, 1) and not preserve_unit_loops:
+            value = place.min
+        else:
+            var = Var(_loop_name(item.var))
+            state.learn(var, Range(ZERO, place.extent))
+            loops.append((var, place.extent))
+            value = add(place.min, var)
+        iters.append(with_value(item, value))
+        if place.min is not item.domain.min or place.extent is not item.domain.extent:
+            end = linear(item.domain.min).plus(linear(item.domain.extent))
+            for condition in (le(item.domain.min, value), lt(value, expression(end))):
+                simpler = analyzer.simplify(condition)
+                if not is_const_int(simpler, 1) and not analyzer.prove(simpler):
+                    guards.append(simpler)
+    result: Stmt = block.replace(iters=tuple(iters), predicate=all_of(guards))
+    for var, extent in reversed(loops):
+        result = For(var, ZERO, extent, LoopKind.SERIAL, result)
+    return result
+
+
+def _clip(state: ScheduleState, item: BlockIter, needed: Range | None) -> Range:
+    """What of an iterator's domain to visit: all of it where the needed part is no smaller."""
+    domain = item.domain
+    if needed is None or within(domain, needed, state.analyzer):
+        return domain
+    have, want = const_value(domain.extent), const_value(needed.extent)
+    if have is not None and want is not None and want >= have:
+        return domain
+    return Range(state.analyzer.simplify(needed.min), state.analyzer.simplify(needed.extent))
+
+
+def _loop_name(iterator: Var) -> str:
+    name = iterator.name
+    return name[2:] if name.startswith("v_") and len(name) > 2 else f"{name}_loop" if name else "ax"
+
+
+def total_range(region: BufferRegion, dimension: int, block: Block) -> Range | None:
+    """The range of a dimension that a block touches over its whole domain, where one iterator makes it."""
+    item = region.region[dimension]
+    if not is_const_int(item.extent, 1):
+        return None
+    iters = {entry.var: entry for entry in block.iters}
+    found = single_iterator(item.min, iters)
+    if found is None:
+        return None
+    iterator, offset = found
+    low: Linear = linear(iterator.domain.min).shifted(offset)
+    return Range(expression(low), iterator.domain.extent)
+
+
+def body_statements(loop: For | Block) -> Sequence[Stmt]:
+    """The statements in a loop's (or block's) body, one by one."""
+    body = loop.body
+    return getattr(body, "stmts", (body,))

@@ -1,0 +1,127 @@
+"""Recognising what a reduction block combines: accumulators, new values, combination, identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.expr import Add, And, Call, FloatImm, IntImm, Max, Min, Mul, Or, PrimExpr, Select, Var
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
+
+_COMMUTATIVE: Final = (Add, Mul, Min, Max, And, Or)
+_COMMUTATIVE_CALLS: Final = ("bitwise_and", "bitwise_or", "bitwise_xor")
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedReducer:
+    """A reduction: `results[n]`, in terms of `accumulators` and `sources`, is stored to accumulator n."""
+
+    accumulators: tuple[BufferLoad, ...]
+    sources: tuple[PrimExpr, ...]
+    results: tuple[PrimExpr, ...]
+    stores: tuple[BufferStore, ...]
+
+
+def _stores(body: Stmt) -> list[BufferStore] | None:
+    """The stores of a body that is stores only."""
+    if isinstance(body, BufferStore):
+        return [body]
+    if isinstance(body, SeqStmt) and all(isinstance(stmt, BufferStore) for stmt in body.stmts):
+        return [stmt for stmt in body.stmts if isinstance(stmt, BufferStore)]
+    return None
+
+
+def match_reducer(block: Block) -> MatchedReducer | None:
+    """The reduction that a block performs: one combined value, or several through bindings; None if unknown."""
+    values: dict[Var, PrimExpr] = {}
+    body = block.body
+    while isinstance(body, LetStmt):
+        values[body.var] = body.value
+        body = body.body
+    stores = _stores(body)
+    if stores is None or (values and len(values) != len(stores)):
+        return None
+    accumulators = tuple(BufferLoad(store.buffer, store.indices) for store in stores)
+    results: list[PrimExpr] = []
+    for store in stores:
+        value = store.value
+        if values:
+            if not isinstance(value, Var) or value not in values:
+                return None
+            value = values[value]
+        results.append(value)
+    sources: tuple[PrimExpr, ...] | None
+    if len(stores) == 1:
+        sources = _single_source(results[0], accumulators[0])
+    elif values:
+        sources = _tuple_sources(results, accumulators)
+    else:
+        sources = None
+    if sources is None:
+        return None
+    return MatchedReducer(accumulators, sources, tuple(results), tuple(stores))
+
+
+def _mentions_any(expr: PrimExpr, loads: Sequence[BufferLoad]) -> bool:
+    buffers = {id(load.buffer) for load in loads}
+    return any(isinstance(item, BufferLoad) and id(item.buffer) in buffers for item in pre_order(expr))
+
+
+def _single_source(result: PrimExpr, accumulator: BufferLoad) -> tuple[PrimExpr] | None:
+    if isinstance(result, _COMMUTATIVE):
+        left, right = result.a, result.b
+    elif isinstance(result, Call) and result.name in _COMMUTATIVE_CALLS:
+        left, right = result.args
+    else:
+        return None
+    if right is accumulator:
+        left, right = right, left
+    if left is not accumulator or _mentions_any(right, [accumulator]):
+        return None
+    return (right,)
+
+
+def _tuple_sources(
+    results: Sequence[PrimExpr], accumulators: tuple[BufferLoad, ...]
+) -> tuple[PrimExpr, ...] | None:
+    """The new values of a tuple reduction: where a result can be taken from the new side, what it is taken from.
+
+    Every part of a result that is free of accumulators must be one of them (or a constant), so that partial results
+    can stand in their place.
+    """
+    sources: list[PrimExpr] = []
+    for result, accumulator in zip(results, accumulators, strict=True):
+        found = _new_side(result, accumulator, accumulators)
+        if found is None:
+            return None
+        sources.append(found)
+    known = {id(source) for source in sources}
+    if len(known) != len(sources) or any(isinstance(source, (IntImm, FloatImm)) for source in sources):
+        return None
+    if any(not _made_of(result, accumulators, known) for result in results):
+        return None
+    return tuple(sources)
+
+
+def _new_side(result: PrimExpr, accumulator: BufferLoad, all_of: Sequence[BufferLoad]) -> PrimExpr | None:
+    sides: tuple[PrimExpr, PrimExpr]
+    if isinstance(result, (Select, *_COMMUTATIVE)):
+        sides = (result.a, result.b)
+    else:
+        return None
+    for kept, new in (sides, sides[::-1]):
+        if kept is accumulator and not _mentions_any(new, all_of):
+            return new
+    return None
+
+
+def _made_of(expr: PrimExpr, accumulators: Sequence[BufferLoad], sources: set[int]) -> bool:
+    """Whether an expression consists of accumulators, sources and constants only."""
+    if id(expr) in sources or any(expr is load for load in accumulators):
+        return True
+    if isinstance(expr, (Var, BufferLoad)):
+        return False
+    return all(_made_of(child, accumulators, sources) for child in expr.children() if isinstance(child, PrimExpr))

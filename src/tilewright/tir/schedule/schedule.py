@@ -1,0 +1,386 @@
+"""`Schedule`: the eager, traced transformations of one loop program.
+
+Each method checks its arguments and its legality, changes the program at once, and records an instruction. The
+methods are thin: the transformations are in the files of their families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import cast
+
+from tilewright.support.errors import UserError
+from tilewright.tir.analysis.dependence import consumers, producers
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule import annotations as notes
+from tilewright.tir.schedule import cache, compute_location, inline, loops, reduction, sampling
+from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.trace import Trace, Value, replayers
+from tilewright.tir.script.printer import to_script
+from tilewright.tir.stmt import Block, For
+
+
+class Schedule:
+    """A program on its way from what to compute to how.
+
+    `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
+    leaves the program as it was. `seed` makes the sampling methods repeatable.
+    """
+
+    def __init__(self, func: PrimFunc, *, seed: int | None = None) -> None:
+        if not isinstance(func, PrimFunc):
+            raise UserError(f"a schedule needs a PrimFunc, not {type(func).__name__}")
+        if not isinstance(func.body, Block):
+            raise UserError(
+                f"function {func.name} has no root block", hint="schedule functions before they are lowered"
+            )
+        self._state = ScheduleState(func)
+        self._trace = Trace()
+        self._random = Random(seed)
+
+    @property
+    def func(self) -> PrimFunc:
+        """The program as it is now."""
+        return self._state.func
+
+    @property
+    def trace(self) -> Trace:
+        """What has been done so far."""
+        return self._trace
+
+    def copy(self) -> Schedule:
+        """An independent schedule at the same point; handles are valid in both."""
+        other = Schedule(self.func)
+        other._state = self._state.copy()
+        other._trace = self._trace.copy()
+        other._random.setstate(self._random.getstate())
+        return other
+
+    def show(self) -> str:
+        """The program as text."""
+        return to_script(self.func)
+
+    def __str__(self) -> str:
+        return self.show()
+
+    # Handles
+
+    def _loop(self, handle: object, what: str) -> For:
+        if not isinstance(handle, LoopHandle):
+            raise UserError(f"{what}: {handle!r} is not a loop", hint="get loops from get_loops, split, fuse, ...")
+        loop = self._state.index.loops.get(handle.var)
+        if loop is None:
+            self._state.fail(
+                f"{what}: the loop {handle.var.name} is no longer in the program",
+                hint="it was split, fused, or its block was moved: use the loops that came of that",
+            )
+        if not self._trace.knows(handle):
+            self._name_loop(handle, loop)
+        return loop
+
+    def _name_loop(self, handle: LoopHandle, loop: For) -> None:
+        """Record where a loop that came from outside this trace (a tensor axis) is: the n-th loop around a block."""
+        index = self._state.index
+        block = index.blocks_under(loop)[0] if index.blocks_under(loop) else None
+        if block is None:
+            raise UserError(f"the loop {handle.var.name} has no block inside, so a trace cannot name it")
+        self.get_loops(self.get_block(block.name))
+
+    def _block(self, handle: object, what: str) -> Block:
+        if isinstance(handle, str):
+            handle = self.get_block(handle)
+        if not isinstance(handle, BlockHandle):
+            raise UserError(f"{what}: {handle!r} is not a block", hint="get blocks from get_block")
+        block = self._state.index.blocks.get(handle.name)
+        if block is None:
+            self._state.fail(
+                f"{what}: the block {handle.name} is no longer in the program",
+                hint=f"it has the blocks {', '.join(self._state.index.blocks)}",
+            )
+        if not self._trace.knows(handle):
+            self.get_block(handle.name)
+        return block
+
+    def _target(self, handle: object, what: str) -> For | Block:
+        return self._loop(handle, what) if isinstance(handle, LoopHandle) else self._block(handle, what)
+
+    def _record(
+        self,
+        kind: str,
+        inputs: Sequence[Handle],
+        attributes: dict[str, object] | None = None,
+        outputs: Sequence[Handle | SampledInt] = (),
+        decision: Value = None,
+    ) -> None:
+        self._trace.record(kind, inputs, attributes or {}, outputs, decision)
+
+    # Looking around
+
+    def get_block(self, name: str) -> BlockHandle:
+        """The block of a name."""
+        if name not in self._state.index.blocks:
+            raise UserError(
+                f"there is no block {name!r} in function {self.func.name}",
+                hint=f"it has: {', '.join(self._state.index.blocks)}",
+            )
+        handle = BlockHandle(name)
+        self._record("get_block", [], {"name": name}, [handle])
+        return handle
+
+    def get_loops(self, block: BlockHandle) -> list[LoopHandle]:
+        """The loops around a block within its scope, outermost first."""
+        node = self._block(block, "get_loops")
+        handles = [LoopHandle(loop.var) for loop in self._state.index.loops_above(node)]
+        self._record("get_loops", [block], {}, handles)
+        return handles
+
+    def blocks(self) -> list[BlockHandle]:
+        """All blocks except the root, in program order."""
+        names = [block.name for block in self._state.index.blocks.values() if block is not self._state.index.root]
+        handles = [BlockHandle(name) for name in names]
+        self._record("blocks", [], {}, handles)
+        return handles
+
+    def _related(self, kind: str, block: BlockHandle, found: Sequence[Block]) -> list[BlockHandle]:
+        handles = [BlockHandle(item.name) for item in found]
+        self._record(kind, [block], {}, handles)
+        return handles
+
+    def get_child_blocks(self, target: BlockHandle | LoopHandle) -> list[BlockHandle]:
+        """The outermost blocks inside a block or a loop."""
+        node = self._target(target, "get_child_blocks")
+        handles = [BlockHandle(item.name) for item in self._state.index.blocks_under(node)]
+        self._record("get_child_blocks", [target], {}, handles)
+        return handles
+
+    def get_producers(self, block: BlockHandle) -> list[BlockHandle]:
+        """The blocks of the scope that write what a block reads."""
+        node = self._block(block, "get_producers")
+        return self._related("get_producers", block, producers(self._state.index, node))
+
+    def get_consumers(self, block: BlockHandle) -> list[BlockHandle]:
+        """The blocks of the scope that read what a block writes."""
+        node = self._block(block, "get_consumers")
+        return self._related("get_consumers", block, consumers(self._state.index, node))
+
+    def get_output_blocks(self) -> list[BlockHandle]:
+        """The blocks that write parameters of the function."""
+        found = [
+            BlockHandle(block.name)
+            for block in self._state.index.inside(self._state.index.root).blocks
+            if any(self._state.is_parameter(region.buffer) for region in block.writes)
+        ]
+        self._record("get_output_blocks", [], {}, found)
+        return found
+
+    # Loops
+
+    def split(self, loop: LoopHandle, factors: Sequence[int | None]) -> list[LoopHandle]:
+        """Split a loop in nested loops of the given extents, outermost first; one factor may be None.
+
+            for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) if i_0 * 16 + i_1 < 100
+        """
+        node = self._loop(loop, "split")
+        if len(factors) == 0 or list(factors).count(None) > 1:
+            self._state.fail(f"split: {list(factors)} are not factors", node, "give integers; at most one may be None")
+        for factor in factors:
+            if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int) or factor < 1):
+                self._state.fail(f"split: {factor!r} is not a factor", node, "factors are positive integers or None")
+        plain = [None if factor is None else int(factor) for factor in factors]
+        result = [LoopHandle(var) for var in loops.split(self._state, node, plain)]
+        self._record("split", [loop], {"factors": list(factors)}, result)
+        return result
+
+    def fuse(self, *nest: LoopHandle) -> LoopHandle:
+        """Make one loop of directly nested ones.
+
+            for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8)
+        """
+        nodes = self._loops(nest, "fuse")
+        result = LoopHandle(loops.fuse(self._state, nodes))
+        self._record("fuse", list(nest), {}, [result])
+        return result
+
+    def _loops(self, handles: Sequence[LoopHandle], what: str) -> list[For]:
+        if not handles:
+            raise UserError(f"{what} needs loops")
+        return [self._loop(handle, what) for handle in handles]
+
+    def reorder(self, *order: LoopHandle) -> None:
+        """Put loops of one nest in the given order; they share the places they have now.
+
+            for i: for j: for k: B  ->  reorder(k, i)  ->  for k: for j: for i: B
+        """
+        loops.reorder(self._state, self._loops(order, "reorder"))
+        self._record("reorder", list(order))
+
+    def tile(
+        self, x_loop: LoopHandle, y_loop: LoopHandle, x_factor: int, y_factor: int
+    ) -> tuple[LoopHandle, LoopHandle, LoopHandle, LoopHandle]:
+        """Split two nested loops and bring the inner parts inside: gives (x_outer, y_outer, x_inner, y_inner)."""
+        x_outer, x_inner = self.split(x_loop, [None, x_factor])
+        y_outer, y_inner = self.split(y_loop, [None, y_factor])
+        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        return x_outer, y_outer, x_inner, y_inner
+
+    def add_unit_loop(self, target: LoopHandle | BlockHandle) -> LoopHandle:
+        """Put a loop of one iteration around a loop or a block."""
+        result = LoopHandle(loops.add_unit_loop(self._state, self._target(target, "add_unit_loop")))
+        self._record("add_unit_loop", [target], {}, [result])
+        return result
+
+    # How loops run
+
+    def parallel(self, loop: LoopHandle) -> None:
+        """Run the iterations of a loop on several threads."""
+        notes.parallel(self._state, self._loop(loop, "parallel"))
+        self._record("parallel", [loop])
+
+    def vectorize(self, loop: LoopHandle) -> None:
+        """Run the iterations of a loop as the lanes of vectors."""
+        notes.vectorize(self._state, self._loop(loop, "vectorize"))
+        self._record("vectorize", [loop])
+
+    def unroll(self, loop: LoopHandle) -> None:
+        """Repeat the body of a loop for each of its iterations."""
+        notes.unroll(self._state, self._loop(loop, "unroll"))
+        self._record("unroll", [loop])
+
+    def bind(self, loop: LoopHandle, thread: str) -> None:
+        """Run the iterations of a loop along a hardware axis: `blockIdx.x`, `threadIdx.x`, ..., or `vthread`."""
+        notes.bind(self._state, self._loop(loop, "bind"), thread)
+        self._record("bind", [loop], {"thread": thread})
+
+    def annotate(self, target: LoopHandle | BlockHandle, key: str, value: Value) -> None:
+        """Attach a note to a loop or a block."""
+        notes.annotate(self._state, self._target(target, "annotate"), key, value)
+        self._record("annotate", [target], {"key": key, "value": value})
+
+    def unannotate(self, target: LoopHandle | BlockHandle, key: str) -> None:
+        """Remove a note from a loop or a block."""
+        notes.unannotate(self._state, self._target(target, "unannotate"), key)
+        self._record("unannotate", [target], {"key": key})
+
+    # Where blocks are computed
+
+    def compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
+        """Compute a producer inside a loop of its consumers: each iteration what is read there."""
+        node, place = self._block(block, "compute_at"), self._loop(loop, "compute_at")
+        compute_location.compute_at(self._state, node, place, preserve_unit_loops)
+        self._record("compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+
+    def reverse_compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
+        """Run a consumer inside a loop of its producers: each iteration what can be computed from its results."""
+        node, place = self._block(block, "reverse_compute_at"), self._loop(loop, "reverse_compute_at")
+        compute_location.reverse_compute_at(self._state, node, place, preserve_unit_loops)
+        self._record("reverse_compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+
+    def compute_inline(self, block: BlockHandle) -> None:
+        """Put a block's expression in the place of each read of its result; the block goes away."""
+        inline.compute_inline(self._state, self._block(block, "compute_inline"))
+        self._record("compute_inline", [block])
+
+    def reverse_compute_inline(self, block: BlockHandle) -> None:
+        """Put an elementwise consumer's computation into its producer; the consumer goes away."""
+        inline.reverse_compute_inline(self._state, self._block(block, "reverse_compute_inline"))
+        self._record("reverse_compute_inline", [block])
+
+    # Memory
+
+    def cache_read(
+        self, block: BlockHandle, buffer: int | str, scope: str, consumers: Sequence[BlockHandle] = ()
+    ) -> BlockHandle:
+        """Copy a buffer that a block reads (and `consumers` read) to another scope first; gives the copying block."""
+        node = self._block(block, "cache_read")
+        readers = [self._block(handle, "cache_read") for handle in consumers]
+        result = BlockHandle(cache.cache_read(self._state, node, buffer, scope, readers))
+        attributes: dict[str, object] = {"buffer": buffer, "scope": scope}
+        if consumers:
+            attributes["consumers"] = list(consumers)
+        self._record("cache_read", [block], attributes, [result])
+        return result
+
+    def cache_write(self, block: BlockHandle, buffer: int | str, scope: str) -> BlockHandle:
+        """Let a block write to another scope and copy the result out afterwards; gives the copying block."""
+        node = self._block(block, "cache_write")
+        result = BlockHandle(cache.cache_write(self._state, node, buffer, scope))
+        self._record("cache_write", [block], {"buffer": buffer, "scope": scope}, [result])
+        return result
+
+    def set_scope(self, block: BlockHandle, buffer: int | str, scope: str) -> None:
+        """Move an intermediate buffer that a block writes to another scope."""
+        cache.set_scope(self._state, self._block(block, "set_scope"), buffer, scope)
+        self._record("set_scope", [block], {"buffer": buffer, "scope": scope})
+
+    # Reductions
+
+    def decompose_reduction(self, block: BlockHandle, loop: LoopHandle) -> BlockHandle:
+        """Initialise a reduction in a block of its own before a loop; gives the init block."""
+        node, place = self._block(block, "decompose_reduction"), self._loop(loop, "decompose_reduction")
+        result = BlockHandle(reduction.decompose_reduction(self._state, node, place))
+        self._record("decompose_reduction", [block, loop], {}, [result])
+        return result
+
+    def rfactor(self, loop: LoopHandle, factor_axis: int = 0) -> BlockHandle:
+        """Keep a partial result for each iteration of a reduction loop; gives the block that makes them."""
+        result = BlockHandle(reduction.rfactor(self._state, self._loop(loop, "rfactor"), factor_axis))
+        self._record("rfactor", [loop], {"factor_axis": factor_axis}, [result])
+        return result
+
+    # Sampling
+
+    def sample_perfect_tile(
+        self, loop: LoopHandle, n: int, max_innermost: int = 16, decision: Sequence[int] | None = None
+    ) -> list[SampledInt]:
+        """`n` random factors of a loop's extent, the last at most `max_innermost`: arguments for split."""
+        node = self._loop(loop, "sample_perfect_tile")
+        if n < 1:
+            self._state.fail(f"sample_perfect_tile: {n} parts", node)
+        if decision is None:
+            factors = sampling.perfect_tile(self._state, node, n, max_innermost, self._random)
+        else:
+            factors = sampling.check_perfect_tile(self._state, node, n, decision)
+        result = [SampledInt(factor) for factor in factors]
+        attributes: dict[str, object] = {"n": n, "max_innermost": max_innermost}
+        self._record("sample_perfect_tile", [loop], attributes, result, [int(factor) for factor in factors])
+        return result
+
+    def sample_categorical(
+        self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None
+    ) -> SampledInt:
+        """One of the candidates, drawn with the given probabilities. The decision is its place."""
+        if decision is None:
+            decision = sampling.categorical(self._state, len(candidates), probs, self._random)
+        elif not 0 <= decision < len(candidates):
+            self._state.fail(f"sample_categorical: the decision {decision} is not one of {len(candidates)} candidates")
+        result = SampledInt(candidates[decision])
+        attributes: dict[str, object] = {"candidates": list(candidates), "probs": list(probs)}
+        self._record("sample_categorical", [], attributes, [result], decision)
+        return result
+
+
+_KINDS = frozenset(
+    name
+    for name in vars(Schedule)
+    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
+)
+
+
+def replay(trace: Trace, func: PrimFunc) -> Schedule:
+    """A schedule of a function with a trace's instructions and decisions applied."""
+    schedule = Schedule(func)
+
+    def call(kind: str, inputs: list[object], attributes: dict[str, object], decision: Value) -> object:
+        if kind not in _KINDS:
+            raise UserError(f"the trace has an unknown instruction {kind!r}")
+        if decision is not None:
+            attributes = {**attributes, "decision": decision}
+        return cast(object, getattr(schedule, kind)(*inputs, **attributes))
+
+    trace.apply(call)
+    return schedule
+
+
+replayers.append(replay)

@@ -1,0 +1,279 @@
+"""The state of a schedule: the current program, its index, what is known about its variables, and edits of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import logical_and
+from tilewright.ir.expr import TRUE, PrimExpr, Range, Var
+from tilewright.ir.node import Node
+from tilewright.ir.visit import substitute, transform
+from tilewright.support.errors import CompilerBug
+from tilewright.tir.analysis.bindings import visits_domains
+from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
+
+
+class ScheduleState:
+    """One program on its way; primitives look at `index` and end with `commit` or `replace`."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self._index: ProgramIndex | None = None
+        self._analyzer: Analyzer | None = None
+        self._known: set[Var] = set()
+        self._origin: ProgramIndex | None = None
+        self._regular: dict[str, bool] = {}
+
+    @property
+    def index(self) -> ProgramIndex:
+        """The structure of the current program."""
+        if self._index is None:
+            self._index = ProgramIndex(self.func)
+            self._origin = self._origin or self._index
+        return self._index
+
+    def is_regular(self, name: str) -> bool:
+        """Whether a block's loops visit its iterators' domains, all of them and nothing else.
+
+        Primitives keep this, so it is asked of the program that the schedule started from; blocks that primitives
+        make inherit it (`inherit`). Guards on a regular block only keep iterators in their domains.
+        """
+        if name not in self._regular:
+            index = self.index if self._origin is None else self._origin
+            self._regular[name] = name in index.blocks and visits_domains(index, index.blocks[name], self.analyzer)
+        return self._regular[name]
+
+    def inherit(self, new: str, old: str) -> None:
+        """A block made by a primitive from another one visits its domains as that one does."""
+        self._regular[new] = self.is_regular(old)
+
+    def mark_regular(self, name: str) -> None:
+        """A block made by a primitive with loops of its own visits its domains."""
+        self._regular[name] = True
+
+    def copy(self) -> ScheduleState:
+        """An independent state of the same program."""
+        other = ScheduleState(self.func)
+        other._index, other._origin = self._index, self._origin
+        other._regular = dict(self._regular)
+        return other
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What is known about the loop variables of the current program.
+
+        A surviving loop keeps its variable and its range, so the analyzer lives as long as the schedule and only
+        learns about new loops.
+        """
+        if self._analyzer is None:
+            self._analyzer = Analyzer()
+        for var, loop in self.index.loops.items():
+            if var not in self._known:
+                self._known.add(var)
+                self._analyzer.bind(var, Range(loop.min, loop.extent))
+        return self._analyzer
+
+    def learn(self, var: Var, domain: Range) -> None:
+        """Tell the analyzer about a variable that a primitive is about to introduce."""
+        analyzer = self.analyzer
+        self._known.add(var)
+        analyzer.bind(var, domain)
+
+    def fail(self, message: str, mark: For | Block | None = None, hint: str | None = None) -> NoReturn:
+        """Raise a `ScheduleError` that shows the current program."""
+        raise ScheduleError(message, func=self.func, mark=mark, hint=hint)
+
+    def commit(self, func: PrimFunc) -> None:
+        """Make a program the current one."""
+        self.func = func
+        self._index = None
+
+    def commit_index(self, index: ProgramIndex) -> None:
+        """Make an already indexed program the current one."""
+        self.func = index.func
+        self._index = index
+
+    def edited(self, edits: Mapping[Stmt, Stmt | None], root_edit: Callable[[Block], Block] | None = None) -> PrimFunc:
+        """The current function with statements replaced (None: removed), and then its root block edited."""
+        body = edit_tree(self.index, edits)
+        if root_edit is not None:
+            body = root_edit(body)
+        return self.func.replace(body=body)
+
+    def replace(self, old: Stmt, new: Stmt) -> None:
+        """Replace one statement and commit."""
+        self.commit(self.edited({old: new}))
+
+    def fresh_block_name(self, base: str) -> str:
+        """A block name that is not in use."""
+        return unique_name(base, self.index.blocks)
+
+    def fresh_buffer_name(self, base: str) -> str:
+        """A buffer name that no parameter or allocation of the function has."""
+        taken = {buffer.name for buffer in self.func.buffers}
+        for stmt in statements(self.index.root):
+            if isinstance(stmt, Block):
+                taken.update(buffer.name for buffer in stmt.allocations)
+        return unique_name(base, taken)
+
+    def is_parameter(self, buffer: Buffer) -> bool:
+        """Whether a buffer is visible outside the function."""
+        return any(param is buffer for param in self.func.params)
+
+
+def unique_name(base: str, taken: Mapping[str, object] | set[str]) -> str:
+    """`base`, or `base_1`, `base_2`, ...: the first that is not taken."""
+    if base not in taken:
+        return base
+    number = 1
+    while f"{base}_{number}" in taken:
+        number += 1
+    return f"{base}_{number}"
+
+
+def with_children(stmt: Stmt, children: list[Stmt | None]) -> Stmt | None:
+    """A statement with new children (None: gone); None when nothing is left of it."""
+    if isinstance(stmt, SeqStmt):
+        left = [child for child in children if child is not None]
+        return seq(*left) if left else None
+    if isinstance(stmt, Block):
+        body = children[-1]
+        if body is None:
+            return None
+        if stmt.init is None:
+            return stmt.replace(body=body)
+        return stmt.replace(init=children[0], body=body)
+    if isinstance(stmt, IfThenElse):
+        other = children[1] if stmt.else_body is not None else None
+        if children[0] is None:
+            if other is None:
+                return None
+            raise CompilerBug("the first side of a condition was removed")
+        return stmt.replace(then_body=children[0], else_body=other)
+    if isinstance(stmt, (For, LetStmt, Allocate)):
+        return None if children[0] is None else stmt.replace(body=children[0])
+    raise CompilerBug(f"{type(stmt).__name__} has no children")
+
+
+def edit_tree(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Block:
+    """The program's root with statements replaced or removed; only the paths to them are rebuilt.
+
+    Loops left empty disappear. Edited statements must not be inside one another.
+    """
+    by_id = {id(stmt): new for stmt, new in edits.items()}
+    touched: set[int] = set()
+    for stmt in edits:
+        for above in index.ancestors(stmt):
+            if id(above) in touched:
+                break
+            touched.add(id(above))
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if id(stmt) in by_id:
+            return by_id[id(stmt)]
+        if id(stmt) not in touched:
+            return stmt
+        return with_children(stmt, [visit(child) for child in child_statements(stmt)])
+
+    root = visit(index.root)
+    if not isinstance(root, Block):
+        raise CompilerBug("nothing is left of the program")
+    return root
+
+
+def with_allocations(func: PrimFunc, owner: str, buffers: Sequence[Buffer]) -> PrimFunc:
+    """A function with more buffers allocated in a block."""
+    root = func.root
+    if root.name == owner:
+        return func.replace(body=root.replace(allocations=(*root.allocations, *buffers)))
+    index = ProgramIndex(func)
+    block = index.blocks[owner]
+    changed = block.replace(allocations=(*block.allocations, *buffers))
+    return func.replace(body=edit_tree(index, {block: changed}))
+
+
+def substitute_loops(
+    stmt: Stmt, mapping: Mapping[Var, PrimExpr], simplify: Callable[[PrimExpr], PrimExpr] | None = None
+) -> Stmt:
+    """Replace loop variables by expressions outside the blocks' insides (a block's inside knows only its iterators)."""
+
+    def on_expr(expr: PrimExpr) -> PrimExpr:
+        new = substitute(expr, mapping)
+        if new is expr or simplify is None:
+            return new
+        return simplify(new)
+
+    def visit(item: Stmt) -> Stmt:
+        if isinstance(item, For):
+            body, low, extent = visit(item.body), on_expr(item.min), on_expr(item.extent)
+            if body is item.body and low is item.min and extent is item.extent:
+                return item
+            return item.replace(min=low, extent=extent, body=body)
+        if isinstance(item, Block):
+            return bind_block(item, on_expr)
+        if isinstance(item, SeqStmt):
+            stmts = tuple(visit(child) for child in item.stmts)
+            if all(a is b for a, b in zip(stmts, item.stmts, strict=True)):
+                return item
+            return item.replace(stmts=stmts)
+        return _substitute_other(item, mapping, on_expr, visit)
+
+    return visit(stmt)
+
+
+def _substitute_other(
+    item: Stmt,
+    mapping: Mapping[Var, PrimExpr],
+    on_expr: Callable[[PrimExpr], PrimExpr],
+    visit: Callable[[Stmt], Stmt],
+) -> Stmt:
+    if isinstance(item, IfThenElse):
+        other = None if item.else_body is None else visit(item.else_body)
+        return item.replace(condition=on_expr(item.condition), then_body=visit(item.then_body), else_body=other)
+    if isinstance(item, LetStmt):
+        return item.replace(value=on_expr(item.value), body=visit(item.body))
+    if isinstance(item, Allocate):
+        return item.replace(body=visit(item.body))
+    return substitute(item, mapping)
+
+
+def bind_block(block: Block, function: Callable[[PrimExpr], PrimExpr]) -> Block:
+    """A block with its iterator values and its predicate rewritten."""
+    iters = tuple(with_value(item, function(item.value)) for item in block.iters)
+    predicate = block.predicate if block.predicate is TRUE else function(block.predicate)
+    if predicate is block.predicate and all(a is b for a, b in zip(iters, block.iters, strict=True)):
+        return block
+    return block.replace(iters=iters, predicate=predicate)
+
+
+def with_value(item: BlockIter, value: PrimExpr) -> BlockIter:
+    """A block iterator bound to another value."""
+    return item if value is item.value else BlockIter(item.var, item.domain, item.kind, value)
+
+
+def guard(stmt: Stmt, condition: PrimExpr) -> Stmt:
+    """A statement whose work happens only where a condition on loops holds: blocks take it into their predicates."""
+    if isinstance(stmt, Block):
+        return stmt.replace(predicate=logical_and(stmt.predicate, condition))
+    children = child_statements(stmt)
+    if not children:
+        return IfThenElse(condition, stmt)
+    result = with_children(stmt, [guard(child, condition) for child in children])
+    assert result is not None
+    return result
+
+
+def replace_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
+    """A statement with buffers replaced everywhere: loads, stores, regions, allocations."""
+    by_id = {id(old): new for old, new in mapping.items()}
+
+    def visit(item: Node) -> Node | None:
+        return by_id.get(id(item)) if isinstance(item, Buffer) else None
+
+    return transform(stmt, visit)

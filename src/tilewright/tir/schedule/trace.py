@@ -1,0 +1,222 @@
+"""The trace of a schedule: its instructions and decisions, as data that can be stored, printed and replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tilewright.support.errors import UserError
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+VERSION: Final = 1
+"""The version of the JSON form."""
+
+Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
+"""An attribute or decision as stored: plain JSON; {"ref": n} stands for result number n."""
+
+
+replayers: list[Callable[[Trace, PrimFunc], Schedule]] = []
+"""Filled by `tilewright.tir.schedule.schedule`: how a trace becomes a schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One call of a primitive.
+
+    Results of instructions are numbered through the whole trace; `inputs` and `outputs` are such numbers.
+    """
+
+    kind: str
+    inputs: tuple[int, ...] = ()
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+    outputs: tuple[int, ...] = ()
+    decision: Value = None
+
+    def to_json(self) -> dict[str, Value]:
+        """The instruction as plain data."""
+        data: dict[str, Value] = {"kind": self.kind, "inputs": list(self.inputs), "outputs": list(self.outputs)}
+        if self.attributes:
+            data["attributes"] = dict(self.attributes)
+        if self.decision is not None:
+            data["decision"] = self.decision
+        return data
+
+
+class Trace:
+    """A list of instructions, and the numbers of the results that live handles stand for."""
+
+    def __init__(self, instructions: Sequence[Instruction] = ()) -> None:
+        self.instructions: list[Instruction] = list(instructions)
+        self._results = sum(len(item.outputs) for item in self.instructions)
+        self._numbers: dict[Handle | int, int] = {}
+        # Sampled integers are told apart by identity: they are kept so that identities are not reused.
+        self._sampled: list[SampledInt] = []
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def copy(self) -> Trace:
+        """An independent trace with the same content."""
+        other = Trace(self.instructions)
+        other._numbers = dict(self._numbers)
+        other._sampled = list(self._sampled)
+        return other
+
+    def knows(self, handle: Handle) -> bool:
+        """Whether a handle is a result of a recorded instruction."""
+        return handle in self._numbers
+
+    def record(
+        self,
+        kind: str,
+        inputs: Sequence[Handle],
+        attributes: Mapping[str, object],
+        outputs: Sequence[Handle | SampledInt],
+        decision: Value = None,
+    ) -> None:
+        """Append an instruction."""
+        numbers = tuple(self._numbers[handle] for handle in inputs)
+        stored = {key: self._encode(value) for key, value in attributes.items()}
+        results = tuple(range(self._results, self._results + len(outputs)))
+        for number, output in zip(results, outputs, strict=True):
+            if isinstance(output, SampledInt):
+                self._numbers[id(output)] = number
+                self._sampled.append(output)
+            else:
+                self._numbers[output] = number
+        self._results += len(outputs)
+        self.instructions.append(Instruction(kind, numbers, stored, results, decision))
+
+    def _encode(self, value: object) -> Value:
+        if isinstance(value, SampledInt) and id(value) in self._numbers:
+            return {"ref": self._numbers[id(value)]}
+        if isinstance(value, (LoopHandle, BlockHandle)):
+            return {"ref": self._numbers[value]}
+        if value is None or isinstance(value, (bool, str, float)):
+            return value
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, (list, tuple)):
+            return [self._encode(item) for item in value]
+        if isinstance(value, dict):
+            return {str(key): self._encode(item) for key, item in value.items()}
+        raise UserError(
+            f"a schedule cannot record {value!r}", hint="use numbers, strings, lists and dictionaries of them"
+        )
+
+    def to_json(self) -> str:
+        """The trace as JSON text."""
+        data = {"version": VERSION, "instructions": [item.to_json() for item in self.instructions]}
+        return json.dumps(data, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        """The trace that JSON text holds."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"this is not a schedule trace: {error}") from error
+        if not isinstance(data, dict) or "instructions" not in data:
+            raise UserError("this is not a schedule trace: it has no instructions")
+        if data.get("version") != VERSION:
+            raise UserError(f"a schedule trace of version {data.get('version')}, this is version {VERSION}")
+        return Trace([_instruction(item) for item in data["instructions"]])
+
+    def with_decision(self, place: int, decision: Value) -> Trace:
+        """The trace with another decision for the sampling instruction at a place."""
+        if not 0 <= place < len(self.instructions) or self.instructions[place].decision is None:
+            raise UserError(f"instruction {place} of the trace samples nothing")
+        changed = list(self.instructions)
+        changed[place] = replace(changed[place], decision=decision)
+        return Trace(changed)
+
+    def decisions(self) -> dict[int, Value]:
+        """The decisions, by the place of their instruction."""
+        return {n: item.decision for n, item in enumerate(self.instructions) if item.decision is not None}
+
+    def apply(self, call: Callable[[str, list[object], dict[str, object], Value], object]) -> None:
+        """Run the instructions through `call(kind, inputs, attributes, decision)`, which gives the results."""
+        results: list[object] = []
+
+        def decode(value: Value) -> object:
+            if isinstance(value, dict):
+                if value.keys() == {"ref"}:
+                    return results[value["ref"]]  # type: ignore[index]
+                return {key: decode(item) for key, item in value.items()}
+            if isinstance(value, list):
+                return [decode(item) for item in value]
+            return value
+
+        for item in self.instructions:
+            inputs = [results[number] for number in item.inputs]
+            attributes = {key: decode(value) for key, value in item.attributes.items()}
+            found = call(item.kind, inputs, attributes, item.decision)
+            outputs = [] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
+            if len(outputs) != len(item.outputs):
+                raise UserError(
+                    f"the trace does not fit the program: {item.kind} gives {len(outputs)} results here, "
+                    f"{len(item.outputs)} in the trace"
+                )
+            results.extend(outputs)
+
+    def replay(self, func: PrimFunc) -> Schedule:
+        """A schedule of a function with this trace's instructions and decisions applied."""
+        return replayers[0](self, func)
+
+    def __str__(self) -> str:
+        """The trace as a Python program of calls on `sch`."""
+        names: dict[int, str] = {}
+        lines: list[str] = []
+        for item in self.instructions:
+            prefix = _PREFIXES.get(item.kind, "l")
+            for number in item.outputs:
+                names[number] = f"{prefix}{number}"
+            arguments = [names[number] for number in item.inputs]
+            arguments += [f"{key}={_source(value, names)}" for key, value in item.attributes.items()]
+            if item.decision is not None:
+                arguments.append(f"decision={_source(item.decision, names)}")
+            call = f"sch.{item.kind}({', '.join(arguments)})"
+            results = ", ".join(names[number] for number in item.outputs)
+            if item.kind in _LISTS and len(item.outputs) == 1:
+                results += ","
+            lines.append(f"{results} = {call}" if item.outputs else call)
+        return "\n".join(lines)
+
+
+_BLOCKS: Final = ("get_block", "cache_read", "cache_write", "decompose_reduction", "rfactor")
+_BLOCK_LISTS: Final = ("get_child_blocks", "get_producers", "get_consumers", "get_output_blocks", "blocks")
+_SAMPLES: Final = ("sample_perfect_tile", "sample_categorical")
+_PREFIXES: Final = {
+    **dict.fromkeys(_BLOCKS, "b"),
+    **dict.fromkeys(_BLOCK_LISTS, "b"),
+    **dict.fromkeys(_SAMPLES, "x"),
+}
+_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "sample_perfect_tile")
+
+
+def _instruction(data: object) -> Instruction:
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise UserError(f"this is not an instruction of a schedule trace: {data!r}")
+    return Instruction(
+        data["kind"],
+        tuple(data.get("inputs", ())),
+        data.get("attributes", {}),
+        tuple(data.get("outputs", ())),
+        data.get("decision"),
+    )
+
+
+def _source(value: Value, names: Mapping[int, str]) -> str:
+    if isinstance(value, dict):
+        if value.keys() == {"ref"}:
+            return names[value["ref"]]  # type: ignore[index]
+        return "{" + ", ".join(f"{key!r}: {_source(item, names)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_source(item, names) for item in value) + "]"
+    return repr(value)
