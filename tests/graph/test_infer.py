@@ -54,7 +54,7 @@ def test_deep_graphs_do_not_recurse():
 
 def test_errors_name_operator_and_place():
     x, y = var("x", 2), var("y", 3)
-    with pytest.raises(UserError, match="add: shapes .* do not broadcast") as error:
+    with pytest.raises(UserError, match=r"add: shapes .* do not broadcast") as error:
         infer_types(function([x, y], op("add", x, y, span="Add_7")))
     assert error.value.where == "Add_7"
     assert x.type is not None
@@ -83,10 +83,10 @@ def test_unannotated_parameters_are_inferred_from_calls():
 
 def test_unknown_parameter_is_an_error():
     a = Var("a")
-    with pytest.raises(UserError, match="inputs of the operator nn.relu cannot be inferred"):
+    with pytest.raises(UserError, match=r"inputs of the operator nn.relu cannot be inferred"):
         infer_types(function([a], op("nn.relu", a)))
+    b = Var("b")
     with pytest.raises(UserError, match="the variable b cannot be inferred"):
-        b = Var("b")
         infer_types(function([b], b))
 
 
@@ -105,7 +105,7 @@ def test_tuple_get():
 def test_if_branches_must_unify():
     c, x, y = var("c", dtype="bool"), var("x", 4), var("y", 3)
     assert infer_types(function([c, x], If(c, x, op("nn.relu", x)))).body.type is F4
-    with pytest.raises(UserError, match="the else branch has type .* dimension 0 is 4 and 3"):
+    with pytest.raises(UserError, match=r"the else branch has type .* dimension 0 is 4 and 3"):
         infer_types(function([c, x, y], If(c, x, y)))
     with pytest.raises(UserError, match="the condition has type"):
         infer_types(function([x], If(x, x, x)))

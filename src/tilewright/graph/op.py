@@ -147,5 +147,3 @@ def call(name: str, *args: GraphExpr, span: Span | None = None, **attributes: ob
 def is_call_to(expr: object, name: str) -> bool:
     """Whether an expression is a call to the operator of a name."""
     return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name == name
-
-

@@ -164,7 +164,7 @@ def rewrite(
         result = function(item, rebuilt)
         if result is None:
             result = rebuilt
-        elif result.span is None and not isinstance(result, Constant):
+        elif result.span is None and isinstance(result, Call):
             result.span = item.span
         memo[id(item)] = result
     return memo[id(root)]

@@ -1,0 +1,352 @@
+"""Canonicalisation: identities vanish, chains of the same operator merge, equivalent forms become one form.
+
+Before:  reshape(reshape(x, (6,)), (2, 3)); cast(x, float32) of a float32; x * 1; max(x, 0); split(x)[1]
+After:   reshape(x, (2, 3));                x;                             x;     relu(x);   slice(x)
+
+`let` bindings of values are inlined (a graph is a DAG: sharing a node means computing it once); `let` of functions
+stays, it is what makes recursion. Rules that drop `x + 0` do not keep the sign of a zero.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Let, Tuple, TupleGet, constant
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.ops.shape import AxisAttributes, SplitAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.traverse import map_functions, post_order, rewrite
+from tilewright.ir.dtype import DataType
+from tilewright.ir.function import IRModule
+
+
+def canonicalize(module: IRModule) -> IRModule:
+    """Bring every function of the module to canonical form."""
+    result = map_functions(module, lambda function: apply_rules(inline_lets(function), RULES))
+    assert isinstance(result, IRModule)
+    return result
+
+
+def inline_lets(function: Function) -> Function:
+    """Replace variables bound by `let` to values (not functions) by the values themselves."""
+    values: dict[int, GraphExpr] = {
+        id(item.var): item.value
+        for item in post_order(function)
+        if isinstance(item, Let) and not isinstance(item.value, Function)
+    }
+    if not values:
+        return function
+    done: dict[int, GraphExpr] = {}
+
+    def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
+        if isinstance(old, Let) and id(old.var) in values:
+            assert isinstance(item, Let)
+            return item.body
+        if item is not old:
+            fill_type(item)
+            if item.type is None:
+                item.type = old.type
+        return None
+
+    # A let's value comes before its body in post-order, so the value is rewritten when its variable is met.
+    order = post_order(function)
+    for old in order:
+        if isinstance(old, Let) and id(old.var) in values:
+            done[id(old.var)] = rewrite(old.value, visit, done)
+    result = rewrite(function, visit, done)
+    assert isinstance(result, Function)
+    return result
+
+
+def _same_type(b: Bindings, name: str = "x") -> GraphExpr | None:
+    """The captured node if it already has the type of the whole."""
+    return b[name] if b[name].type is b.root.type else None
+
+
+def _attribute(item: GraphExpr, name: str) -> tuple[int, ...]:
+    assert isinstance(item, Call)
+    value = getattr(item.attributes, name)
+    assert isinstance(value, tuple)
+    return value
+
+
+def _merge_reshapes(b: Bindings) -> GraphExpr | None:
+    shape = static_shape(b.root)
+    return None if shape is None else make("reshape", b["x"], shape=shape)
+
+
+def _merge_transposes(b: Bindings) -> GraphExpr:
+    inner, outer = _attribute(b["inner"], "axes"), _attribute(b.root, "axes")
+    return make("transpose", b["x"], axes=tuple(inner[axis] for axis in outer))
+
+
+def _trivial_transpose(b: Bindings) -> GraphExpr | None:
+    """The identity, or one that moves only dimensions of 1: then the order of elements stays."""
+    axes, shape = _attribute(b.root, "axes"), static_shape(b["x"])
+    if axes == tuple(range(len(axes))):
+        return b["x"]
+    if shape is None:
+        return None
+    moving = [axis for axis in axes if shape[axis] != 1]
+    return make("reshape", b["x"], shape=tuple(shape[a] for a in axes)) if moving == sorted(moving) else None
+
+
+def _exactly_holds(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of one type is a value of the other."""
+    if wide is narrow:
+        return True
+    if narrow.is_bool:
+        return wide.is_integer or wide.is_float
+    if narrow.is_integer and wide.is_integer:
+        fits_sign = narrow.is_uint or wide.is_int
+        return fits_sign and wide.bits >= narrow.bits + (1 if narrow.is_uint and wide.is_int else 0)
+    if narrow.is_float and wide.is_float:
+        return wide.name == "float64" or (wide.name == "float32" and narrow.bits == 16)
+    mantissa = {"float64": 53, "float32": 24, "float16": 11}.get(wide.name, 0)
+    return narrow.is_integer and narrow.bits <= mantissa
+
+
+def _merge_casts(b: Bindings) -> GraphExpr | None:
+    source, middle = b["x"].tensor_type.dtype, b["inner"].tensor_type.dtype
+    if not _exactly_holds(middle, source):
+        return None
+    return make("cast", b["x"], dtype=b.root.tensor_type.dtype)
+
+
+def _trivial_pad(b: Bindings) -> GraphExpr | None:
+    return None if any(_attribute(b.root, "before")) or any(_attribute(b.root, "after")) else b["x"]
+
+
+def _trivial_slice(b: Bindings) -> GraphExpr | None:
+    return _same_type(b) if all(stride == 1 for stride in _attribute(b.root, "strides")) else None
+
+
+def _merge_slices(b: Bindings) -> GraphExpr | None:
+    inner, outer = b.call("inner"), b.root
+    shape, result = static_shape(b["x"]), static_shape(b.root)
+    steps = _attribute(inner, "strides") + _attribute(outer, "strides")
+    if shape is None or result is None or any(step < 0 for step in steps):
+        return None
+    begin, end, strides = [], [], []
+    for axis, size in enumerate(result):
+        first, step = _attribute(inner, "begin")[axis], _attribute(inner, "strides")[axis]
+        start = first + _attribute(outer, "begin")[axis] * step
+        stride = step * _attribute(outer, "strides")[axis]
+        begin.append(min(start, shape[axis]))
+        end.append(min(start + (size - 1) * stride + 1, shape[axis]) if size else min(start, shape[axis]))
+        strides.append(stride)
+    return make("slice", b["x"], begin=tuple(begin), end=tuple(end), strides=tuple(strides))
+
+
+def _trivial_concatenate(b: Bindings) -> GraphExpr | None:
+    args = b.call("root").args
+    kept = [arg for arg in args if 0 not in (static_shape(arg) or ())]
+    if len(args) == 1:
+        return args[0]
+    if not kept or len(kept) == len(args):
+        return None
+    return kept[0] if len(kept) == 1 else make("concatenate", *kept, axis=_axis(b.root))
+
+
+def _axis(item: GraphExpr) -> int:
+    assert isinstance(item, Call)
+    assert isinstance(item.attributes, (AxisAttributes, SplitAttributes))
+    return item.attributes.axis
+
+
+def _split_item(b: Bindings) -> GraphExpr | None:
+    root, split = b.root, b.call("split")
+    shape = static_shape(split.args[0])
+    assert isinstance(root, TupleGet)
+    if shape is None:
+        return None
+    sizes, axis = _attribute(split, "sizes"), _axis(split)
+    first = sum(sizes[: root.index])
+    begin = tuple(first if a == axis else 0 for a in range(len(shape)))
+    end = tuple(first + sizes[root.index] if a == axis else size for a, size in enumerate(shape))
+    return make("slice", split.args[0], begin=begin, end=end, strides=(1,) * len(shape), span=split.span)
+
+
+def _tuple_item(b: Bindings) -> GraphExpr:
+    value, root = b["tuple"], b.root
+    assert isinstance(value, Tuple)
+    assert isinstance(root, TupleGet)
+    return value.items[root.index]
+
+
+def _needless_broadcast(b: Bindings) -> GraphExpr | None:
+    """An elementwise operator broadcasts its inputs itself, if another input has the full shape."""
+    call = b.call("root")
+    assert isinstance(call.callee, Operator)
+    if not call.callee.elementwise or len(call.args) < 2 or call.callee.name == "nn.prelu":
+        return None
+    args = list(call.args)
+    for index, arg in enumerate(args):
+        if not (isinstance(arg, Call) and is_call_to(arg, "broadcast_to")):
+            continue
+        others = [other for place, other in enumerate(args) if place != index]
+        if any(static_shape(other) == static_shape(call) for other in others):
+            args[index] = arg.args[0]
+            new = Call(call.callee, tuple(args), call.attributes)
+            new.span = call.span
+            fill_type(new)
+            return new if new.type is call.type else None
+    return None
+
+
+def _power(b: Bindings) -> GraphExpr | None:
+    first, x = _scalar(b.constant("c")), b["x"]
+    if x.type is not b.root.type:
+        return None
+    if first == 2:
+        return make("multiply", x, x)
+    if first == 3:
+        return make("multiply", make("multiply", x, x, span=b.root.span), x)
+    if first == -1:
+        return make("reciprocal", x)
+    return None
+
+
+def _divide_exactly(b: Bindings) -> GraphExpr | None:
+    """Division by powers of two is multiplication by their inverses, exactly."""
+    divisor = b.constant("c")
+    if divisor.dtype.name not in ("float32", "float64") or divisor.data.size == 0:
+        return None
+    mantissa, exponent = np.frexp(divisor.data)
+    if not bool(((np.abs(mantissa) == 0.5) & (np.abs(exponent) < 64)).all()):
+        return None
+    inverse = constant(np.reciprocal(divisor.data), divisor.dtype)
+    return make("multiply", b["x"], inverse)
+
+
+def _scalar(item: Constant) -> float | None:
+    """The number that all elements of a float constant are."""
+    if item.dtype.name not in ("float16", "float32", "float64") or not 0 < item.data.size <= 65536:
+        return None
+    first = float(item.data.reshape(-1)[0])
+    return first if not math.isnan(first) and bool((item.data == first).all()) else None
+
+
+def _as_relu(b: Bindings) -> GraphExpr | None:
+    return make("nn.relu", b["x"]) if b["x"].type is b.root.type else None
+
+
+def _as_clip(b: Bindings) -> GraphExpr | None:
+    bound = _scalar(b.constant("c"))
+    assert isinstance(b.root, Call)
+    assert isinstance(b.root.callee, Operator)
+    if bound is None or b["x"].type is not b.root.type:
+        return None
+    if b.root.callee.name == "maximum":
+        return make("clip", b["x"], minimum=bound)
+    return make("clip", b["x"], maximum=bound)
+
+
+def _bounds(item: Call) -> tuple[float | None, float | None]:
+    assert isinstance(item.callee, Operator)
+    if item.callee.name == "nn.relu":
+        return 0.0, None
+    assert isinstance(item.attributes, ClipAttributes)
+    return item.attributes.minimum, item.attributes.maximum
+
+
+def _merge_clips(b: Bindings) -> GraphExpr | None:
+    """Clamps compose to a clamp between the images of minus and plus infinity."""
+    if not b["x"].tensor_type.dtype.is_float:
+        return None
+    low, high = -math.inf, math.inf
+    for name in ("inner", "outer"):
+        minimum, maximum = _bounds(b.call(name))
+        if minimum is not None:
+            low, high = max(low, minimum), max(high, minimum)
+        if maximum is not None:
+            low, high = min(low, maximum), min(high, maximum)
+    if low == 0.0 and high == math.inf:
+        return make("nn.relu", b["x"])
+    new_low, new_high = (None if math.isinf(bound) else bound for bound in (low, high))
+    return make("clip", b["x"], minimum=new_low, maximum=new_high)
+
+
+def _open_clip(b: Bindings) -> GraphExpr | None:
+    low, high = _bounds(b.call("root"))
+    return b["x"] if low is None and high is None else None
+
+
+def _trivial_reduction(b: Bindings) -> GraphExpr | None:
+    """Over axes of size 1 there is nothing to reduce."""
+    before, after = static_shape(b["x"]), static_shape(b.root)
+    if before is None or after is None or any(before[axis] != 1 for axis in _attribute(b.root, "axes")):
+        return None
+    return b["x"] if before == after else make("reshape", b["x"], shape=after)
+
+
+def _swaps_last_two(item: Call) -> bool:
+    axes = _attribute(item, "axes")
+    rank = len(axes)
+    return rank >= 2 and axes == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _matmul_of_transpose(b: Bindings) -> GraphExpr | None:
+    """A matmul reads its inputs swapped if asked to."""
+    call = b.call("root")
+    assert isinstance(call.attributes, MatmulAttributes)
+    flags = [call.attributes.transpose_a, call.attributes.transpose_b]
+    args = list(call.args)
+    changed = False
+    for index, arg in enumerate(call.args):
+        if is_call_to(arg, "transpose") and isinstance(arg, Call) and _swaps_last_two(arg):
+            args[index] = arg.args[0]
+            flags[index] = not flags[index]
+            changed = True
+    return make("matmul", *args, transpose_a=flags[0], transpose_b=flags[1]) if changed else None
+
+
+_X = P.any("x")
+_BINARY = ("add", "subtract", "multiply", "divide", "minimum", "maximum", "power", "floor_divide", "floor_mod", "fmod")
+_BROADCASTING = (*_BINARY, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where")
+
+RULES = (
+    Rule("item of a tuple", P.tuple_get(P.tuple_of("tuple")), _tuple_item),
+    Rule("item of a split", P.tuple_get(P.op("split", name="split")), _split_item),
+    Rule("reshape of reshape", P.op("reshape", P.op("reshape", _X)), _merge_reshapes),
+    Rule("reshape to the same shape", P.op("reshape", _X), _same_type),
+    Rule("transpose of transpose", P.op("transpose", P.op("transpose", _X, name="inner")), _merge_transposes),
+    Rule("transpose that keeps the order", P.op("transpose", _X), _trivial_transpose),
+    Rule("cast to the same type", P.op("cast", _X), _same_type),
+    Rule("cast of an exact cast", P.op("cast", P.op("cast", _X, name="inner")), _merge_casts),
+    Rule("pad by nothing", P.op("pad", _X), _trivial_pad),
+    Rule("slice of everything", P.op("slice", _X), _trivial_slice),
+    Rule("slice of slice", P.op("slice", P.op("slice", _X, name="inner")), _merge_slices),
+    Rule("tile once", P.op("tile", _X), _same_type),
+    Rule("broadcast to the same shape", P.op("broadcast_to", _X), _same_type),
+    Rule("concatenate of one", P.op("concatenate", name="root"), _trivial_concatenate),
+    Rule("broadcast before an operator that broadcasts", P.op(_BROADCASTING, name="root"), _needless_broadcast),
+    Rule("x + 0", P.op("add", _X, P.value(0)), _same_type),
+    Rule("x - 0", P.op("subtract", _X, P.value(0)), _same_type),
+    Rule("x * 1", P.op("multiply", _X, P.value(1)), _same_type),
+    Rule("x / 1", P.op("divide", _X, P.value(1)), _same_type),
+    Rule("x / 2^n", P.op("divide", _X, P.const("c")), _divide_exactly),
+    Rule("x ^ 1", P.op("power", _X, P.value(1)), _same_type),
+    Rule("x ^ n", P.op("power", _X, P.const("c")), _power),
+    Rule("- - x", P.op("negative", P.op("negative", _X)), _same_type),
+    Rule("1 / sqrt", P.op("reciprocal", P.op("sqrt", _X)), lambda b: make("rsqrt", b["x"])),
+    Rule("not not x", P.op("logical_not", P.op("logical_not", _X)), _same_type),
+    Rule("max(x, 0)", P.op("maximum", _X, P.value(0)), _as_relu),
+    Rule("max(x, c), min(x, c)", P.op(("maximum", "minimum"), _X, P.const("c")), _as_clip),
+    Rule("open clip", P.op("clip", _X, name="root"), _open_clip),
+    Rule(
+        "clip of clip",
+        P.op(("clip", "nn.relu"), P.op(("clip", "nn.relu"), _X, name="inner"), name="outer"),
+        _merge_clips,
+    ),
+    Rule("reduction of nothing", P.op(("sum", "mean", "max", "min", "prod", "all", "any"), _X), _trivial_reduction),
+    Rule("matmul of a transpose", P.op("matmul", name="root"), _matmul_of_transpose),
+)
+"""All rules, tried in order at each node."""
+
+__all__ = ["RULES", "canonicalize", "inline_lets"]

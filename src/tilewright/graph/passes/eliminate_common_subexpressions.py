@@ -1,0 +1,55 @@
+"""Common subexpression elimination: equal computations become one node.
+
+Before:  add(relu(x), relu(x)) with two relu nodes
+After:   add(r, r) with r = relu(x) computed once
+
+A node of a closure that equals one of the function around it becomes that one (it is captured). Small constants with
+equal contents are merged too.
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import Operator
+from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.function import IRModule
+
+_COMPARED_BYTES = 64 * 1024
+"""Constants up to this size are compared by content."""
+
+
+def eliminate_common_subexpressions(module: IRModule) -> IRModule:
+    """Merge equal nodes."""
+    result = map_functions(module, _merge_function)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _merge_function(function: Function) -> Function:
+    table: dict[tuple[object, ...], GraphExpr] = {}
+
+    def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
+        if item is not old:
+            fill_type(item)
+            if item.type is None:
+                item.type = old.type
+        key = _key(item)
+        return None if key is None else table.setdefault(key, item)
+
+    result = rewrite(function, visit)
+    assert isinstance(result, Function)
+    return result
+
+
+def _key(item: GraphExpr) -> tuple[object, ...] | None:
+    if isinstance(item, Call) and isinstance(item.callee, Operator):
+        attributes = () if item.attributes is None else item.attributes.field_values()
+        return ("call", item.callee.name, *[id(arg) for arg in item.args], repr(attributes))
+    if isinstance(item, TupleGet):
+        return ("get", id(item.value), item.index)
+    if isinstance(item, Tuple):
+        return ("tuple", *[id(part) for part in item.items])
+    if isinstance(item, Constant) and item.data.nbytes <= _COMPARED_BYTES:
+        return ("constant", item.dtype, item.data.shape, item.data.tobytes())
+    return None

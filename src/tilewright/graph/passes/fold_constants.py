@@ -1,0 +1,89 @@
+"""Constant folding: operators whose inputs are all constants are computed at compile time, by their references.
+
+Before:  add(x, transpose(const[3, 2]))
+After:   add(x, const[2, 3])
+
+A fold that would make the module grow (broadcasting or tiling a constant) is done only while the result is small.
+Also chooses the branch of an `If` on a constant.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
+from tilewright.graph.infer import fill_type
+from tilewright.graph.interpreter import Value, apply_operator
+from tilewright.graph.op import Operator
+from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType, TupleType, Type
+
+SMALL_BYTES = 64 * 1024
+"""Results up to this size are always folded."""
+
+
+def fold_constants(module: IRModule) -> IRModule:
+    """Compute what does not depend on inputs."""
+    result = map_functions(module, _fold_function)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _fold_function(function: Function) -> Function:
+    folded = rewrite(function, _fold)
+    assert isinstance(folded, Function)
+    return folded
+
+
+def _fold(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
+    if item is not old:
+        fill_type(item)
+        if item.type is None:
+            item.type = old.type
+    if isinstance(item, Call) and isinstance(item.callee, Operator):
+        return fold_call(item)
+    if isinstance(item, TupleGet) and isinstance(item.value, Tuple):
+        return item.value.items[item.index]
+    if isinstance(item, If) and isinstance(item.condition, Constant):
+        return item.then_value if bool(item.condition.data) else item.else_value
+    return None
+
+
+def fold_call(item: Call) -> GraphExpr | None:
+    """The value of an operator call whose inputs are all constants, or None if it should stay."""
+    if not item.args or not all(isinstance(arg, Constant) for arg in item.args) or item.type is None:
+        return None
+    size = type_bytes(item.type)
+    given = sum(arg.data.nbytes for arg in item.args if isinstance(arg, Constant))
+    if size is None or size > max(SMALL_BYTES, given):
+        return None
+    value = apply_operator(item, [arg.data for arg in item.args if isinstance(arg, Constant)])
+    result = _as_expression(value, item.type)
+    result.span = item.span
+    return result
+
+
+def _as_expression(value: Value, found: Type) -> GraphExpr:
+    if isinstance(found, TupleType):
+        assert isinstance(value, tuple)
+        items = tuple(_as_expression(part, part_type) for part, part_type in zip(value, found.items, strict=True))
+        result = Tuple(items)
+        result.type = found
+        return result
+    assert isinstance(found, TensorType)
+    assert isinstance(value, np.ndarray)
+    return Constant(np.ascontiguousarray(value).reshape(value.shape), found.dtype)
+
+
+def type_bytes(found: Type) -> int | None:
+    """The bytes of a value of a type, or None if they are not known."""
+    if isinstance(found, TupleType):
+        sizes = [type_bytes(item) for item in found.items]
+        return None if any(size is None for size in sizes) else sum(size for size in sizes if size is not None)
+    if not isinstance(found, TensorType):
+        return None
+    shape = found.static_shape
+    return None if shape is None else math.prod(shape) * found.dtype.itemsize

@@ -1,0 +1,413 @@
+"""Operator fusion: groups of operators become primitive functions, each of which is compiled to one kernel.
+
+Before:  relu(add(conv2d(x, w), b))
+After:   fused_nn_conv2d_add_nn_relu(x, w, b)       a call to a function with the note `primitive`
+
+Four kinds of operator take part by these rules, over the post-dominator tree of the dataflow:
+ 1. An out-fusable operator (conv2d, matmul) takes the elementwise operators that follow it, up to the next
+    post-dominator, while they have the shape of its result. A residual add is one of them: its other operand is an
+    input of the group.
+ 2. Injective operators merge into the injective operator or the reduction that post-dominates them.
+ 3. Reductions end a group; opaque operators are alone.
+Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
+itself. Expensive operators are not merged where they would be computed again for each reader (broadcasting, sliding
+windows, several passes over the input). A reshape at the border of a group is left outside: it is a view, free.
+
+After the pass, a function is made of calls to primitive functions, views (`reshape`), tuples, and control flow. A
+result that is an input, a constant, a view of one of them or the same as another result is copied by a primitive of
+its own, so that every result has storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import FusionKind, Operator
+from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.scopes import ScopeMap, find_scopes
+from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, users, with_children
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType
+
+MAX_GROUP = 64
+"""Operators a group may have: more makes kernels slow to compile and gains nothing."""
+_NAME_LENGTH = 80
+
+_LIGHT = frozenset(
+    """add subtract multiply minimum maximum negative abs cast clip nn.relu nn.leaky_relu where equal not_equal less
+    less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
+    bitwise_not left_shift right_shift reshape transpose broadcast_to concatenate split slice take pad tile sign
+    nn.batch_norm""".split()
+)
+"""Injective operators that are cheap to compute again for each reader."""
+_SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
+"""Reductions that read each input element once."""
+
+
+def fuse(module: IRModule) -> IRModule:
+    """Group the operators of every function into primitive functions."""
+    names: dict[str, int] = {}
+    result = map_functions(module, lambda function: _Fuser(function, names).run())
+    assert isinstance(result, IRModule)
+    return result
+
+
+def is_primitive(item: object) -> bool:
+    """Whether a value is a fused function."""
+    return isinstance(item, Function) and bool(item.notes.get("primitive"))
+
+
+def primitive_functions(module: IRModule) -> list[Function]:
+    """The fused functions of a module, in the order of their calls, each once."""
+    found: dict[int, Function] = {}
+    for function in graph_functions(module).values():
+        for item in post_order(function):
+            if isinstance(item, Call) and isinstance(item.callee, Function) and is_primitive(item.callee):
+                found.setdefault(id(item.callee), item.callee)
+    return list(found.values())
+
+
+def is_view(item: GraphExpr) -> bool:
+    """Whether an expression is its input under another shape: it needs no kernel."""
+    return isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.name == "reshape"
+
+
+@dataclass(eq=False)
+class _Group:
+    """Operators that become one kernel."""
+
+    kind: FusionKind
+    members: list[Call] = field(default_factory=list)
+    heavy: bool = False
+
+    def absorb(self, other: _Group) -> None:
+        self.kind = max(self.kind, other.kind)
+        self.members.extend(other.members)
+        self.heavy = self.heavy or other.heavy
+
+
+def _operator(item: GraphExpr) -> Operator | None:
+    """The operator of a call that fusion may touch (with one tensor as the result)."""
+    if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType):
+        return item.callee
+    return None
+
+
+def _elements(item: GraphExpr) -> int:
+    shape = static_shape(item)
+    return -1 if shape is None else math.prod(shape)
+
+
+class _Fuser:
+    """One run over a function."""
+
+    def __init__(self, function: Function, names: dict[str, int]) -> None:
+        self.function = function
+        self.names = names
+        self.order = post_order(function)
+        self.position = {id(item): place for place, item in enumerate(self.order)}
+        self.users = users(self.order)
+        self.scopes: ScopeMap = find_scopes(self.order)
+        self.dominator = self._post_dominators()
+        self.group: dict[int, _Group] = {}
+
+    def run(self) -> Function:
+        if is_primitive(self.function):
+            return self.function
+        done = {id(inner) for item in self.order if is_primitive(item) for inner in post_order(item)}
+        for item in self.order:
+            operator = _operator(item)
+            if operator is not None and id(item) not in done:
+                assert isinstance(item, Call)
+                heavy = operator.name not in _LIGHT
+                self.group[id(item)] = _Group(operator.kind, [item], heavy)
+        for item in self.order:
+            if id(item) in self.group and self.group[id(item)].kind is FusionKind.OUT_FUSABLE:
+                self._fuse_epilogue(item)
+        for item in self.order:
+            if id(item) in self.group and self.group[id(item)].kind is FusionKind.INJECTIVE:
+                self._fuse_injective(item)
+        return self._rebuild()
+
+    def _post_dominators(self) -> dict[int, GraphExpr | None]:
+        """The immediate post-dominator of each node: where all ways from it to the result meet first."""
+        dominator: dict[int, GraphExpr | None] = {}
+        depth: dict[int, int] = {}
+        for item in reversed(self.order):
+            meet: GraphExpr | None = None
+            for index, user in enumerate(self.users[id(item)]):
+                meet = user if index == 0 else self._meet(meet, user, dominator, depth)
+            dominator[id(item)] = meet
+            depth[id(item)] = 0 if meet is None else depth[id(meet)] + 1
+        return dominator
+
+    @staticmethod
+    def _meet(
+        a: GraphExpr | None, b: GraphExpr | None, dominator: dict[int, GraphExpr | None], depth: dict[int, int]
+    ) -> GraphExpr | None:
+        while a is not b:
+            if a is None or b is None:
+                return None
+            if depth[id(a)] >= depth[id(b)]:
+                a = dominator[id(a)]
+            else:
+                b = dominator[id(b)]
+        return a
+
+    def _between(self, start: GraphExpr, end: GraphExpr) -> list[GraphExpr] | None:
+        """The nodes on the ways from one to its post-dominator, both left out; None if they are too many."""
+        seen: dict[int, GraphExpr] = {}
+        stack = list(self.users[id(start)])
+        while stack:
+            item = stack.pop()
+            if item is end or id(item) in seen:
+                continue
+            if len(seen) >= MAX_GROUP:
+                return None
+            seen[id(item)] = item
+            stack.extend(self.users[id(item)])
+        return sorted(seen.values(), key=lambda item: self.position[id(item)])
+
+    def _same_scope(self, a: GraphExpr, b: GraphExpr) -> bool:
+        return self.scopes.scope(a) is self.scopes.scope(b)
+
+    def _merge(self, items: Sequence[GraphExpr]) -> None:
+        groups = {id(self.group[id(item)]): self.group[id(item)] for item in items}
+        first, *rest = groups.values()
+        for other in rest:
+            first.absorb(other)
+            for member in other.members:
+                self.group[id(member)] = first
+
+    def _size(self, items: Sequence[GraphExpr]) -> int:
+        groups = {id(self.group[id(item)]): self.group[id(item)] for item in items}
+        return sum(len(group.members) for group in groups.values())
+
+    def _fuse_epilogue(self, anchor: GraphExpr) -> None:
+        """Rule 1: elementwise operators after an out-fusable one."""
+        shape = anchor.tensor_type.shape
+        current: GraphExpr = anchor
+        while True:
+            end = self.dominator[id(current)]
+            if end is None:
+                return
+            between = self._between(current, end)
+            if between is None:
+                return
+            for item in (*between, end):
+                operator = _operator(item)
+                if (
+                    operator is None
+                    or not operator.elementwise
+                    or item.tensor_type.shape != shape
+                    or self.group[id(item)].kind is not FusionKind.INJECTIVE
+                    or not self._same_scope(item, anchor)
+                ):
+                    return
+            items = (current, *between, end)
+            if self._size(items) > MAX_GROUP:
+                return
+            self._merge(items)
+            current = end
+
+    def _fuse_injective(self, start: GraphExpr) -> None:
+        """Rule 2: injective operators into what post-dominates them."""
+        end = self.dominator[id(start)]
+        if end is None or id(end) not in self.group or not self._same_scope(start, end):
+            return
+        if self.group[id(end)] is self.group[id(start)]:
+            return
+        if self.group[id(end)].kind not in (FusionKind.INJECTIVE, FusionKind.REDUCTION):
+            return
+        between = self._between(start, end)
+        if between is None:
+            return
+        for item in between:
+            if id(item) not in self.group or self.group[id(item)].kind is not FusionKind.INJECTIVE:
+                return
+            if not self._same_scope(item, start):
+                return
+        items = (start, *between, end)
+        if self._size(items) <= MAX_GROUP and self._is_worth(start, between, end):
+            self._merge(items)
+
+    def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
+        """Whether merging computes no expensive operator more than once for an element."""
+        producers = [start, *between]
+        if not any(self.group[id(item)].heavy for item in producers):
+            return True
+        final = _operator(end)
+        assert final is not None
+        if final.kind is FusionKind.REDUCTION and final.name not in _SINGLE_PASS:
+            return False
+        inside = {id(item) for item in producers}
+        several = len({id(user) for user in self.users[id(start)]}) > 1
+        for item in (*between, end):
+            operator = _operator(item)
+            assert operator is not None
+            if several and not operator.elementwise:
+                return False
+            if operator.kind is not FusionKind.INJECTIVE:
+                continue
+            given = [_elements(arg) for arg in children(item) if id(arg) in inside]
+            if any(count < _elements(item) for count in given) and operator.name not in ("concatenate", "pad"):
+                return False
+        return True
+
+    def _rebuild(self) -> Function:
+        """Make each group a call to a primitive function."""
+        groups = {id(group): group for group in self.group.values()}
+        sinks: dict[int, list[Call]] = {}
+        for group in groups.values():
+            members = self._without_views(sorted(group.members, key=lambda item: self.position[id(item)]))
+            if members:
+                sinks[id(members[-1])] = members
+        externals: dict[int, list[GraphExpr]] = {key: _inputs(members) for key, members in sinks.items()}
+        memo: dict[int, GraphExpr] = {}
+        for item in self._group_order(sinks, externals):
+            memo[id(item)] = self._leave(item, sinks, externals, memo)
+        result = memo[id(self.function)]
+        assert isinstance(result, Function)
+        return _with_own_results(result, self)
+
+    def _group_order(self, sinks: dict[int, list[Call]], externals: dict[int, list[GraphExpr]]) -> list[GraphExpr]:
+        """Post-order over the graph of groups: members other than a sink are not entered."""
+        order: list[GraphExpr] = []
+        seen: set[int] = set()
+        stack: list[tuple[GraphExpr, bool]] = [(self.function, False)]
+        while stack:
+            item, expanded = stack.pop()
+            if expanded:
+                order.append(item)
+                continue
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            stack.append((item, True))
+            below = externals[id(item)] if id(item) in sinks else [] if is_primitive(item) else children(item)
+            stack.extend((child, False) for child in reversed(below) if id(child) not in seen)
+        return order
+
+    def _leave(
+        self,
+        item: GraphExpr,
+        sinks: dict[int, list[Call]],
+        externals: dict[int, list[GraphExpr]],
+        memo: dict[int, GraphExpr],
+    ) -> GraphExpr:
+        if id(item) in sinks:
+            inputs = externals[id(item)]
+            function = self.primitive(sinks[id(item)], inputs)
+            result = Call(function, tuple(memo[id(arg)] for arg in inputs))
+            result.span, result.type = item.span, item.type
+            return result
+        if is_primitive(item):
+            return item
+        if isinstance(item, Call) and isinstance(item.callee, Operator) and not is_view(item):
+            # An operator with a tuple as its result: alone in its group.
+            inputs = _inputs([item])
+            result = Call(self.primitive([item], inputs), tuple(memo[id(arg)] for arg in inputs))
+            result.span, result.type = item.span, item.type
+            return result
+        rebuilt = with_children(item, [memo[id(child)] for child in children(item)])
+        if rebuilt is not item and rebuilt.type is None:
+            rebuilt.type = item.type
+        return rebuilt
+
+    def _without_views(self, members: list[Call]) -> list[Call]:
+        """A group in order without reshapes at its borders."""
+        while members and is_view(members[-1]):
+            members = members[:-1]
+        while True:
+            inside = {id(member) for member in members}
+            leading = [m for m in members[:-1] if is_view(m) and id(m.args[0]) not in inside]
+            if not leading:
+                return members
+            dropped = {id(member) for member in leading}
+            members = [member for member in members if id(member) not in dropped]
+
+    def primitive(self, members: Sequence[Call], inputs: Sequence[GraphExpr]) -> Function:
+        """The function of a group: its inputs as parameters, its members as the body."""
+        mapping: dict[int, GraphExpr] = {}
+        params: list[Var] = []
+        for index, arg in enumerate(inputs):
+            param = Var(f"p{index}", arg.type)
+            params.append(param)
+            mapping[id(arg)] = param
+        for member in members:
+            new = Call(member.callee, tuple(mapping.get(id(arg), arg) for arg in member.args), member.attributes)
+            new.span, new.type = member.span, member.type
+            mapping[id(member)] = new
+        nodes = tuple(dict.fromkeys(str(member.span) for member in members if member.span is not None))
+        notes: dict[str, object] = {"primitive": True, "name": self._name(members), "nodes": nodes}
+        result = Function("", tuple(params), mapping[id(members[-1])], members[-1].type, (), notes)
+        result.span = members[-1].span
+        fill_type(result)
+        return result
+
+    def _name(self, members: Sequence[Call]) -> str:
+        parts = [member.callee.name.replace(".", "_") for member in members if isinstance(member.callee, Operator)]
+        text = "_".join(parts) if len(parts) == 1 else "fused_" + "_".join(parts)
+        text = text[:_NAME_LENGTH].rstrip("_")
+        count = self.names.get(text, 0)
+        self.names[text] = count + 1
+        return text if count == 0 else f"{text}_{count}"
+
+
+def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
+    """What a group reads from outside, each once. Single numbers stay inside as constants of the kernel."""
+    inside = {id(member) for member in members}
+    found: dict[int, GraphExpr] = {}
+    for member in members:
+        assert isinstance(member.callee, Operator)
+        for arg in member.args:
+            if id(arg) in inside:
+                continue
+            is_number = isinstance(arg, Constant) and arg.data.size == 1
+            if not (is_number and member.callee.kind is FusionKind.INJECTIVE):
+                found.setdefault(id(arg), arg)
+    return list(found.values())
+
+
+def _with_own_results(function: Function, fuser: _Fuser) -> Function:
+    """Copy results that are no fresh values: inputs, constants, views of these, and repeated results."""
+    body = function.body
+    results = body.items if isinstance(body, Tuple) else (body,)
+    used: set[int] = set()
+    new: list[GraphExpr] = []
+    for item in results:
+        base = item
+        while is_view(base) and isinstance(base, Call):
+            base = base.args[0]
+        fresh = isinstance(base, Call) or not isinstance(base, (Var, Constant))
+        if isinstance(item.type, TensorType) and (not fresh or id(base) in used):
+            new.append(_copy(item, fuser))
+        else:
+            new.append(item)
+        used.add(id(base))
+    if all(a is b for a, b in zip(results, new, strict=True)):
+        return function
+    if isinstance(body, Tuple):
+        new_body: GraphExpr = Tuple(tuple(new))
+        new_body.span, new_body.type = body.span, body.type
+    else:
+        new_body = new[0]
+    result = function.replace(body=new_body)
+    result.type = function.type
+    return result
+
+
+def _copy(item: GraphExpr, fuser: _Fuser) -> GraphExpr:
+    """A primitive that copies: a reshape to the same shape that is not a view."""
+    shape = static_shape(item)
+    if shape is None:
+        return item
+    member = make("reshape", item, shape=shape, span=item.span)
+    inputs: list[GraphExpr] = [item]
+    result = Call(fuser.primitive([member], inputs), (item,))
+    result.span, result.type = item.span, item.type
+    return result

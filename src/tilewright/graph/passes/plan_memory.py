@@ -1,0 +1,344 @@
+"""Static memory planning: where each value of a fused model lives.
+
+Before:  the fused `main`: calls to primitive functions
+After:   a `MemoryPlan`: the calls in order, and for each argument and result a place:
+         input i / output i / constant i / workspace at an offset
+
+Values that live only between kernels share one workspace: two of them may overlap in space if they never live at the
+same time. The largest are placed first, each in the smallest gap that fits (best fit), aligned to 64 bytes. Results
+of the model are written straight to the output buffers; a reshape is the same memory under another shape.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.op import Operator
+from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.text import human_bytes, table
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lives: `kind` is input, output, constant or workspace.
+
+    `index` numbers inputs, outputs and constants; `offset` is in bytes from the start of the workspace or of the
+    block of constants; `size` is in bytes.
+    """
+
+    kind: str
+    index: int
+    offset: int
+    size: int
+
+    def __str__(self) -> str:
+        if self.kind == "workspace":
+            return f"workspace+{self.offset}"
+        return f"{self.kind}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One kernel call: the primitive function and the places of its arguments and results."""
+
+    call: Call
+    arguments: tuple[Place, ...]
+    results: tuple[Place, ...]
+
+    @property
+    def function(self) -> Function:
+        """The primitive function."""
+        assert isinstance(self.call.callee, Function)
+        return self.call.callee
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The order of kernel calls and the place of every value."""
+
+    steps: tuple[PlannedStep, ...]
+    constants: tuple[Constant, ...]
+    constant_offsets: tuple[int, ...]
+    constant_bytes: int
+    workspace_bytes: int
+    lower_bound: int
+    """The most bytes that live at one time between kernels: no plan of this order needs less."""
+    unshared_bytes: int
+    """What the workspace would take without sharing."""
+    lifetimes: tuple[tuple[Place, int, int], ...] = field(repr=False)
+    """Place, first and last step of each value in the workspace."""
+
+    def __str__(self) -> str:
+        rows = []
+        for number, step in enumerate(self.steps):
+            name = str(step.function.notes.get("name", ""))
+            arguments = ", ".join(map(str, step.arguments))
+            results = ", ".join(f"{place} ({human_bytes(place.size)})" for place in step.results)
+            rows.append((str(number), name, results, arguments))
+        ratio = self.workspace_bytes / self.lower_bound if self.lower_bound else 1.0
+        workspace = (
+            f"workspace: {human_bytes(self.workspace_bytes)}, lower bound {human_bytes(self.lower_bound)} "
+            f"(x{ratio:.3f}), without sharing {human_bytes(self.unshared_bytes)}"
+        )
+        constants = f"constants: {len(self.constants)}, {human_bytes(self.constant_bytes)}"
+        return "\n".join([table(("step", "kernel", "results", "arguments"), rows), workspace, constants])
+
+
+def plan_memory(module: IRModule, *, entry: str = "main", in_place: bool = False) -> MemoryPlan:
+    """Plan the memory of a fused, first-order function of static shapes.
+
+    With `in_place`, a kernel of elementwise operators may write over an input that dies there. The kernels must then
+    not promise that their buffers are distinct.
+    """
+    function = module[entry]
+    if not isinstance(function, Function):
+        raise UnsupportedError(f"{entry} is not a graph function")
+    return _Planner(function, in_place).run()
+
+
+def tensor_bytes(found: Type | None) -> int:
+    """The bytes of a tensor of a static shape."""
+    if not isinstance(found, TensorType):
+        raise CompilerBug(f"a tensor was expected, not {found!r}")
+    shape = found.static_shape
+    if shape is None:
+        raise UnsupportedError("a memory plan needs static shapes", hint="give the shapes of the inputs")
+    return math.prod(shape) * found.dtype.itemsize
+
+
+def aligned(size: int) -> int:
+    """A size rounded up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+Key = tuple[int, int]
+"""A result of a call: identity of the call, number of the result."""
+
+
+@dataclass(eq=False)
+class _Value:
+    """A tensor that a kernel writes."""
+
+    size: int
+    first: int
+    last: int
+    output: int = -1
+    offset: int = 0
+    owner: _Value | None = None
+    """The value whose storage this one takes over in place."""
+
+    @property
+    def storage(self) -> _Value:
+        value = self
+        while value.owner is not None:
+            value = value.owner
+        return value
+
+
+class _Planner:
+    """One run over a function."""
+
+    def __init__(self, function: Function, in_place: bool) -> None:
+        self.function = function
+        self.in_place = in_place
+        self.order = [item for item in post_order(function, closures=False) if item is not function]
+        self.inputs = {id(param): index for index, param in enumerate(function.params)}
+        self.constants: dict[int, int] = {}
+        self.constant_list: list[Constant] = []
+        self.values: dict[Key, _Value] = {}
+        self.calls: list[Call] = []
+
+    def run(self) -> MemoryPlan:
+        self._find_values()
+        self._find_uses()
+        workspace = [value for value in self.values.values() if value.output < 0]
+        if self.in_place:
+            self._take_over()
+        owners = [value for value in workspace if value.owner is None]
+        total = place_values(owners)
+        offsets, constant_bytes = self._constant_offsets()
+        steps = tuple(
+            PlannedStep(
+                call,
+                tuple(self._place(arg, offsets) for arg in call.args),
+                tuple(self._value_place(self.values[key]) for key in self._results(call)),
+            )
+            for call in self.calls
+        )
+        return MemoryPlan(
+            steps,
+            tuple(self.constant_list),
+            tuple(offsets),
+            constant_bytes,
+            total,
+            _lower_bound(owners),
+            sum(aligned(value.size) for value in workspace),
+            tuple((self._value_place(value), value.first, value.last) for value in workspace),
+        )
+
+    def _find_values(self) -> None:
+        for item in self.order:
+            if isinstance(item, Call) and is_primitive(item.callee):
+                step = len(self.calls)
+                self.calls.append(item)
+                types = item.type.items if isinstance(item.type, TupleType) else (item.type,)
+                for index, found in enumerate(types):
+                    self.values[(id(item), index)] = _Value(tensor_bytes(found), step, step)
+            elif isinstance(item, Constant):
+                self.constants[id(item)] = len(self.constant_list)
+                self.constant_list.append(item)
+            elif not (is_view(item) or isinstance(item, (Tuple, TupleGet, Var, Function))):
+                name = item.callee.name if isinstance(item, Call) and isinstance(item.callee, Operator) else ""
+                raise UnsupportedError(
+                    f"a static memory plan covers calls to fused functions only, not {name or type(item).__name__}",
+                    where=str(item.span) if item.span else None,
+                )
+
+    def _results(self, call: Call) -> list[Key]:
+        count = len(call.type.items) if isinstance(call.type, TupleType) else 1
+        return [(id(call), index) for index in range(count)]
+
+    @staticmethod
+    def _base(item: GraphExpr) -> GraphExpr:
+        """The expression that owns the memory of a tensor: views are looked through."""
+        while True:
+            if is_view(item) and isinstance(item, Call):
+                item = item.args[0]
+            elif isinstance(item, TupleGet) and isinstance(item.value, Tuple):
+                item = item.value.items[item.index]
+            else:
+                return item
+
+    def _key(self, item: GraphExpr) -> Key | None:
+        """The kernel result that a tensor is, or None for inputs and constants."""
+        base = self._base(item)
+        if isinstance(base, (Var, Constant)):
+            return None
+        if isinstance(base, TupleGet):
+            return (id(self._base(base.value)), base.index)
+        return (id(base), 0)
+
+    def _find_uses(self) -> None:
+        for step, call in enumerate(self.calls):
+            for arg in call.args:
+                key = self._key(arg)
+                if key is not None:
+                    self.values[key].last = max(self.values[key].last, step)
+        body = self.function.body
+        if isinstance(body, Tuple):
+            results: Sequence[GraphExpr] = body.items
+        elif isinstance(body.type, TupleType):
+            for index, key in enumerate(self._results_of(body)):
+                self.values[key].output = index
+            return
+        else:
+            results = [body]
+        for index, item in enumerate(results):
+            key = self._key(item)
+            if key is None or self.values[key].output >= 0:
+                raise CompilerBug("a result of the model has no storage of its own; run `fuse` first")
+            self.values[key].output = index
+
+    def _results_of(self, body: GraphExpr) -> list[Key]:
+        base = self._base(body)
+        assert isinstance(base, Call)
+        return self._results(base)
+
+    def _take_over(self) -> None:
+        """Let elementwise kernels write over an input of the same size that dies there."""
+        for step, call in enumerate(self.calls):
+            assert isinstance(call.callee, Function)
+            target = self.values[(id(call), 0)]
+            if target.output >= 0 or not isinstance(call.type, TensorType) or target.size == 0:
+                continue
+            for arg in call.args:
+                key = self._key(arg)
+                if key is None or not _is_elementwise(call.callee, call, arg):
+                    continue
+                source = self.values[key]
+                if source.output < 0 and source.last == step and source.size == target.size:
+                    target.owner = source
+                    source.storage.last = max(source.storage.last, target.last)
+                    break
+
+    def _constant_offsets(self) -> tuple[list[int], int]:
+        offsets: list[int] = []
+        total = 0
+        for item in self.constant_list:
+            offsets.append(total)
+            total += aligned(item.data.nbytes)
+        return offsets, total
+
+    def _value_place(self, value: _Value) -> Place:
+        if value.output >= 0:
+            return Place("output", value.output, 0, value.size)
+        return Place("workspace", 0, value.storage.offset, value.size)
+
+    def _place(self, item: GraphExpr, offsets: Sequence[int]) -> Place:
+        base = self._base(item)
+        if isinstance(base, Var):
+            return Place("input", self.inputs[id(base)], 0, tensor_bytes(base.type))
+        if isinstance(base, Constant):
+            index = self.constants[id(base)]
+            return Place("constant", index, offsets[index], base.data.nbytes)
+        key = self._key(base)
+        assert key is not None
+        return self._value_place(self.values[key])
+
+
+def _is_elementwise(function: Function, call: Call, arg: GraphExpr) -> bool:
+    """Whether a kernel's result element i depends on element i of an argument and on no other of it."""
+    if arg.type is not call.type:
+        return False
+    for item in post_order(function.body):
+        if isinstance(item, Call):
+            if not (isinstance(item.callee, Operator) and item.callee.elementwise):
+                return False
+            if item.type is None or tensor_bytes(item.type) == 0:
+                return False
+    return sum(other is arg for other in call.args) == 1
+
+
+def _lower_bound(values: Sequence[_Value]) -> int:
+    """The most bytes that live at one step."""
+    change: dict[int, int] = {}
+    for value in values:
+        change[value.first] = change.get(value.first, 0) + aligned(value.size)
+        change[value.last + 1] = change.get(value.last + 1, 0) - aligned(value.size)
+    live = most = 0
+    for step in sorted(change):
+        live += change[step]
+        most = max(most, live)
+    return most
+
+
+def place_values(values: Sequence[_Value]) -> int:
+    """Give each value an offset such that values alive at the same time do not overlap; returns the total."""
+    placed: list[tuple[int, int, _Value]] = []
+    total = 0
+    for number, value in sorted(enumerate(values), key=lambda pair: (-pair[1].size, pair[1].first)):
+        size = aligned(value.size)
+        if size == 0:
+            continue
+        best, best_gap, end = -1, 0, 0
+        for offset, _, other in placed:
+            if other.first > value.last or other.last < value.first:
+                continue
+            gap = offset - end
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = end, gap
+            end = max(end, offset + aligned(other.size))
+        value.offset = end if best < 0 else best
+        insort(placed, (value.offset, number, value), key=lambda entry: entry[:2])
+        total = max(total, value.offset + size)
+    return total
