@@ -129,6 +129,14 @@ class Schedule:
         self._record("get_block", [], {"name": name}, [handle])
         return handle
 
+    def block(self, handle: BlockHandle) -> Block:
+        """The block of a handle as it is now: to look at, not to change."""
+        return self._block(handle, "block")
+
+    def loop(self, handle: LoopHandle) -> For:
+        """The loop of a handle as it is now: to look at, not to change."""
+        return self._loop(handle, "loop")
+
     def get_loops(self, block: BlockHandle) -> list[LoopHandle]:
         """The loops around a block within its scope, outermost first."""
         node = self._block(block, "get_loops")
