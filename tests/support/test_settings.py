@@ -76,3 +76,9 @@ def test_every_setting_is_documented_and_defined_once() -> None:
     assert all(setting.doc and setting.default_text for setting in settings.all_settings())
     with pytest.raises(CompilerBug, match="defined twice"):
         settings.define("CACHE", settings.read_bool, lambda: True, default_text="on", doc="again")
+
+
+def test_the_table_in_the_docs_is_complete() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "runtime.md").read_text()
+    for setting in settings.all_settings():
+        assert f"| `{setting.name}` |" in text

@@ -211,6 +211,6 @@ LINKER: Setting[str | None] = define(
     "LINKER",
     str,
     lambda: None,
-    default_text="the first of ld.lld, ld, ziglang that serves the target",
+    default_text="the first of ld.lld, ld, cc, ziglang that serves the target",
     doc="command that links exported libraries (an ld or ld.lld)",
 )
