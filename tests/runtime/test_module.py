@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tests.runtime import mini
 from tests.runtime.test_convert import Exporter
 from tilewright.codegen.llvm import deploy
 from tilewright.runtime import Module, empty
-from tilewright.runtime.library import SharedLibrary, check_code
+from tilewright.runtime.library import SharedLibrary, bind, check_code
 from tilewright.runtime.module import TimingResult
 from tilewright.support.errors import CompilerBug, UserError
 
@@ -92,6 +94,30 @@ def test_time_evaluator(module: Module) -> None:
         module.time_evaluator("scale", number=0)
     with pytest.raises(UserError, match="failed check"):
         module.time_evaluator("scale")(source, out, -2.0)
+
+
+def test_threads_do_not_leak_between_programs(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool is shared: a model on one thread must not leave functions on one thread."""
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    get_threads = bind(module.library, "tw_get_num_threads", ctypes.c_int64)
+    exe = deploy.executable(mini.model_artifact(), threads=1)
+    source, out = np.ones(4, np.float32), np.zeros(4, np.float32)
+    exe(mini.sample_input())
+    assert get_threads() == 1
+    module["scale"](source, out, 1.0)
+    assert get_threads() == 3
+    module.set_num_threads(2)
+    module["scale"](source, out, 1.0)
+    assert get_threads() == 2
+    module.set_num_threads(None)
+    with pytest.raises(UserError, match="at least 1, not -1"):
+        module.set_num_threads(-1)
+
+
+def test_bad_thread_setting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "lots")
+    with pytest.raises(UserError, match="TILEWRIGHT_NUM_THREADS"):
+        deploy.module(mini.functions_artifact())
 
 
 def test_export_without_a_compiler() -> None:

@@ -29,7 +29,7 @@ from tilewright.runtime.convert import (
     to_storage,
 )
 from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
 from tilewright.runtime.module import Exporter, export
 from tilewright.runtime.profiler import Profile, profile_steps
 from tilewright.runtime.shapes import bind_shape
@@ -64,12 +64,12 @@ class Executable:
         self.artifact = artifact
         self.model = artifact.model
         self.library = library
-        self.threads = threads if threads is not None else self.model.threads
+        self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
         self._constants_address = _constants_address(artifact, library)
         pointer = ctypes.c_void_p
         self._entry = bind(library, self.model.entry, ctypes.c_int32, pointer, pointer, pointer, pointer)
-        self._set_threads = _thread_setter(artifact, library)
+        self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
         self._input_types = [(info, info.static_shape, storage_dtype(info.dtype)) for info in self.model.inputs]
         self._output_types = [(info.static_shape, storage_dtype(info.dtype)) for info in self.model.outputs]
@@ -103,9 +103,7 @@ class Executable:
 
     def set_num_threads(self, threads: int | None) -> None:
         """Run later calls on this many threads (None: every core this process may use)."""
-        if threads is not None and threads < 1:
-            raise UserError(f"the number of threads must be at least 1, not {threads}")
-        self.threads = threads
+        self.threads = check_threads(threads)
 
     def profile(self, *arrays: object, repeat: int = 10, **named: object) -> Profile:
         """Time every kernel of the model on these inputs, `repeat` times over, kernel by kernel."""
@@ -115,7 +113,8 @@ class Executable:
         outputs = self._new_outputs()
         frame = self._take_frame(kept, outputs)
         try:
-            self._apply_threads()
+            # Programs of one process share a pool, so each call says how many threads it wants.
+            self._set_threads(self.threads or 0)
 
             def whole() -> None:
                 self._call_entry(frame)
@@ -199,7 +198,8 @@ class Executable:
         outputs = self._new_outputs()
         frame = self._take_frame(kept, outputs)
         try:
-            self._apply_threads()
+            # Programs of one process share a pool, so each call says how many threads it wants.
+            self._set_threads(self.threads or 0)
             self._call_entry(frame)
         finally:
             self._frames.append(frame)
@@ -215,11 +215,6 @@ class Executable:
         for place, array in enumerate(outputs):
             frame.outputs[place] = address_of(array)
         return frame
-
-    def _apply_threads(self) -> None:
-        # Executables of one process share a pool, so each call says how many threads it wants.
-        if self._set_threads is not None:
-            self._set_threads(self.threads or 0)
 
     def _call_entry(self, frame: _Frame) -> None:
         code = self._entry(frame.inputs, frame.outputs, frame.workspace_address, self._constants_address)
@@ -238,14 +233,6 @@ def _constants_address(artifact: Artifact, library: Library) -> int:
         aligned[...] = artifact.constants
         artifact.constants = aligned
     return address_of(artifact.constants)
-
-
-def _thread_setter(artifact: Artifact, library: Library) -> Any:
-    prefix = artifact.model.name if artifact.model is not None else "tilewright"
-    for name in (f"{prefix}_set_num_threads", "tw_set_num_threads"):
-        if library.find(name) is not None:
-            return bind(library, name, None, ctypes.c_int64)
-    return None
 
 
 def _to_torch(array: Array, info: TensorInfo) -> Any:

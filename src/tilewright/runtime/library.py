@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, UserError
 
 ERROR_ASSERT = 1
@@ -53,6 +55,28 @@ def bind(library: Library, name: str, result: Any, *arguments: Any) -> Any:
     function: Any = ctypes.CFUNCTYPE(result, *arguments)(library.symbol(name))
     function.tilewright_library = library
     return function
+
+
+def thread_setter(library: Library, prefix: str) -> Callable[[int], None]:
+    """The function that says how many threads later calls use; 0 is the default.
+
+    An exported library has its own under its prefix; code compiled in this process shares one pool. Code without
+    parallel loops may come without either.
+    """
+    # A wrong word in the environment is said here; compiled code, which reads it too, would ignore it in silence.
+    settings.NUM_THREADS.get()
+    for name in (f"{prefix}_set_num_threads", "tw_set_num_threads"):
+        if library.find(name) is not None:
+            setter: Callable[[int], None] = bind(library, name, None, ctypes.c_int64)
+            return setter
+    return lambda threads: None
+
+
+def check_threads(threads: int | None) -> int | None:
+    """A number of threads that a user asks for; None is the default."""
+    if threads is not None and threads < 1:
+        raise UserError(f"the number of threads must be at least 1, not {threads}")
+    return threads
 
 
 def check_code(code: int, where: str) -> None:

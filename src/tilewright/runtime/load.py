@@ -24,6 +24,8 @@ _HOST_MACHINES = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183, "risc
 
 # Features of /proc/cpuinfo that LLVM spells otherwise.
 _CPUINFO_NAMES = {
+    "bmi": "bmi1",
+    "lzcnt": "abm",
     "sse3": "pni",
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
@@ -48,7 +50,7 @@ _CPUINFO_NAMES = {
 _CHECKED = {
     *_CPUINFO_NAMES,
     *("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512ifma"),
-    *("avx512vbmi", "sve", "sve2", "i8mm", "bf16", "bmi1", "bmi2"),
+    *("avx512vbmi", "sve", "sve2", "i8mm", "bf16", "bmi2", "popcnt"),
 }
 
 

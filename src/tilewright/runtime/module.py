@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.convert import Array, address_of, direct, is_direct, to_storage
-from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
 from tilewright.runtime.shapes import bind_shape, trailing_symbols
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_seconds, plural
@@ -33,17 +33,19 @@ Exporter = Callable[[Artifact, Path], None]
 class CompiledFunction:
     """One function: call it with its parameters in order, buffers as arrays of any kind, outputs included."""
 
-    def __init__(self, info: FunctionInfo, library: Library) -> None:
+    def __init__(self, info: FunctionInfo, module: Module) -> None:
         self.info = info
+        self._module = module
         self.name = info.symbol
         scalars = [param.name for param in info.params if param.shape is None]
         self._symbols = trailing_symbols([param.shape for param in info.params], scalars)
-        self._packed = bind(library, info.packed_symbol, ctypes.c_int32, ctypes.c_void_p)
+        self._packed = bind(module.library, info.packed_symbol, ctypes.c_int32, ctypes.c_void_p)
         self._slots = ctypes.c_int64 * max(len(info.params) + len(self._symbols), 1)
 
     def __call__(self, *args: object) -> None:
         """Run once. Inputs may be any array (copied when strided or unaligned); outputs are written in place."""
         slots, _kept = self.prepare(*args)
+        self._module.apply_threads()
         check_code(self._packed(slots), f"the function '{self.name}'")
 
     def prepare(self, *args: object) -> tuple[Any, list[Array]]:
@@ -153,13 +155,15 @@ class Module:
         self._exporter = exporter
         self._functions = {info.symbol: info for info in artifact.functions}
         self._bound: dict[str, CompiledFunction] = {}
+        self._threads: int | None = None
+        self._set_threads = thread_setter(library, "tilewright")
 
     def __getitem__(self, name: str) -> CompiledFunction:
         if name not in self._functions:
             known = ", ".join(self._functions) or "none"
             raise UserError(f"the module has no function '{name}'", hint=f"its functions: {known}")
         if name not in self._bound:
-            self._bound[name] = CompiledFunction(self._functions[name], self.library)
+            self._bound[name] = CompiledFunction(self._functions[name], self)
         return self._bound[name]
 
     def get_function(self, name: str) -> CompiledFunction:
@@ -189,6 +193,14 @@ class Module:
         """Call the only function of the module."""
         self.entry(*args)
 
+    def set_num_threads(self, threads: int | None) -> None:
+        """Run later calls on this many threads (None: every core this process may use)."""
+        self._threads = check_threads(threads)
+
+    def apply_threads(self) -> None:
+        """Tell the pool, which programs of one process share, how many threads this module wants."""
+        self._set_threads(self._threads or 0)
+
     def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
         """A function that times `name`: `repeat` figures, each the average of `number` calls, after one to warm up."""
         if number < 1 or repeat < 1:
@@ -198,6 +210,7 @@ class Module:
         def evaluate(*args: object) -> TimingResult:
             slots, _kept = function.prepare(*args)
             packed, where = function._packed, f"the function '{name}'"
+            self.apply_threads()
             check_code(packed(slots), where)
             results = []
             for _ in range(repeat):
