@@ -9,7 +9,9 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
+from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
@@ -26,6 +28,8 @@ def cpu_pipeline(target: Target) -> list[tuple[str, Pass]]:
         ("vectorize_loops", vectorize_loops),
         ("unroll_loops", unroll_loops),
         ("simplify", simplify_loops),
+        ("legalize_types", lambda func: legalize_types(func, has_half=target.has_fp16)),
+        ("lower_intrinsics", lower_intrinsics),
     ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tilewright.codegen.llvm.context import ModuleContext
 from tilewright.codegen.llvm.emit_expr import DISPATCH
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
+from tilewright.codegen.llvm.names import check_symbol
 from tilewright.codegen.llvm.types import memory_type
 from tilewright.ir.dtype import DataType
 from tilewright.support import trace
@@ -28,23 +29,30 @@ def emit_module(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str = ""
         if func.name in names:
             raise UserError(f"two functions named {func.name} in one module", hint="rename one of them")
         names.add(func.name)
+        check_symbol(func.name)
         with trace.span(f"emit:{func.name}"):
             _emit_function(module, func)
-    defined = {line.split("@", 1)[1].split("(", 1)[0] for line in _definitions(module, entry_ir)}
+    defined = {_symbol(text) for text in [*module.functions, *entry_ir.split("\n")] if text.startswith("define ")}
+    entry_lines = [line for line in entry_ir.split("\n") if not _is_declared(line, defined)]
+    declared = {_symbol(line) for line in entry_lines if line.startswith("declare ")} | defined
     parts = [
         "; Tilewright",
-        *(text for name, text in module.declarations.items() if name not in defined),
+        *(text for name, text in module.declarations.items() if name not in declared),
         *module.functions,
-        entry_ir,
+        *entry_lines,
         *module.metadata,
-        "",
     ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _definitions(module: ModuleContext, entry_ir: str) -> list[str]:
-    texts = [*module.functions, *entry_ir.split("\n")]
-    return [text for text in texts if text.startswith(("define ", "declare "))]
+def _symbol(text: str) -> str:
+    """The function that a definition or declaration is about."""
+    return text.split("@", 1)[1].split("(", 1)[0]
+
+
+def _is_declared(line: str, defined: set[str]) -> bool:
+    """Whether a line declares what the module defines itself (LLVM takes one or the other)."""
+    return line.startswith("declare ") and _symbol(line) in defined
 
 
 def _emit_function(module: ModuleContext, func: PrimFunc) -> None:

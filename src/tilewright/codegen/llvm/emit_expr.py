@@ -12,8 +12,8 @@ from typing import Final
 
 from tilewright.codegen.llvm.context import Emit, FunctionContext
 from tilewright.codegen.llvm.emit_convert import emit_cast
-from tilewright.codegen.llvm.emit_intrinsics import emit_call
-from tilewright.codegen.llvm.emit_memory import emit_load
+from tilewright.codegen.llvm.emit_intrinsics import C_LIBRARY, emit_call
+from tilewright.codegen.llvm.emit_memory import any_lane, emit_load
 from tilewright.codegen.llvm.types import constant, lane_suffix, register_type
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
@@ -231,20 +231,32 @@ def _select(c: FunctionContext, expr: PrimExpr) -> str:
     condition = c.value(expr.condition)
     kind = register_type(expr.condition.dtype)
     text = register_type(expr.dtype)
-    if c.is_pure(expr.a) and c.is_pure(expr.b) and (expr.dtype.lanes > 1 or _is_small(expr)):
+    both_pure = c.is_pure(expr.a) and c.is_pure(expr.b)
+    is_costly = _calls_library(expr.a) or _calls_library(expr.b)
+    if both_pure and not is_costly and (expr.dtype.lanes > 1 or _is_small(expr)):
         return c.op(f"select {kind} {condition}, {c.typed(expr.a)}, {c.typed(expr.b)}")
     if expr.condition.dtype.is_scalar:
         return c.choose(condition, expr.dtype, lambda: c.value(expr.a), lambda: c.value(expr.b))
-    a = _masked_value(c, expr.a, condition)
-    b = _masked_value(c, expr.b, None if c.is_pure(expr.b) else _invert(c, condition, expr.condition.dtype))
+    inverse = _invert(c, condition, expr.condition.dtype)
+    a = _lane_value(c, expr.a, condition)
+    b = _lane_value(c, expr.b, inverse)
     return c.op(f"select {kind} {condition}, {text} {a}, {text} {b}")
 
 
-def _masked_value(c: FunctionContext, expr: PrimExpr, mask: str | None) -> str:
-    if mask is None or c.is_pure(expr):
+def _lane_value(c: FunctionContext, expr: PrimExpr, mask: str) -> str:
+    """One side of a vector selection: under a mask if it reads memory, skipped if no lane wants a costly one."""
+    if not c.is_pure(expr):
+        with c.masked(mask, expr.dtype.lanes):
+            return c.value(expr)
+    if not _calls_library(expr):
         return c.value(expr)
     with c.masked(mask, expr.dtype.lanes):
-        return c.value(expr)
+        wanted = any_lane(c)
+    return c.choose(wanted, expr.dtype, lambda: c.value(expr), lambda: "zeroinitializer")
+
+
+def _calls_library(expr: PrimExpr) -> bool:
+    return any(isinstance(item, e.Call) and item.name in C_LIBRARY for item in pre_order(expr))
 
 
 def _is_small(expr: PrimExpr) -> bool:

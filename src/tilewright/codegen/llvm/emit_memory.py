@@ -203,7 +203,8 @@ def _gathered_load(c: FunctionContext, buffer: Buffer, index: PrimExpr, dtype: D
     )
     addresses = _addresses(c, buffer, index)
     return c.op(
-        f"call {kind} {function}(<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
+        f"call {kind} {function}(<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask}, "
+        f"{kind} zeroinitializer)"
     )
 
 

@@ -159,7 +159,7 @@ class FreshCopy(StmtRewriter):
     """Copies statements so that the copy binds variables and buffers of its own, with some variables replaced."""
 
     def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self._variables: dict[PrimExpr, PrimExpr] = {**mapping}
+        self._variables: dict[PrimExpr, PrimExpr] = {var: value for var, value in mapping.items()}  # noqa: C416
         self._buffers: dict[Node, Buffer] = {}
         self._rewriter = ExprRewriter(self._replace)
 

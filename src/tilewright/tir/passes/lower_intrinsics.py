@@ -1,0 +1,82 @@
+"""Mathematical functions become arithmetic that runs on whole vectors.
+
+    B[ramp(i, 1, 8)] = exp(A[ramp(i, 1, 8)])   ->   ... products, sums and bit operations on float32x8
+
+float32 functions expand to polynomials after a range reduction (`float_math`, `float_trigonometry`: errors of a few
+units in the last place, NaN, infinities and subnormals kept). float64 keeps its calls of the C library, except what is
+a formula of others. Powers with a small constant exponent become products or roots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.ir.build import const, eq, lt, select
+from tilewright.ir.expr import Broadcast, Call, FloatImm, PrimExpr
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes import float_math, float_trigonometry
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+
+_FLOAT32: Final[dict[str, Callable[..., PrimExpr]]] = {
+    name: getattr(module, name)
+    for module, names in (
+        (float_math, "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
+        (float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
+    )
+    for name in names.split()
+}
+
+
+def lower_intrinsics(func: PrimFunc) -> PrimFunc:
+    """The function with its mathematics expanded."""
+    rewriter = StmtRewriter()
+    rewriter.expr = ExprRewriter(_lower)  # type: ignore[method-assign]
+    return func.replace(body=rewriter.stmt(func.body))
+
+
+def _lower(expr: PrimExpr) -> PrimExpr | None:
+    if type(expr) is not Call or not expr.dtype.is_float:
+        return None
+    if expr.name == "pow":
+        simple = _simple_power(expr.args[0], expr.args[1])
+        if simple is not None:
+            return simple
+    if expr.dtype.element.name == "float32":
+        expand = _FLOAT32.get(expr.name)
+        return None if expand is None else expand(*expr.args)
+    if expr.dtype.element.name == "float64":
+        return _double(expr)
+    return None
+
+
+def _double(expr: Call) -> PrimExpr | None:
+    x = expr.args[0]
+    if expr.name == "rsqrt":
+        return 1.0 / Call("sqrt", (x,), x.dtype)
+    if expr.name == "sigmoid":
+        decayed = Call("exp", (float_math.absolute(x) * -1.0,), x.dtype)
+        return select(lt(x, 0.0), decayed, const(1.0, x.dtype)) / (decayed + 1.0)
+    return None
+
+
+def _simple_power(x: PrimExpr, exponent: PrimExpr) -> PrimExpr | None:
+    value = exponent.value if isinstance(exponent, Broadcast) else exponent
+    if not isinstance(value, FloatImm):
+        return None
+    match value.value:
+        case 1.0:
+            return x
+        case 2.0:
+            return x * x
+        case 3.0:
+            return x * x * x
+        case -1.0:
+            return 1.0 / x
+        case 0.5:
+            # sqrt(-0.0) is -0.0 and sqrt(-inf) is NaN; pow gives 0 and infinity.
+            root = Call("sqrt", (x + 0.0,), x.dtype)
+            return select(eq(x, -math.inf), const(math.inf, x.dtype), root)
+        case _:
+            return None
