@@ -207,8 +207,10 @@ def to_scalar(value: object, dtype: DataType) -> Scalar:
         raise UserError(f"{value!r} is not a number (a {dtype} is wanted)")
     if dtype.is_float:
         with np.errstate(all="ignore"):
-            return int_to_f32(int(value)) if dtype.name == "float32" and isinstance(value, int) else round_to(
-                float(value), dtype
+            return (
+                int_to_f32(int(value))
+                if dtype.name == "float32" and isinstance(value, int)
+                else round_to(float(value), dtype)
             )
     if dtype.is_bool:
         return bool(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 from typing import Final
 
@@ -45,29 +46,44 @@ def identifier(text: str, fallback: str = "v") -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
+def quoted(text: str) -> str:
+    """A text as a Python string literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 class NameTable:
-    """A distinct name for each variable and buffer of a function, kept once given."""
+    """A name for each variable and buffer, distinct from all others in scope at the same time."""
 
     def __init__(self) -> None:
         self._names: dict[Var | Buffer, str] = {}
         self._taken: set[str] = set(RESERVED)
+        self._frames: list[tuple[list[str], list[Var | Buffer]]] = [([], [])]
+
+    def push(self) -> None:
+        """Enter a scope: names given from now on are free again after it."""
+        self._frames.append(([], []))
+
+    def pop(self) -> None:
+        """Leave a scope."""
+        names, items = self._frames.pop()
+        self._taken.difference_update(names)
+        for item in items:
+            del self._names[item]
 
     def of(self, item: Var | Buffer) -> str:
         """The name of a variable or buffer."""
         name = self._names.get(item)
         if name is None:
             name = self._names[item] = self.fresh(identifier(item.name))
+            self._frames[-1][1].append(item)
         return name
 
-    def known(self, item: Var | Buffer) -> bool:
-        """Whether a variable or buffer has a name already."""
-        return item in self._names
-
     def fresh(self, hint: str) -> str:
-        """A name that is not yet taken."""
+        """A name that is not taken in this scope or around it."""
         name, number = hint, 0
         while name in self._taken:
             number += 1
             name = f"{hint}_{number}"
         self._taken.add(name)
+        self._frames[-1][0].append(name)
         return name

@@ -15,7 +15,7 @@ from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import FloatImm, IntImm, PrimExpr, Var
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import BufferLoad, BufferRegion
-from tilewright.tir.script.names import NameTable
+from tilewright.tir.script.names import NameTable, quoted
 
 _TERNARY, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _ATOM = range(1, 10)
 _LEVELS: Final[dict[type, int]] = {
@@ -191,7 +191,7 @@ class ExprPrinter:
         return f'{expr.dtype}("{name}")', _ATOM
 
     def _string(self, expr: e.StringImm, bare: DataType | None) -> tuple[str, int]:
-        return repr(expr.value), _ATOM
+        return quoted(expr.value), _ATOM
 
     def _cast(self, expr: e.Cast, bare: DataType | None) -> tuple[str, int]:
         value = self._visit(expr.value, 0, None)
@@ -242,16 +242,16 @@ class ExprPrinter:
         name, args = expr.name, expr.args
         first = args[0] if args else None
         if name == "barrier" and len(args) == 1 and isinstance(first, e.StringImm) and expr.dtype is INT32:
-            return f"barrier({first.value!r})", _ATOM
+            return f"barrier({quoted(first.value)})", _ATOM
         if name == "reinterpret" and first is not None and len(args) == 1:
             return f'reinterpret({self.text(first)}, "{expr.dtype}")', _ATOM
         if name == "call_extern" and isinstance(first, e.StringImm):
             rest = "".join(f", {self.text(arg)}" for arg in args[1:])
-            return f'call_extern("{expr.dtype}", {first.value!r}{rest})', _ATOM
+            return f'call_extern("{expr.dtype}", {quoted(first.value)}{rest})', _ATOM
         if self._follows_rule(expr):
             typed = next((arg.dtype for arg in args if not is_literal(arg)), None)
             return f"{name}({', '.join(self._visit(arg, 0, typed) for arg in args)})", _ATOM
-        parts = [repr(name), *(self.text(arg) for arg in args), f'dtype="{expr.dtype}"']
+        parts = [quoted(name), *(self.text(arg) for arg in args), f'dtype="{expr.dtype}"']
         return f"call({', '.join(parts)})", _ATOM
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The script printer: loop-level functions, modules and fragments as valid Python text that parses back the same.
 
-    print(to_script(func))
-    print(to_script(func, mark={loop_var: "does not divide"}))    # a comment on the line of that loop
+print(to_script(func))
+print(to_script(func, mark={loop_var: "does not divide"}))    # a comment on the line of that loop
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.script.names import LOOP_WORDS, NameTable, identifier
+from tilewright.tir.script.names import LOOP_WORDS, NameTable, identifier, quoted
 from tilewright.tir.script.print_expr import ExprPrinter
 from tilewright.tir.stmt import Block, For, LoopKind, Stmt
 
@@ -39,6 +39,8 @@ def to_script(value: object, mark: Mark | None = None) -> str:
         return "\n".join(_FunctionPrinter(mark or {}).function(value))
     printer = _FunctionPrinter(mark or {})
     if isinstance(value, Stmt):
+        for item in _unbound(value, ()):
+            printer.names.of(item)
         printer.suite(value)
         return "\n".join(printer.lines)
     if isinstance(value, PrimExpr):
@@ -59,7 +61,7 @@ def _module(module: IRModule) -> str:
         parts.append(f"attributes = {_FunctionPrinter({}).literal(module.attributes)}")
     for key, function in module.functions.items():
         if isinstance(function, ExternFunc):
-            parts.append(f"{identifier(key)} = extern_function({function.name!r}, {key!r})")
+            parts.append(f"{identifier(key)} = extern_function({quoted(function.name)}, {quoted(key)})")
         elif isinstance(function, PrimFunc):
             parts.append("\n".join(_FunctionPrinter({}).function(function, key)))
         else:
@@ -97,9 +99,9 @@ class _FunctionPrinter:
         """The lines of a function; `key` is its name in a module where that differs."""
         implicit = _implicit_root(func.body)
         name = identifier(func.name, "f")
-        options = [f"name={func.name!r}"] if name != func.name else []
+        options = [f"name={quoted(func.name)}"] if name != func.name else []
         if key is not None and key != func.name:
-            options.append(f"key={key!r}")
+            options.append(f"key={quoted(key)}")
         if not implicit and _looks_rooted(func.body):
             options.append("root_block=False")
         self.emit(f"@script.function({', '.join(options)})" if options else "@script.function")
@@ -144,7 +146,7 @@ class _FunctionPrinter:
     def _options(self, buffer: Buffer) -> str:
         parts = []
         if buffer.scope != "global":
-            parts.append(f"scope={buffer.scope!r}")
+            parts.append(f"scope={quoted(buffer.scope)}")
         if buffer.strides:
             parts.append(f"strides={self.exprs.shape(buffer.strides)}")
         if buffer.offset is not e.ZERO:
@@ -155,13 +157,14 @@ class _FunctionPrinter:
 
     def _free(self, func: PrimFunc) -> None:
         """Declare what the function uses but does not bind, besides index-typed dimensions of its parameters."""
-        variables, buffers = _unbound(func)
+        unbound = _unbound(func.body, func.params)
         dims = set(func.symbolic_dims())
+        variables = [item for item in unbound if isinstance(item, Var)]
         odd = [var for var in variables if var not in dims or var.dtype is not INDEX]
         if odd:
             types = ", ".join(f'{self.names.of(var)}="{var.dtype}"' for var in odd)
             self.emit(f"symbolic({types})")
-        for buffer in buffers:
+        for buffer in (item for item in unbound if isinstance(item, Buffer)):
             self.emit(f"{self.names.of(buffer)} = free_buffer({self._declaration(buffer)})")
 
     def _declaration(self, buffer: Buffer) -> str:
@@ -180,13 +183,13 @@ class _FunctionPrinter:
         if isinstance(value, Buffer):
             return self.names.of(value)
         if isinstance(value, DataType):
-            return f"dtype({str(value)!r})"
+            return f"dtype({quoted(str(value))})"
         if isinstance(value, float) and not math.isfinite(value):
             return f'float("{value}")'
         if value is None or isinstance(value, (bool, int, float)):
             return repr(value)
         if isinstance(value, str):
-            return repr(str(value))
+            return quoted(value)
         if isinstance(value, (tuple, list)):
             inner = ", ".join(self.literal(item) for item in value)
             if isinstance(value, list):
@@ -200,62 +203,91 @@ class _FunctionPrinter:
 
     def suite(self, statement: Stmt) -> None:
         """The lines of a body."""
-        if isinstance(statement, s.SeqStmt) and len(statement.stmts) != 1:
-            if not statement.stmts:
-                self.emit("pass", statement)
-            for place, item in enumerate(statement.stmts):
-                self._stmt(item, tail=place == len(statement.stmts) - 1)
-            return
-        self._stmt(statement, tail=True)
+        while True:
+            inside = False
+            if isinstance(statement, s.SeqStmt) and len(statement.stmts) != 1:
+                if not statement.stmts:
+                    self.emit("pass", statement)
+                    return
+                for item in statement.stmts[:-1]:
+                    self._stmt(item)
+                statement, inside = statement.stmts[-1], True
+            body = self._binding(statement)
+            if body is None:
+                if inside or not isinstance(statement, s.SeqStmt):
+                    self._stmt(statement)
+                else:
+                    self._sequence(statement)
+                return
+            statement = body
+
+    def _binding(self, statement: Stmt) -> Stmt | None:
+        """Print a definition that holds for the rest of its suite, and give that rest."""
+        self.exprs.forget_aliases()
+        if isinstance(statement, s.LetStmt) and not isinstance(statement.value, Var):
+            # (`x = y` would be a second name for y, not a new variable.)
+            self._prepare(statement.value)
+            value = self.exprs.text(statement.value)
+            self.emit(f"{self.names.of(statement.var)} = {value}", statement, statement.var)
+            return statement.body
+        if isinstance(statement, s.Allocate):
+            declaration = self._declaration(statement.buffer)
+            self.emit(f"{self.names.of(statement.buffer)} = allocate({declaration})", statement, statement.buffer)
+            return statement.body
+        return None
 
     def _indented(self, statement: Stmt) -> None:
         self.depth += 1
+        self.names.push()
         self.suite(statement)
+        self.names.pop()
         self.depth -= 1
 
-    def _stmt(self, statement: Stmt, tail: bool) -> None:
+    def _stmt(self, statement: Stmt) -> None:
         self.exprs.forget_aliases()
         handler = _HANDLERS.get(type(statement))
         if handler is None:
             raise UnsupportedError(f"a statement {type(statement).__name__} has no script form")
-        handler(self, statement, tail)
+        self.names.push()
+        handler(self, statement)
+        self.names.pop()
 
-    def _sequence(self, statement: s.SeqStmt, tail: bool) -> None:
+    def _sequence(self, statement: s.SeqStmt) -> None:
         # Reached for a sequence directly inside another, or one that holds a single statement.
         self.emit("with sequence():", statement)
         self.depth += 1
-        if not statement.stmts:
-            self.emit("pass")
-        for place, item in enumerate(statement.stmts):
-            self._stmt(item, tail=place == len(statement.stmts) - 1)
+        if len(statement.stmts) == 1 and self._binding_alone(statement.stmts[0]):
+            pass
+        elif len(statement.stmts) == 1:
+            self._stmt(statement.stmts[0])
+        else:
+            self.suite(statement)
         self.depth -= 1
 
-    def _store(self, statement: s.BufferStore, tail: bool) -> None:
+    def _binding_alone(self, statement: Stmt) -> bool:
+        body = self._binding(statement)
+        if body is not None:
+            self.suite(body)
+        return body is not None
+
+    def _store(self, statement: s.BufferStore) -> None:
         self._prepare(*statement.indices, statement.value)
         place = f"{self.names.of(statement.buffer)}[{self.exprs.indices(statement.indices)}]"
         value = self.exprs.text(statement.value, statement.buffer.dtype)
         self.emit(f"{place} = {value}", statement, statement.buffer)
 
-    def _let(self, statement: s.LetStmt, tail: bool) -> None:
+    def _let(self, statement: s.LetStmt) -> None:
         self._prepare(statement.value)
         value = self.exprs.text(statement.value)
-        if tail:
-            self.emit(f"{self.names.of(statement.var)} = {value}", statement, statement.var)
-            self.suite(statement.body)
-            return
         self.emit(f"with let({value}) as {self.names.of(statement.var)}:", statement, statement.var)
         self._indented(statement.body)
 
-    def _allocate(self, statement: s.Allocate, tail: bool) -> None:
+    def _allocate(self, statement: s.Allocate) -> None:
         name, declaration = self.names.of(statement.buffer), self._declaration(statement.buffer)
-        if tail:
-            self.emit(f"{name} = allocate({declaration})", statement, statement.buffer)
-            self.suite(statement.body)
-            return
         self.emit(f"with allocate({declaration}) as {name}:", statement, statement.buffer)
         self._indented(statement.body)
 
-    def _if(self, statement: s.IfThenElse, tail: bool) -> None:
+    def _if(self, statement: s.IfThenElse) -> None:
         self._prepare(statement.condition)
         self.emit(f"if {self.exprs.text(statement.condition)}:", statement)
         self._indented(statement.then_body)
@@ -263,15 +295,15 @@ class _FunctionPrinter:
             self.emit("else:")
             self._indented(statement.else_body)
 
-    def _assert(self, statement: s.Assert, tail: bool) -> None:
+    def _assert(self, statement: s.Assert) -> None:
         self._prepare(statement.condition)
-        self.emit(f"assert {self.exprs.text(statement.condition)}, {statement.message!r}", statement)
+        self.emit(f"assert {self.exprs.text(statement.condition)}, {quoted(statement.message)}", statement)
 
-    def _evaluate(self, statement: s.Evaluate, tail: bool) -> None:
+    def _evaluate(self, statement: s.Evaluate) -> None:
         self._prepare(statement.value)
         self.emit(f"evaluate({self.exprs.text(statement.value)})", statement)
 
-    def _for(self, loop: For, tail: bool) -> None:
+    def _for(self, loop: For) -> None:
         nest = self._grid(loop)
         if len(nest) > 1:
             names = ", ".join(self.names.of(item.var) for item in nest)
@@ -280,7 +312,7 @@ class _FunctionPrinter:
             self._indented(nest[-1].body)
             return
         self._prepare(loop.min, loop.extent)
-        parts = [repr(loop.thread)] if loop.kind is LoopKind.THREAD else []
+        parts = [quoted(loop.thread or "")] if loop.kind is LoopKind.THREAD else []
         word = _WORD_OF_KIND[loop.kind]
         dtype = loop.var.dtype
         parts.append(self.exprs.text(loop.extent, dtype))
@@ -289,7 +321,7 @@ class _FunctionPrinter:
         if dtype is not INDEX:
             parts.append(f'dtype="{dtype}"')
         if loop.thread is not None and loop.kind is not LoopKind.THREAD:
-            parts.append(f"thread={loop.thread!r}")
+            parts.append(f"thread={quoted(loop.thread)}")
         if loop.annotations:
             parts.append(f"annotations={self.literal(loop.annotations)}")
         if word == "range" and len(parts) > 1:
@@ -316,8 +348,8 @@ class _FunctionPrinter:
 
     # ---------------------------------------------------------------- blocks
 
-    def _block(self, block: Block, tail: bool) -> None:
-        self.emit(f"with block({block.name!r}):", block, block.name)
+    def _block(self, block: Block) -> None:
+        self.emit(f"with block({quoted(block.name)}):", block, block.name)
         self.depth += 1
         self._iterators(block)
         if not e.is_const_int(block.predicate, 1) or not block.predicate.dtype.is_bool:
@@ -360,7 +392,7 @@ class _FunctionPrinter:
         return f"{item.kind.value}({', '.join(parts)})"
 
 
-_HANDLERS: Final[dict[type, Callable[[_FunctionPrinter, Any, bool], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[_FunctionPrinter, Any], None]]] = {
     s.SeqStmt: _FunctionPrinter._sequence,
     s.BufferStore: _FunctionPrinter._store,
     s.LetStmt: _FunctionPrinter._let,
@@ -394,9 +426,9 @@ def _looks_rooted(body: Stmt) -> bool:
     return not (isinstance(body, Block) and body.name == "root") and _contains_block(body)
 
 
-def _unbound(func: PrimFunc) -> tuple[list[Var], list[Buffer]]:
-    """Variables and buffers that a function uses but does not bind or declare, in order of use."""
-    bound: set[Var | Buffer] = set(func.params)
+def _unbound(body: Stmt, params: tuple[Buffer | Var, ...]) -> list[Var | Buffer]:
+    """Variables and buffers that are used but not bound or declared, in order of use."""
+    bound: set[Var | Buffer] = set(params)
     used: dict[Var | Buffer, None] = {}
 
     def note(item: Node) -> None:
@@ -407,9 +439,9 @@ def _unbound(func: PrimFunc) -> tuple[list[Var], list[Buffer]]:
                     for part in pre_order(expr):
                         note(part)
 
-    for param in func.params:
+    for param in params:
         note(param)
-    for item in pre_order(func.body):
+    for item in pre_order(body):
         note(item)
         if isinstance(item, (BufferLoad, BufferRegion, s.BufferStore)):
             note(item.buffer)
@@ -422,5 +454,4 @@ def _unbound(func: PrimFunc) -> tuple[list[Var], list[Buffer]]:
             bound.update(item.allocations)
             for buffer in item.allocations:
                 note(buffer)
-    variables = [item for item in used if isinstance(item, Var) and item not in bound]
-    return variables, [item for item in used if isinstance(item, Buffer) and item not in bound]
+    return [item for item in used if item not in bound]

@@ -1,0 +1,23 @@
+"""Names that a script needs at the moment its `def` runs: parameter annotations.
+
+The body of a script is read from its source and never run, so nothing else needs to exist. A file that starts with
+`from __future__ import annotations` does not need these either.
+"""
+
+from __future__ import annotations
+
+
+class BufferAnnotation:
+    """Stands for the type of a buffer parameter: `Buffer[(16, 16), "float32"]` or `Buffer((16, 16), scope="shared")`."""
+
+    def __getitem__(self, item: object) -> BufferAnnotation:
+        return self
+
+    def __call__(self, *arguments: object, **keywords: object) -> BufferAnnotation:
+        """The annotation with more said."""
+        return self
+
+
+Buffer = BufferAnnotation()
+int8 = int16 = int32 = int64 = uint8 = uint16 = uint32 = uint64 = "scalar"
+float16 = float32 = float64 = bfloat16 = "scalar"
