@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from typing import BinaryIO
+from typing import IO
 
 from tilewright.lower.kernel import compile_kernel
 from tilewright.support.errors import TilewrightError
@@ -16,7 +16,7 @@ from tilewright.support.errors import TilewrightError
 _LENGTH = 8
 
 
-def send(stream: BinaryIO, value: object) -> None:
+def send(stream: IO[bytes], value: object) -> None:
     """Write one value."""
     payload = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     stream.write(len(payload).to_bytes(_LENGTH, "little"))
@@ -24,7 +24,7 @@ def send(stream: BinaryIO, value: object) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> object | None:
+def receive(stream: IO[bytes]) -> object | None:
     """Read one value, or None at the end of the stream."""
     header = stream.read(_LENGTH)
     if len(header) < _LENGTH:

@@ -8,6 +8,10 @@ from math import ceil
 from tilewright.target import Target
 
 
+_COLUMN_LOAD_COST = 3
+"""A vector of columns (weights) streams from the second cache level; row values stay in the first."""
+
+
 def divisors(number: int, limit: int) -> list[int]:
     """The divisors of a number up to a limit, ascending."""
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
@@ -36,7 +40,7 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
         for height in divisors(rows, registers):
             if height * vectors + vectors + 1 > registers:
                 break
-            reuse = height * vectors / (height + vectors)
+            reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
             # With few accumulators the latency of each multiply-add shows: a chain needs about eight in flight.
             overlap = min(1.0, height * vectors / 8)
             score = reuse * filled * overlap

@@ -1,0 +1,185 @@
+"""Default CPU schedules keep the meaning of every kind of kernel, on shapes that divide and shapes that do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright.graph.ops  # noqa: F401  (registers the operators)
+from tilewright.graph.expr import Function, GraphExpr, Tuple, Var
+from tilewright.graph.infer import infer_types
+from tilewright.graph.op import call
+from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.primitive import lower_primitive
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.stmt import For, LoopKind
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.cpu.tiling import register_tile, vector_length
+
+TARGETS = {
+    "avx512": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=4),
+    "neon": Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1),
+}
+
+
+def var(name: str, *shape: int, dtype: str = "float32") -> Var:
+    return Var(name, tensor_type(shape, dtype))
+
+
+def kernel(inputs: list[Var], body: GraphExpr) -> PrimFunc:
+    function = infer_types(Function("k", tuple(inputs), body))
+    assert isinstance(function, Function)
+    return lower_primitive(function, "k")
+
+
+def check(func: PrimFunc, target: Target) -> PrimFunc:
+    """The scheduled program computes what the unscheduled one computes; returns it."""
+    scheduled = schedule_cpu(func, target)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for buffer in func.buffers:
+        shape = buffer.static_shape
+        assert shape is not None
+        if buffer.dtype.is_float:
+            arrays.append(rng.standard_normal(shape).astype(buffer.dtype.numpy()))
+        else:
+            arrays.append(rng.integers(0, 3, shape).astype(buffer.dtype.numpy()))
+    before, after = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    interpret(func, *before)
+    interpret(scheduled, *after)
+    for expected, actual in zip(before, after, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+    return scheduled
+
+
+def conv(data: Var, weight: Var, **attributes: object) -> GraphExpr:
+    return call("nn.conv2d", data, weight, data_layout="NHWC", kernel_layout="HWIO", **attributes)
+
+
+def kinds(func: PrimFunc) -> set[LoopKind]:
+    return {loop.kind for loop in find_all(func.body, For)}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+class TestTemplates:
+    @pytest.mark.parametrize("channels", [32, 16, 10, 7, 3, 1])
+    @pytest.mark.parametrize("size", [6, 7])
+    def test_convolution_with_epilogue(self, target: Target, channels: int, size: int) -> None:
+        data, weight = var("x", 1, size, size, 3), var("w", 3, 3, 3, channels)
+        bias, other = var("b", channels), var("r", 1, size, size, channels)
+        body = call("nn.relu", call("add", call("add", conv(data, weight, padding=(1, 1, 1, 1)), bias), other))
+        check(kernel([data, weight, bias, other], body), target)
+
+    def test_strided_convolution_alone(self, target: Target) -> None:
+        data, weight = var("x", 2, 7, 7, 4), var("w", 3, 3, 4, 16)
+        check(kernel([data, weight], conv(data, weight, strides=(2, 2), padding=(1, 1, 1, 1))), target)
+
+    def test_planar_convolution(self, target: Target) -> None:
+        data, weight = var("x", 1, 4, 7, 9), var("w", 6, 4, 3, 3)
+        check(kernel([data, weight], call("nn.conv2d", data, weight, padding=(1, 1, 1, 1))), target)
+
+    def test_depthwise_convolution(self, target: Target) -> None:
+        data, weight = var("x", 1, 7, 7, 16), var("w", 3, 3, 1, 16)
+        body = call("clip", conv(data, weight, padding=(1, 1, 1, 1), groups=16), minimum=0.0, maximum=6.0)
+        check(kernel([data, weight], body), target)
+
+    def test_grouped_convolution(self, target: Target) -> None:
+        data, weight = var("x", 1, 5, 5, 8), var("w", 3, 3, 4, 8)
+        check(kernel([data, weight], conv(data, weight, groups=2)), target)
+
+    def test_transposed_convolution(self, target: Target) -> None:
+        data, weight = var("x", 1, 3, 4, 4), var("w", 3, 5, 4, 4)
+        body = call("nn.relu", call("nn.conv2d_transpose", data, weight, strides=(2, 2), padding=(1, 1, 1, 1)))
+        check(kernel([data, weight], body), target)
+
+    @pytest.mark.parametrize(("m", "k", "n"), [(8, 5, 48), (1, 7, 33), (5, 3, 16), (7, 1, 1), (13, 4, 31)])
+    def test_matrix_product(self, target: Target, m: int, k: int, n: int) -> None:
+        a, b, bias = var("a", m, k), var("b", k, n), var("c", n)
+        check(kernel([a, b, bias], call("tanh", call("add", call("matmul", a, b), bias))), target)
+        check(kernel([a, b], call("matmul", a, b)), target)
+
+    def test_batched_matrix_product(self, target: Target) -> None:
+        a, b = var("a", 2, 3, 4, 5), var("b", 2, 3, 5, 16)
+        check(kernel([a, b], call("matmul", a, b)), target)
+        check(kernel([a, b], call("transpose", call("matmul", a, b), axes=(0, 2, 1, 3))), target)
+
+    @pytest.mark.parametrize("columns", [32, 17, 1])
+    def test_softmax_and_normalisation(self, target: Target, columns: int) -> None:
+        x, scale, bias = var("x", 3, 4, columns), var("s", columns), var("b", columns)
+        check(kernel([x], call("nn.softmax", x, axis=2)), target)
+        check(kernel([x], call("nn.softmax", x, axis=1)), target)
+        check(kernel([x, scale, bias], call("nn.layer_norm", x, scale, bias, axis=2, epsilon=1e-5)), target)
+
+    @pytest.mark.parametrize("name", ["sum", "mean", "max"])
+    @pytest.mark.parametrize("axes", [(1, 2), (3,), (0, 1, 2, 3), (0, 3)])
+    def test_reductions(self, target: Target, name: str, axes: tuple[int, ...]) -> None:
+        x = var("x", 2, 3, 5, 32)
+        check(kernel([x], call(name, x, axes=axes, keepdims=True)), target)
+        check(kernel([x], call("sqrt", call("abs", call(name, call("exp", x), axes=axes, keepdims=False)))), target)
+
+    def test_pooling(self, target: Target) -> None:
+        x = var("x", 1, 7, 7, 16)
+        sizes = {"kernel": (3, 3), "strides": (2, 2), "padding": (1, 1, 1, 1), "layout": "NHWC"}
+        check(kernel([x], call("nn.max_pool2d", x, **sizes)), target)
+        check(kernel([x], call("nn.avg_pool2d", x, **sizes)), target)
+
+    def test_argmax(self, target: Target) -> None:
+        x = var("x", 3, 19)
+        check(kernel([x], call("argmax", x, axis=1, keepdims=False, select_last=False)), target)
+
+    @pytest.mark.parametrize("shape", [(64,), (3, 5), (2, 3, 17), (), (1, 1), (0, 4)])
+    def test_elementwise_chain(self, target: Target, shape: tuple[int, ...]) -> None:
+        x, y = var("x", *shape), var("y", *shape)
+        check(kernel([x, y], call("sigmoid", call("multiply", call("add", x, y), y))), target)
+
+    def test_broadcast_transpose_concatenate_split(self, target: Target) -> None:
+        x, y = var("x", 4, 6), var("y", 6)
+        check(kernel([x, y], call("transpose", call("add", x, y), axes=(1, 0))), target)
+        check(kernel([x], call("concatenate", x, x, axis=0)), target)
+        check(kernel([x], call("split", x, sizes=(2, 4), axis=1)), target)
+        check(kernel([x, y], Tuple((call("exp", x), call("tanh", y)))), target)
+
+    def test_gather(self, target: Target) -> None:
+        table, rows = var("t", 10, 24), var("i", 2, 3, dtype="int64")
+        check(kernel([table, rows], call("take", table, rows, axis=0)), target)
+
+
+def test_contractions_use_vectors_registers_and_cores() -> None:
+    data, weight = var("x", 1, 14, 14, 64), var("w", 3, 3, 64, 128)
+    scheduled = schedule_cpu(
+        kernel([data, weight], call("nn.relu", conv(data, weight, padding=(1, 1, 1, 1)))), TARGETS["avx512"]
+    )
+    assert {LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED} <= kinds(scheduled)
+
+
+def test_one_core_has_no_parallel_loops() -> None:
+    x = var("x", 512, 512)
+    assert LoopKind.PARALLEL in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["avx512"]))
+    assert LoopKind.PARALLEL not in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["neon"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "lanes", "expected"),
+    [(56, 64, 16, (14, 32)), (7, 512, 16, (7, 32)), (128, 768, 16, (8, 48))],
+)
+def test_register_tiles_fit_and_divide(rows: int, columns: int, lanes: int, expected: tuple[int, int]) -> None:
+    tile = register_tile(rows, columns, lanes, 32)
+    assert (tile.rows, tile.columns) == expected
+    assert rows % tile.rows == 0 and columns % tile.columns == 0
+
+
+def test_register_tile_of_awkward_sizes() -> None:
+    for rows in (1, 2, 13, 97):
+        for columns in (1, 3, 17, 97, 1000, 30011):
+            tile = register_tile(rows, columns, 16, 32)
+            assert 1 <= tile.rows <= rows and 1 <= tile.columns <= columns
+
+
+def test_vector_length() -> None:
+    assert vector_length(64, 16) == 64
+    assert vector_length(48, 16) == 48
+    assert vector_length(7, 16) == 7
+    assert vector_length(100, 16) == 16
