@@ -1,0 +1,231 @@
+"""What a converter is given: one node with its inputs as graph values, its attributes, and a builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
+from tilewright.graph.expr import GraphExpr
+from tilewright.graph.op import Array
+from tilewright.support.errors import UnsupportedError, UserError
+
+_D = TypeVar("_D")
+
+RunGraph = Callable[[OnnxGraph, Sequence[GraphExpr]], list[GraphExpr]]
+"""Imports a subgraph in the scope of the node, with values for its inputs."""
+
+
+class NodeContext:
+    """One node being converted.
+
+    Attributes are read by kind and default; `finish` refuses attributes that nobody read, so that a meaning is never
+    dropped in silence.
+    """
+
+    def __init__(
+        self, node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | None], builder: Builder, run_graph: RunGraph
+    ) -> None:
+        self.node = node
+        self.opset = opset
+        self.inputs = list(inputs)
+        self.builder = builder
+        self.call = builder.call
+        self.run_graph = run_graph
+        self._read: set[str] = set()
+
+    # Inputs
+
+    def has_input(self, index: int) -> bool:
+        """Whether an optional input is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> GraphExpr:
+        """A required input."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise UserError(f"{self.node.op_type} needs an input number {index + 1}, which is not there")
+        return value
+
+    def optional(self, index: int) -> GraphExpr | None:
+        """An input that may be left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def all_inputs(self) -> list[GraphExpr]:
+        """All inputs of an operator that takes any number."""
+        if not self.inputs:
+            raise UserError(f"{self.node.op_type} needs at least one input")
+        return [self.input(index) for index in range(len(self.inputs))]
+
+    def constant(self, index: int, what: str) -> Array:
+        """The value of an input that must be known while importing."""
+        array = evaluate(self.input(index))
+        if array is None:
+            raise UnsupportedError(
+                f"{what} of {self.node.op_type} (input number {index + 1}) is computed from the inputs of the model",
+                hint="only models whose shapes are fixed can be imported: "
+                "export with constant shapes, or simplify the model first",
+            )
+        return array
+
+    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """The value of an input that is a list of whole numbers known while importing."""
+        array = self.constant(index, what)
+        if array.dtype.kind not in "iu" or array.ndim > 1:
+            raise UserError(f"{what} must be a list of whole numbers, it is {array.dtype} of shape {array.shape}")
+        return tuple(int(item) for item in array.ravel())
+
+    def wants_output(self, index: int) -> bool:
+        """Whether an output is used (named)."""
+        return index < len(self.node.outputs) and bool(self.node.outputs[index])
+
+    def only_output(self, count: int, missing: str) -> None:
+        """Refuse nodes that use more than the first outputs."""
+        for index in range(count, len(self.node.outputs)):
+            if self.wants_output(index):
+                raise UnsupportedError(f"{self.node.op_type} with {missing} (output number {index + 1})")
+
+    # Attributes
+
+    def has_attribute(self, name: str) -> bool:
+        """Whether an attribute is given."""
+        return name in self.node.attributes
+
+    def ignore(self, *names: str) -> None:
+        """Say that attributes have no bearing on the result."""
+        self._read.update(names)
+
+    def _attribute(self, name: str) -> AttributeValue:
+        self._read.add(name)
+        value = self.node.attributes.get(name)
+        if isinstance(value, Reference):
+            raise UserError(f"attribute '{name}' refers to '{value.name}' outside of any function")
+        return value
+
+    def _wrong(self, name: str, wanted: str) -> UserError:
+        found = _kind(self.node.attributes.get(name))
+        return UserError(f"attribute '{name}' of {self.node.op_type} must be {wanted}, it is {found}")
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole-number attribute; required if there is no default."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return self._default(name, default)
+        if not isinstance(value, int):
+            raise self._wrong(name, "a whole number")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A whole-number attribute that means yes or no."""
+        return bool(self.integer(name, int(default)))
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number attribute (stored as float32)."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return float(self._default(name, default))
+        if not isinstance(value, float):
+            raise self._wrong(name, "a number")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text attribute."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return self._default(name, default)
+        if not isinstance(value, bytes):
+            raise self._wrong(name, "a text")
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"attribute '{name}' of {self.node.op_type} is not a text: {value[:40]!r}") from error
+
+    def ints(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """An attribute that is a list of whole numbers."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return self._default(name, default)
+        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            raise self._wrong(name, "a list of whole numbers")
+        return tuple(item for item in value if isinstance(item, int))
+
+    def floats(self, name: str, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
+        """An attribute that is a list of numbers."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return self._default(name, default)
+        if not isinstance(value, tuple) or not all(isinstance(item, float) for item in value):
+            raise self._wrong(name, "a list of numbers")
+        return tuple(item for item in value if isinstance(item, float))
+
+    def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """An attribute that is a list of texts."""
+        value = self._attribute(name)
+        if name not in self.node.attributes:
+            return self._default(name, default)
+        if not isinstance(value, tuple) or not all(isinstance(item, bytes) for item in value):
+            raise self._wrong(name, "a list of texts")
+        return tuple(item.decode(errors="replace") for item in value if isinstance(item, bytes))
+
+    def tensor(self, name: str) -> TensorValue:
+        """An attribute that is a tensor."""
+        value = self._attribute(name)
+        if not callable(value):
+            raise self._wrong(name, "a tensor")
+        return value()
+
+    def graph(self, name: str) -> OnnxGraph:
+        """An attribute that is a graph."""
+        value = self._attribute(name)
+        if not isinstance(value, OnnxGraph):
+            raise self._wrong(name, "a graph")
+        return value
+
+    def _default(self, name: str, default: _D | None) -> _D:
+        if default is None:
+            raise UserError(f"{self.node.op_type} needs the attribute '{name}', which is not there")
+        return default
+
+    def finish(self) -> None:
+        """Refuse attributes that the converter did not look at."""
+        unknown = [name for name in self.node.attributes if name not in self._read]
+        if unknown:
+            raise UnsupportedError(
+                f"{self.node.op_type} of opset {self.opset} with the attribute '{unknown[0]}' is not supported"
+            )
+
+    # Axes
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis that may count from the end, as 0 .. rank-1."""
+        if not -rank <= value < rank:
+            raise UserError(f"axis {value} is out of range for {rank} dimensions")
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Several axes, each as 0 .. rank-1."""
+        found = tuple(self.axis(value, rank) for value in values)
+        if len(set(found)) != len(found):
+            raise UserError(f"axes {tuple(values)} repeat")
+        return found
+
+
+def _kind(value: AttributeValue) -> str:
+    match value:
+        case int():
+            return "a whole number"
+        case float():
+            return "a number"
+        case bytes() | str():
+            return "a text"
+        case tuple():
+            return f"a list ({_kind(value[0]).removeprefix('a ')}s)" if value else "an empty list"
+        case OnnxGraph():
+            return "a graph"
+        case None:
+            return "of an unknown kind"
+    return "a tensor" if callable(value) else "a reference"
+
+
+__all__ = ["NodeContext", "RunGraph", "dtype_of", "rank_of", "shape_of"]

@@ -1,0 +1,111 @@
+"""Bodies for operators that ONNX defines by simpler ones: such an operator without a converter is expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tilewright.frontend.onnx.model import OnnxFunction, OnnxNode, Reference
+from tilewright.frontend.onnx.reader import DATA_TYPES, Proto, onnx_package, read_function
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.types import TensorType
+from tilewright.support.errors import UnsupportedError
+
+_NUMBERS = {name: number for number, name in DATA_TYPES.items()}
+
+
+def is_known_operator(domain: str, op_type: str) -> bool:
+    """Whether ONNX itself defines an operator (in any opset)."""
+    return op_type in _operator_names(domain)
+
+
+@lru_cache(maxsize=8)
+def _operator_names(domain: str) -> frozenset[str]:
+    onnx = onnx_package()
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain)
+
+
+def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | None]) -> OnnxFunction | None:
+    """The body that the operator's own definition gives for these inputs, if it has one."""
+    onnx = onnx_package()
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    proto = None
+    if schema.has_function:
+        # The body must be written for an opset that means the same as the model's.
+        text = schema.get_function_with_opset_version(opset) if _has_body(schema, opset) else b""
+        proto = text or schema.function_body
+    elif schema.has_context_dependent_function:
+        versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+        if not versions:
+            return None
+        types = [_type_proto(value).SerializeToString() for value in inputs]
+        try:
+            proto = schema.get_context_dependent_function_with_opset_version(
+                max(versions), _node_proto(node).SerializeToString(), types
+            )
+        except RuntimeError as error:
+            raise UnsupportedError(f"{node.op_type}: ONNX gives no body for these inputs: {error}") from error
+    if proto is None:
+        return None
+    if isinstance(proto, bytes):
+        if not proto:
+            return None
+        parsed = onnx.FunctionProto()
+        parsed.ParseFromString(proto)
+        proto = parsed
+    return _named(read_function(proto, f"the definition of {node.op_type}"), node)
+
+
+def _has_body(schema: Proto, opset: int) -> bool:
+    return any(version <= opset for version in schema.function_opset_versions)
+
+
+def _named(function: OnnxFunction, node: OnnxNode) -> OnnxFunction:
+    """Defaults that the schema declares, filled in: bodies refer to them."""
+    onnx = onnx_package()
+    schema = onnx.defs.get_schema(node.op_type, max(1, function.opsets.get(node.domain, 1)), node.domain)
+    defaults = dict(function.defaults)
+    for name, attribute in schema.attributes.items():
+        if attribute.default_value.name and name not in defaults:
+            probe = onnx.NodeProto()
+            probe.attribute.append(attribute.default_value)
+            holder = onnx.FunctionProto()
+            holder.node.append(probe)
+            defaults[name] = read_function(holder, "a schema").nodes[0].attributes[name]
+    return OnnxFunction(
+        function.name,
+        function.domain,
+        function.inputs,
+        function.outputs,
+        function.nodes,
+        function.opsets,
+        defaults,
+        tuple(schema.attributes),
+    )
+
+
+def _node_proto(node: OnnxNode) -> Proto:
+    onnx = onnx_package()
+    proto = onnx.NodeProto()
+    proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
+    proto.input.extend(node.inputs)
+    proto.output.extend(node.outputs)
+    for name, value in node.attributes.items():
+        if value is None or isinstance(value, Reference) or callable(value):
+            continue
+        if isinstance(value, (int, float, str, bytes)) or (isinstance(value, tuple) and value):
+            proto.attribute.append(onnx.helper.make_attribute(name, value))
+    return proto
+
+
+def _type_proto(value: GraphExpr | None) -> Proto:
+    onnx = onnx_package()
+    proto = onnx.TypeProto()
+    if value is not None and isinstance(value.type, TensorType):
+        proto.tensor_type.elem_type = _NUMBERS[value.type.dtype.name]
+        for dim in value.type.static_shape or ():
+            proto.tensor_type.shape.dim.add().dim_value = dim
+    return proto

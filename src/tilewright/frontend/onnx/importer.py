@@ -1,0 +1,332 @@
+"""Import of ONNX models: walks the nodes in order and lets the converters build the graph.
+
+module = from_onnx("resnet18.onnx")
+module = from_onnx("bert.onnx", shapes={"input_ids": (1, 128)})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tilewright.frontend.builder import Builder
+from tilewright.frontend.onnx import (
+    activation,
+    contract,
+    control,
+    convolution,
+    einsum,
+    indexing,
+    math,
+    normalization,
+    pooling,
+    quantize,
+    recurrent,
+    reduce,
+    resize,
+    tensor,
+)
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.functions import is_known_operator, schema_function
+from tilewright.frontend.onnx.model import (
+    AttributeValue,
+    Lazy,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    Reference,
+)
+from tilewright.frontend.onnx.order import sort_nodes
+from tilewright.frontend.onnx.reader import read_model
+from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, find_converter
+from tilewright.frontend.onnx.shapes import input_shapes
+from tilewright.graph.expr import Constant, Function, GraphExpr, Var
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.span import Span
+
+FAMILIES = (
+    activation,
+    contract,
+    control,
+    convolution,
+    einsum,
+    indexing,
+    math,
+    normalization,
+    pooling,
+    quantize,
+    recurrent,
+    reduce,
+    resize,
+    tensor,
+)
+"""The modules whose converters are registered, one an operator family."""
+_DEEPEST = 32
+"""Functions and subgraphs nested deeper than this are taken for a function that calls itself."""
+
+
+def from_onnx(model: object, shapes: Mapping[str, Sequence[int]] | None = None) -> IRModule:
+    """Import an ONNX model: a path, the bytes of a file, or an `onnx.ModelProto` (which is not changed).
+
+    `shapes` gives the shapes of inputs whose dimensions the model leaves open, e.g. `{"input": (1, 3, 224, 224)}`.
+    The result has a function "main" whose parameters are named as the model's inputs; its attributes hold
+    `model_name` and `output_names`.
+    """
+    plain = read_model(model)
+    return _Importer(plain).module(shapes or {})
+
+
+class _Scope:
+    """Names to values: initializers decode at first use; inner scopes see outer ones."""
+
+    def __init__(self, parent: _Scope | None = None) -> None:
+        self.parent = parent
+        self.values: dict[str, GraphExpr] = {}
+        self.stored: Mapping[str, Lazy] = {}
+
+    def find(self, name: str) -> GraphExpr | None:
+        """The value of a name, if it has one already."""
+        scope: _Scope | None = self
+        while scope is not None:
+            value = scope.values.get(name)
+            if value is not None:
+                return value
+            if name in scope.stored:
+                tensor_value = scope.stored[name]()
+                value = Constant(tensor_value.array, tensor_value.dtype)
+                value.span = Span(name)
+                scope.values[name] = value
+                return value
+            scope = scope.parent
+        return None
+
+    def __contains__(self, name: str) -> bool:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values or name in scope.stored:
+                return True
+            scope = scope.parent
+        return False
+
+
+class _Importer:
+    """The import of one model."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self.model = model
+        self.builder = Builder()
+        self.depth = 0
+        self.in_definition = 0
+        """Inside the body of an operator that ONNX defines: nodes there go by the name of the operator's node."""
+
+    def module(self, shapes: Mapping[str, Sequence[int]]) -> IRModule:
+        graph = self.model.graph
+        self._check_opsets(self.model.opsets)
+        params: list[Var] = []
+        scope = _Scope()
+        scope.stored = graph.initializers
+        inputs = [item for item in graph.inputs if item.name not in graph.initializers]
+        for info, shape in zip(inputs, input_shapes(self.model.source, inputs, shapes), strict=True):
+            if info.dtype is None:
+                raise UnsupportedError(
+                    f"the input '{info.name}' is a {info.kind}, only tensors are supported", where=self.model.source
+                )
+            if info.name in scope.values:
+                raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
+            var = Var(info.name, tensor_type(shape, info.dtype))
+            var.span = Span(info.name)
+            params.append(var)
+            scope.values[info.name] = var
+        outputs = self._graph(graph, scope, self.model.opsets)
+        if not outputs:
+            raise UserError("the model has no outputs", where=self.model.source)
+        names = tuple(info.name for info in graph.outputs)
+        self.builder.span = None
+        body = self.builder.tuple(outputs)
+        function = Function("main", tuple(params), body)
+        return IRModule([function], attributes={"model_name": graph.name or "main", "output_names": names})
+
+    def _check_opsets(self, opsets: Mapping[str, int]) -> None:
+        version = opsets.get("")
+        if version is None:
+            return
+        if version < OLDEST_OPSET:
+            raise UnsupportedError(
+                f"the model uses opset {version}, the oldest supported is {OLDEST_OPSET}",
+                where=self.model.source,
+                hint="convert it with onnx.version_converter.convert_version(model, 13)",
+            )
+        if version > NEWEST_OPSET:
+            raise UnsupportedError(
+                f"the model uses opset {version}, the newest supported is {NEWEST_OPSET}",
+                where=self.model.source,
+                hint="export it for an older opset, or convert it with onnx.version_converter",
+            )
+
+    def _graph(self, graph: OnnxGraph, scope: _Scope, opsets: Mapping[str, int]) -> list[GraphExpr]:
+        """Import the nodes of a graph; gives the values of its outputs."""
+        for node in sort_nodes(graph.nodes, scope.__contains__, self.model.source):
+            self._node(node, scope, opsets)
+        results: list[GraphExpr] = []
+        for info in graph.outputs:
+            value = scope.find(info.name)
+            if value is None:
+                raise UserError(f"nothing produces the output '{info.name}'", where=self.model.source)
+            results.append(value)
+        return results
+
+    def _node(self, node: OnnxNode, scope: _Scope, opsets: Mapping[str, int]) -> None:
+        opset = opsets.get(node.domain)
+        with self._located(node, opset):
+            inputs: list[GraphExpr | None] = []
+            for name in node.inputs:
+                value = scope.find(name) if name else None
+                if name and value is None:
+                    raise UserError(f"nothing produces its input '{name}'")
+                inputs.append(value)
+            outputs = self._convert(node, opset, inputs, scope, opsets)
+            for index, name in enumerate(node.outputs):
+                if not name:
+                    continue
+                produced = outputs[index] if index < len(outputs) else None
+                if produced is None:
+                    raise UnsupportedError(f"output number {index + 1} of {node.op_type} is not supported")
+                if name in scope.values or name in scope.stored:
+                    raise UserError(f"the name '{name}' is given to two values")
+                scope.values[name] = produced
+
+    def _convert(
+        self,
+        node: OnnxNode,
+        opset: int | None,
+        inputs: list[GraphExpr | None],
+        scope: _Scope,
+        opsets: Mapping[str, int],
+    ) -> Sequence[GraphExpr | None]:
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            return self._call(function, node, inputs, opsets)
+        if opset is None:
+            raise UserError(
+                f"the model imports no operator set for the domain {_domain_text(node.domain)}",
+                hint="opset_import of the model must name every domain that is used",
+            )
+        convert = find_converter(node.domain, node.op_type, opset)
+        if convert is not None:
+
+            def run_graph(graph: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr]:
+                return self._subgraph(graph, values, scope, opsets)
+
+            context = NodeContext(node, opset, inputs, self.builder, run_graph)
+            result = convert(context)
+            context.finish()
+            return (result,) if isinstance(result, GraphExpr) else result
+        function = schema_function(node, opset, inputs)
+        if function is not None:
+            self.in_definition += 1
+            try:
+                return self._call(function, node, inputs, opsets)
+            finally:
+                self.in_definition -= 1
+        if is_known_operator(node.domain, node.op_type):
+            raise UnsupportedError(f"the operator {node.op_type} is not supported")
+        raise UnsupportedError(
+            f"unknown operator {node.op_type} in the domain {_domain_text(node.domain)}",
+            hint="operators of vendors are not known: export the model with standard operators",
+        )
+
+    def _subgraph(
+        self, graph: OnnxGraph, values: Sequence[GraphExpr], outer: _Scope, opsets: Mapping[str, int]
+    ) -> list[GraphExpr]:
+        if len(values) != len(graph.inputs):
+            raise UserError(f"the graph '{graph.name}' takes {len(graph.inputs)} inputs, {len(values)} are given")
+        scope = _Scope(outer)
+        scope.stored = graph.initializers
+        for info, value in zip(graph.inputs, values, strict=True):
+            scope.values[info.name] = value
+        with self._deeper():
+            return self._graph(graph, scope, opsets)
+
+    def _call(
+        self,
+        function: OnnxFunction,
+        node: OnnxNode,
+        inputs: Sequence[GraphExpr | None],
+        opsets: Mapping[str, int],
+    ) -> Sequence[GraphExpr | None]:
+        """Replace a call by the body of its function."""
+        if len(inputs) > len(function.inputs):
+            raise UserError(f"function {function.name} takes {len(function.inputs)} inputs, {len(inputs)} are given")
+        unknown = set(node.attributes) - set(function.attribute_names) - set(function.defaults)
+        if unknown:
+            raise UserError(f"function {function.name} has no attribute '{min(unknown)}'")
+        scope = _Scope()
+        for name, value in zip(function.inputs, inputs, strict=False):
+            if value is not None:
+                scope.values[name] = value
+        absent = {name for name in function.inputs if name not in scope.values}
+        given = {**function.defaults, **node.attributes}
+        body_opsets = {**opsets, **function.opsets}
+        with self._deeper():
+            body = [_instantiate(item, given, absent, f"{node.name}/{item.name}") for item in function.nodes]
+            for item in sort_nodes(body, scope.__contains__, self.model.source):
+                self._node(item, scope, body_opsets)
+        results: list[GraphExpr | None] = []
+        for index, name in enumerate(function.outputs):
+            value = scope.find(name)
+            if value is None and index < len(node.outputs) and node.outputs[index]:
+                raise UserError(f"function {function.name} does not produce its output '{name}'")
+            results.append(value)
+        return results
+
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise UserError("functions or graphs are nested too deeply: does a function call itself?")
+        span = self.builder.span
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            self.builder.span = span
+
+    @contextmanager
+    def _located(self, node: OnnxNode, opset: int | None) -> Iterator[None]:
+        """Put the node's name on what is built, and on errors that do not say where they are."""
+        if not self.in_definition:
+            self.builder.span = Span(node.name)
+        try:
+            yield
+        except UserError as error:
+            if error.where is None:
+                version = "" if opset is None else f", opset {opset}"
+                error.where = (
+                    f"{self.model.source}, node '{node.name}' "
+                    f"({node.op_type}, domain {_domain_text(node.domain)}{version})"
+                )
+            raise
+
+
+def _instantiate(node: OnnxNode, given: Mapping[str, AttributeValue], absent: set[str], name: str) -> OnnxNode:
+    """A node of a function's body for one call: attributes filled in, inputs that were left out dropped."""
+    attributes: dict[str, AttributeValue] = {}
+    for key, value in node.attributes.items():
+        if isinstance(value, Reference):
+            if value.name in given:
+                attributes[key] = given[value.name]
+        elif isinstance(value, OnnxGraph):
+            body = tuple(_instantiate(item, given, absent, item.name) for item in value.nodes)
+            attributes[key] = replace(value, nodes=body)
+        else:
+            attributes[key] = value
+    inputs = tuple("" if item in absent else item for item in node.inputs)
+    return replace(node, attributes=attributes, inputs=inputs, name=name)
+
+
+def _domain_text(domain: str) -> str:
+    return domain or "ai.onnx"

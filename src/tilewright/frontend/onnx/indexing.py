@@ -1,0 +1,197 @@
+"""Converters of operators whose indices are data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.frontend.builder import rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.graph.op import Array
+from tilewright.ir.dtype import BOOL
+from tilewright.support.errors import UnsupportedError, UserError
+
+_LARGEST_MAP = 1 << 26
+"""The most elements of an index table that the importer makes itself."""
+
+
+@converter("Gather")
+def gather(node: NodeContext) -> GraphExpr:
+    """Slices along an axis; a single index is a slice and a reshape."""
+    data, indices = node.input(0), node.input(1)
+    axis = node.axis(node.integer("axis", 0), rank_of(data))
+    return node.call("take", data, indices, axis=axis)
+
+
+def _wrapped(node: NodeContext, indices: GraphExpr, size: int) -> GraphExpr:
+    """Negative indices counted from the end."""
+    zero, length = node.builder.constant_like(0, indices), node.builder.constant_like(size, indices)
+    return node.call("where", node.call("less", indices, zero), node.call("add", indices, length), indices)
+
+
+@converter("GatherElements")
+def gather_elements(node: NodeContext) -> GraphExpr:
+    """One element an index: positions in the flattened data are computed, then taken."""
+    data, indices = node.input(0), node.builder.cast(node.input(1), "int64")
+    dims, wanted = shape_of(data), shape_of(indices)
+    axis = node.axis(node.integer("axis", 0), len(dims))
+    if len(wanted) != len(dims):
+        raise UserError(f"indices of shape {wanted} do not fit data of shape {dims}")
+    steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
+    place = _wrapped(node, indices, dims[axis])
+    place = node.call("multiply", place, node.builder.constant(steps[axis], "int64"))
+    for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
+        if other == axis:
+            continue
+        if size > limit:
+            raise UserError(f"indices of shape {wanted} reach beyond data of shape {dims}")
+        if size > 1:
+            offsets = (np.arange(size) * steps[other]).reshape([-1 if at == other else 1 for at in range(len(dims))])
+            place = node.call("add", place, node.builder.constant(offsets, "int64"))
+    flat = node.builder.reshape(data, (math.prod(dims),))
+    return node.call("take", flat, place, axis=0)
+
+
+@converter("GatherND")
+def gather_nd(node: NodeContext) -> GraphExpr:
+    """Slices chosen by tuples of indices: their positions are computed, then taken."""
+    data, indices = node.input(0), node.builder.cast(node.input(1), "int64")
+    dims, wanted = shape_of(data), shape_of(indices)
+    batch = node.integer("batch_dims", 0)
+    depth = wanted[-1] if wanted else 0
+    if not 0 <= batch < len(wanted) or depth < 1 or batch + depth > len(dims) or dims[:batch] != wanted[:batch]:
+        raise UserError(f"indices of shape {wanted} with {batch} batch dimensions do not fit data of shape {dims}")
+    indexed, rest = dims[batch : batch + depth], dims[batch + depth :]
+    place: GraphExpr | None = None
+    for column in range(depth):
+        part = node.builder.slice_axis(indices, len(wanted) - 1, column, column + 1)
+        part = _wrapped(node, node.builder.reshape(part, wanted[:-1]), indexed[column])
+        step = math.prod(indexed[column + 1 :])
+        part = node.call("multiply", part, node.builder.constant(step, "int64")) if step != 1 else part
+        place = part if place is None else node.call("add", place, part)
+    assert place is not None
+    if batch:
+        count = math.prod(dims[:batch])
+        starts = (np.arange(count) * math.prod(indexed)).reshape(*dims[:batch], *(1,) * (len(wanted) - 1 - batch))
+        place = node.call("add", place, node.builder.constant(starts, "int64"))
+    flat = node.builder.reshape(data, (math.prod(dims[: batch + depth]), *rest))
+    return node.call("take", flat, place, axis=0)
+
+
+def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphExpr) -> GraphExpr:
+    """Write elements of updates at constant flat places: a table says for each element where it comes from."""
+    if node.has_attribute("reduction") and node.text("reduction") != "none":
+        raise UnsupportedError(f"{node.node.op_type} with reduction {node.text('reduction')!r}")
+    dims = shape_of(data)
+    total = math.prod(dims)
+    if total > _LARGEST_MAP:
+        raise UnsupportedError(f"{node.node.op_type} on data of shape {dims}")
+    if places.size and (places.min() < 0 or places.max() >= total):
+        raise UserError(f"indices of {node.node.op_type} are out of range for data of shape {dims}")
+    if not places.size:
+        return data
+    source = np.full(total, -1, np.int64)
+    source[places.ravel()] = np.arange(places.size)
+    written = node.builder.constant((source >= 0).reshape(dims), BOOL)
+    table = node.builder.constant(np.maximum(source, 0).reshape(dims), "int64")
+    flat = node.builder.reshape(updates, (places.size,))
+    return node.call("where", written, node.call("take", flat, table, axis=0), data)
+
+
+@converter("ScatterElements", "Scatter")
+def scatter_elements(node: NodeContext) -> GraphExpr:
+    """One element an index; the indices must be constant."""
+    data, updates = node.input(0), node.input(2)
+    dims = shape_of(data)
+    indices = node.constant(1, "the indices").astype(np.int64)
+    axis = node.axis(node.integer("axis", 0), len(dims))
+    if indices.ndim != len(dims) or shape_of(updates) != indices.shape:
+        raise UserError(f"indices {indices.shape} and updates {shape_of(updates)} do not fit data of shape {dims}")
+    grid = np.indices(indices.shape, dtype=np.int64)
+    grid[axis] = np.where(indices < 0, indices + dims[axis], indices)
+    if indices.size and any(part.min() < 0 or part.max() >= dim for part, dim in zip(grid, dims, strict=True)):
+        raise UserError(f"indices are out of range for data of shape {dims}")
+    steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
+    places = sum((part * step for part, step in zip(grid, steps, strict=True)), np.zeros(indices.shape, np.int64))
+    return _scatter(node, data, np.asarray(places), updates)
+
+
+@converter("ScatterND")
+def scatter_nd(node: NodeContext) -> GraphExpr:
+    """Slices written at tuples of indices; the indices must be constant."""
+    data, updates = node.input(0), node.input(2)
+    dims = shape_of(data)
+    indices = node.constant(1, "the indices").astype(np.int64)
+    depth = indices.shape[-1] if indices.ndim else 0
+    if depth < 1 or depth > len(dims) or shape_of(updates) != (*indices.shape[:-1], *dims[depth:]):
+        raise UserError(f"indices {indices.shape} and updates {shape_of(updates)} do not fit data of shape {dims}")
+    limits = np.array(dims[:depth], np.int64)
+    wrapped = np.where(indices < 0, indices + limits, indices)
+    if wrapped.size and ((wrapped < 0) | (wrapped >= limits)).any():
+        raise UserError(f"indices are out of range for data of shape {dims}")
+    inner = math.prod(dims[depth:])
+    steps = np.array([math.prod(dims[place + 1 :]) for place in range(depth)], np.int64)
+    starts = (wrapped * steps).sum(axis=-1)
+    return _scatter(node, data, np.asarray(starts)[..., None] + np.arange(inner), updates)
+
+
+@converter("OneHot")
+def one_hot(node: NodeContext) -> GraphExpr:
+    """One of two values by whether an index names the place along a new axis."""
+    indices, values = node.input(0), node.input(2)
+    depth = int(node.constant(1, "the depth").ravel()[0])
+    if depth < 1 or shape_of(values) != (2,):
+        raise UserError(f"OneHot of depth {depth} with values of shape {shape_of(values)}")
+    axis = node.axis(node.integer("axis", -1), rank_of(indices) + 1)
+    whole = node.builder.cast(indices, "int64")
+    place = node.builder.expand_dims(_wrapped(node, whole, depth), (axis,))
+    counter = [1] * rank_of(place)
+    counter[axis] = depth
+    order = node.builder.constant(np.arange(depth).reshape(counter), "int64")
+    off = node.builder.reshape(node.builder.slice_axis(values, 0, 0, 1), ())
+    on = node.builder.reshape(node.builder.slice_axis(values, 0, 1, 2), ())
+    return node.call("where", node.call("equal", place, order), on, off)
+
+
+@converter("Compress")
+def compress(node: NodeContext) -> GraphExpr:
+    """Slices where a constant condition holds."""
+    data = node.input(0)
+    chosen = np.flatnonzero(node.constant(1, "the condition").ravel())
+    if node.has_attribute("axis"):
+        axis = node.axis(node.integer("axis"), rank_of(data))
+    else:
+        data, axis = node.builder.reshape(data, (math.prod(shape_of(data)),)), 0
+    if chosen.size and chosen[-1] >= shape_of(data)[axis]:
+        raise UserError("the condition of Compress is longer than the data")
+    return node.call("take", data, node.builder.constant(chosen, "int64"), axis=axis)
+
+
+@converter("NonZero")
+def non_zero(node: NodeContext) -> GraphExpr:
+    """Places of elements that are not 0: only of constants, since their number is data."""
+    return node.builder.constant(np.stack(np.nonzero(np.atleast_1d(node.constant(0, "the input")))), "int64")
+
+
+@converter("ReverseSequence")
+def reverse_sequence(node: NodeContext) -> GraphExpr:
+    """The first elements of each sequence in reverse, by constant lengths."""
+    data = node.input(0)
+    dims = shape_of(data)
+    time_axis, batch_axis = node.integer("time_axis", 0), node.integer("batch_axis", 1)
+    lengths = node.constant_ints(1, "the lengths")
+    if sorted((time_axis, batch_axis)) != [0, 1] or len(dims) < 2 or len(lengths) != dims[batch_axis]:
+        raise UserError(f"ReverseSequence over {len(lengths)} lengths does not fit data of shape {dims}")
+    steps, count = dims[time_axis], dims[batch_axis]
+    if steps * count > _LARGEST_MAP or any(not 0 <= length <= steps for length in lengths):
+        raise UserError(f"lengths {lengths[:8]} do not fit sequences of {steps}")
+    table = np.arange(steps)[None, :].repeat(count, axis=0)
+    for row, length in enumerate(lengths):
+        table[row, :length] = table[row, :length][::-1]
+    rows = np.arange(count)[:, None]
+    places = rows * steps + table if batch_axis == 0 else (table * count + rows).T
+    flat = node.builder.reshape(data, (dims[0] * dims[1], *dims[2:]))
+    return node.call("take", flat, node.builder.constant(places, "int64"), axis=0)

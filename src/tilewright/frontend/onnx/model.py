@@ -1,0 +1,113 @@
+"""An ONNX model as plain Python data: what the importer sees of it, free of protobuf.
+
+Weights stay undecoded until they are used (`Lazy`), so that reading a model costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.graph.op import Array
+from tilewright.ir.dtype import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A tensor stored in the model; `dtype` may be one that numpy lacks (bfloat16 is held as uint16)."""
+
+    array: Array
+    dtype: DataType
+
+
+Lazy = Callable[[], TensorValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An attribute of a function's body that stands for an attribute of the call."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """An input or output of a graph: dimensions are numbers, names, or None (unknown)."""
+
+    name: str
+    dtype: DataType | None
+    dims: tuple[int | str | None, ...] | None
+    kind: str = "tensor"
+    """What it is if it is no tensor (a sequence, a map, ...), for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxNode:
+    """One operation."""
+
+    op_type: str
+    domain: str
+    name: str
+    """The node's own name, or one made of its operator and first output."""
+    inputs: tuple[str, ...]
+    """Names; an empty one is an optional input left out."""
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, AttributeValue]
+    overload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxGraph:
+    """A graph, or the body of a control-flow operator."""
+
+    name: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    nodes: tuple[OnnxNode, ...]
+    initializers: Mapping[str, Lazy]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFunction:
+    """A function whose calls are replaced by its body."""
+
+    name: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[OnnxNode, ...]
+    opsets: Mapping[str, int]
+    defaults: Mapping[str, AttributeValue] = field(default_factory=dict)
+    attribute_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """A whole model; `source` names it in messages."""
+
+    source: str
+    graph: OnnxGraph
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], OnnxFunction]
+
+
+AttributeValue = (
+    int
+    | float
+    | str
+    | bytes
+    | Lazy
+    | OnnxGraph
+    | Reference
+    | tuple[int, ...]
+    | tuple[float, ...]
+    | tuple[bytes, ...]
+    | tuple[()]
+    | None
+)
+"""What attributes hold; None stands for a kind that this importer does not know."""
+
+
+def canonical_domain(domain: str) -> str:
+    """The standard operators' domain has two spellings; the short one is kept."""
+    return "" if domain == "ai.onnx" else domain

@@ -1,0 +1,126 @@
+"""Converters of normalisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.reader import data_type
+from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+@converter("BatchNormalization")
+def batch_normalization(node: NodeContext) -> GraphExpr:
+    """The inference form: statistics are inputs."""
+    node.ignore("momentum")
+    if node.integer("training_mode", 0) or (node.opset < 9 and not node.integer("spatial", 1)):
+        raise UnsupportedError("BatchNormalization in training form", hint="export the model in evaluation mode")
+    node.ignore("spatial")
+    node.only_output(1, "running statistics")
+    data = node.input(0)
+    epsilon = node.number("epsilon", 1e-5)
+    rest = [node.builder.cast(node.input(index), dtype_of(data)) for index in range(1, 5)]
+    if rank_of(data) < 2:
+        raise UserError(f"BatchNormalization needs data of at least 2 dimensions, it is {shape_of(data)}")
+    return node.call("nn.batch_norm", data, *rest, epsilon=epsilon, axis=1)
+
+
+def _normalised(
+    node: NodeContext, data: GraphExpr, axes: Sequence[int], epsilon: float
+) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
+    """(x - mean) / sqrt(variance + epsilon), with the mean and the inverse deviation."""
+    mean = node.call("mean", data, axes=tuple(axes), keepdims=True)
+    centred = node.call("subtract", data, mean)
+    variance = node.call("mean", node.call("multiply", centred, centred), axes=tuple(axes), keepdims=True)
+    inverse = node.call("rsqrt", node.call("add", variance, node.builder.constant_like(epsilon, variance)))
+    return node.call("multiply", centred, inverse), mean, inverse
+
+
+@converter("LayerNormalization")
+def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
+    """Over all axes from one on; mean and inverse deviation on demand."""
+    data, scale, bias = node.input(0), node.input(1), node.optional(2)
+    axis = node.axis(node.integer("axis", -1), rank_of(data))
+    epsilon = node.number("epsilon", 1e-5)
+    stash = data_type(node.integer("stash_type", 1), "the statistics of LayerNormalization")
+    shape = shape_of(data)
+    mean: GraphExpr | None = None
+    inverse: GraphExpr | None = None
+    if node.wants_output(1) or node.wants_output(2):
+        wide = node.builder.cast(data, stash)
+        _, mean, inverse = _normalised(node, wide, range(axis, len(shape)), epsilon)
+    if rank_of(scale) <= len(shape) - axis and (bias is None or rank_of(bias) <= len(shape) - axis):
+        if bias is None:
+            if not is_plain(dtype_of(data)):
+                bias = node.builder.broadcast_to(node.builder.constant_like(0, data), shape[axis:])
+            else:
+                bias = node.builder.constant(np.zeros(shape[axis:], dtype_of(data).numpy()), dtype_of(data))
+        return [node.call("nn.layer_norm", data, scale, bias, axis=axis, epsilon=epsilon), mean, inverse]
+    normal, _, _ = _normalised(node, node.builder.cast(data, stash), range(axis, len(shape)), epsilon)
+    result = node.call("multiply", node.builder.cast(normal, dtype_of(data)), scale)
+    return [result if bias is None else node.call("add", result, bias), mean, inverse]
+
+
+@converter("RMSNormalization")
+def rms_normalization(node: NodeContext) -> GraphExpr:
+    """x / sqrt(mean of squares + epsilon) * scale, over all axes from one on."""
+    data, scale = node.input(0), node.input(1)
+    axis = node.axis(node.integer("axis", -1), rank_of(data))
+    epsilon = node.number("epsilon", 1e-5)
+    wide = node.builder.cast(data, data_type(node.integer("stash_type", 1), "the statistics of RMSNormalization"))
+    axes = tuple(range(axis, rank_of(data)))
+    square = node.call("mean", node.call("multiply", wide, wide), axes=axes, keepdims=True)
+    inverse = node.call("rsqrt", node.call("add", square, node.builder.constant_like(epsilon, square)))
+    normal = node.builder.cast(node.call("multiply", wide, inverse), dtype_of(scale))
+    return node.call("multiply", normal, scale)
+
+
+def _per_channel(node: NodeContext, value: GraphExpr, channels: int, rank: int, what: str) -> GraphExpr:
+    if shape_of(value) != (channels,):
+        raise UserError(f"the {what} has shape {shape_of(value)}, the data has {channels} channels")
+    return node.builder.reshape(value, (channels, *(1,) * (rank - 2)))
+
+
+@converter("InstanceNormalization")
+def instance_normalization(node: NodeContext) -> GraphExpr:
+    """Statistics over the spatial dimensions of each channel of each sample."""
+    data = node.input(0)
+    rank = rank_of(data)
+    if rank < 3:
+        raise UserError(f"InstanceNormalization needs data of at least 3 dimensions, it is {shape_of(data)}")
+    channels = shape_of(data)[1]
+    normal, _, _ = _normalised(node, data, range(2, rank), node.number("epsilon", 1e-5))
+    scale = _per_channel(node, node.input(1), channels, rank, "scale")
+    bias = _per_channel(node, node.input(2), channels, rank, "bias")
+    return node.call("add", node.call("multiply", normal, scale), bias)
+
+
+@converter("GroupNormalization")
+def group_normalization(node: NodeContext) -> GraphExpr:
+    """Statistics over groups of channels; scale and bias are per group before opset 21, per channel since."""
+    data = node.input(0)
+    shape = shape_of(data)
+    groups = node.integer("num_groups")
+    if len(shape) < 2 or groups < 1 or shape[1] % groups:
+        raise UserError(f"{groups} groups do not fit data of shape {shape}")
+    epsilon = node.number("epsilon", 1e-5)
+    wide = data
+    if node.has_attribute("stash_type"):
+        wide = node.builder.cast(data, data_type(node.integer("stash_type"), "the statistics of GroupNormalization"))
+    grouped = node.builder.reshape(wide, (shape[0], groups, math.prod(shape[1:]) // groups))
+    normal, _, _ = _normalised(node, grouped, (2,), epsilon)
+    normal = node.builder.cast(normal, dtype_of(data))
+    scale, bias = node.input(1), node.input(2)
+    if node.opset < 21:
+        scaled = node.call("multiply", normal, _per_channel(node, scale, groups, 3, "scale"))
+        result = node.call("add", scaled, _per_channel(node, bias, groups, 3, "bias"))
+        return node.builder.reshape(result, shape)
+    normal = node.builder.reshape(normal, shape)
+    scaled = node.call("multiply", normal, _per_channel(node, scale, shape[1], len(shape), "scale"))
+    return node.call("add", scaled, _per_channel(node, bias, shape[1], len(shape), "bias"))

@@ -1,0 +1,185 @@
+"""Converters of pooling."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.convolution import spatial_rank
+from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.windows import Extents, Window, read_extents
+from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import UserError
+
+
+def _read(node: NodeContext, data: GraphExpr) -> Extents:
+    rank = spatial_rank(data, node.node.op_type, most=3)
+    kernel = node.ints("kernel_shape")
+    if len(kernel) != rank:
+        raise UserError(f"kernel_shape {kernel} does not fit data of shape {shape_of(data)}")
+    return read_extents(node, kernel, shape_of(data)[2:])
+
+
+def _with_ceiling(extents: Extents, size: tuple[int, ...]) -> Extents:
+    """Padding grown at the end so that a last window that reaches beyond the data counts.
+
+    Such a window must still start within the data or the padding before it.
+    """
+    after = list(extents.after)
+    for axis, length in enumerate(size):
+        reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
+        stride, before = extents.strides[axis], extents.before[axis]
+        room = length + before + after[axis] - reach
+        count = -(-room // stride) + 1
+        if (count - 1) * stride >= length + before:
+            count -= 1
+        after[axis] = max(after[axis], (count - 1) * stride + reach - length - before)
+    return replace(extents, after=tuple(after))
+
+
+def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, include_pad: bool = False) -> GraphExpr:
+    """Pool in one, two or three dimensions: the operators have two, maxima and averages are separable."""
+    shape = shape_of(data)
+    builder = node.builder
+
+    def over(value: GraphExpr, part: Extents) -> GraphExpr:
+        window = Window.of(part.kernel, part.strides, part.before, part.after, part.dilation)
+        return node.call(
+            name,
+            value,
+            kernel=window.kernel,
+            strides=window.strides,
+            padding=window.padding,
+            dilation=window.dilation,
+            count_include_pad=include_pad,
+        )
+
+    match len(extents.kernel):
+        case 1:
+            result = over(builder.reshape(data, (*shape[:2], 1, shape[2])), extents)
+            return builder.reshape(result, (*shape[:2], shape_of(result)[3]))
+        case 2:
+            return over(data, extents)
+    batch, channels, depth = shape[:3]
+    planes = over(builder.reshape(data, (batch, channels * depth, *shape[3:])), extents.part(slice(1, 3)))
+    rows, columns = shape_of(planes)[2:]
+    stack = builder.reshape(planes, (batch, channels, depth, rows * columns))
+    result = over(stack, extents.part(slice(0, 1)).with_unit())
+    return builder.reshape(result, (batch, channels, shape_of(result)[2], rows, columns))
+
+
+@converter("MaxPool")
+def max_pool(node: NodeContext) -> GraphExpr:
+    """The greatest of each window."""
+    node.only_output(1, "the positions of the maxima")
+    node.ignore("storage_order")  # it concerns the positions
+    data = node.input(0)
+    extents = _read(node, data)
+    if node.flag("ceil_mode"):
+        extents = _with_ceiling(extents, shape_of(data)[2:])
+    return _pool(node, "nn.max_pool2d", data, extents)
+
+
+@converter("AveragePool")
+def average_pool(node: NodeContext) -> GraphExpr:
+    """The mean of each window."""
+    data = node.input(0)
+    extents = _read(node, data)
+    return _average(node, data, extents, node.flag("ceil_mode"), node.flag("count_include_pad"))
+
+
+def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
+    if not ceiling:
+        return _pool(node, "nn.avg_pool2d", data, extents, include_pad)
+    if include_pad and any((*extents.before, *extents.after)):
+        # Written padding counts, the reach beyond it does not: the first becomes part of the data.
+        data = node.call("pad", data, before=(0, 0, *extents.before), after=(0, 0, *extents.after))
+        zeros = (0,) * len(extents.kernel)
+        extents = replace(extents, before=zeros, after=zeros)
+    return _pool(node, "nn.avg_pool2d", data, _with_ceiling(extents, shape_of(data)[2:]))
+
+
+@converter("LpPool")
+def lp_pool(node: NodeContext) -> GraphExpr:
+    """The p-norm of each window: an average of powers, scaled back."""
+    data = node.input(0)
+    extents = _read(node, data)
+    if node.flag("ceil_mode"):
+        extents = _with_ceiling(extents, shape_of(data)[2:])
+    p = node.integer("p", 2)
+    mean = _pool(node, "nn.avg_pool2d", _powers(node, data, p), extents, include_pad=True)
+    total = node.call("multiply", mean, node.builder.constant_like(math.prod(extents.kernel), mean))
+    return _root(node, total, p)
+
+
+def _powers(node: NodeContext, value: GraphExpr, p: int) -> GraphExpr:
+    if p == 2:
+        return node.call("multiply", value, value)
+    magnitude = node.call("abs", value)
+    return magnitude if p == 1 else node.call("power", magnitude, node.builder.constant_like(p, value))
+
+
+def _root(node: NodeContext, value: GraphExpr, p: int) -> GraphExpr:
+    if p == 1:
+        return value
+    return node.call("sqrt", value) if p == 2 else node.call("power", value, node.builder.constant_like(1 / p, value))
+
+
+@converter("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(node: NodeContext) -> GraphExpr:
+    """A reduction over all spatial dimensions."""
+    data = node.input(0)
+    if rank_of(data) < 3:
+        raise UserError(f"{node.node.op_type} needs data of at least 3 dimensions, it is {shape_of(data)}")
+    name = "mean" if node.node.op_type == "GlobalAveragePool" else "max"
+    return node.call(name, data, axes=tuple(range(2, rank_of(data))), keepdims=True)
+
+
+@converter("GlobalLpPool")
+def global_lp_pool(node: NodeContext) -> GraphExpr:
+    """The p-norm over all spatial dimensions."""
+    data = node.input(0)
+    p = node.integer("p", 2)
+    axes = tuple(range(2, rank_of(data)))
+    return _root(node, node.call("sum", _powers(node, data, p), axes=axes, keepdims=True), p)
+
+
+@converter("LpNormalization")
+def lp_normalization(node: NodeContext) -> GraphExpr:
+    """x divided by its p-norm along an axis (0 where the norm is 0)."""
+    data = node.input(0)
+    p = node.integer("p", 2)
+    axis = node.axis(node.integer("axis", -1), rank_of(data))
+    norm = _root(node, node.call("sum", _powers(node, data, p), axes=(axis,), keepdims=True), p)
+    zero = node.builder.constant_like(0, norm)
+    empty = node.call("equal", norm, zero)
+    safe = node.call("where", empty, node.builder.constant_like(1, norm), norm)
+    return node.call("where", empty, zero, node.call("divide", data, safe))
+
+
+@converter("LRN")
+def local_response_normalization(node: NodeContext) -> GraphExpr:
+    """x / (bias + alpha * average of the squares of neighbouring channels) ** beta."""
+    data = node.input(0)
+    size = node.integer("size")
+    alpha, beta, bias = node.number("alpha", 1e-4), node.number("beta", 0.75), node.number("bias", 1.0)
+    shape = shape_of(data)
+    if len(shape) < 2 or size < 1:
+        raise UserError(f"LRN over {size} channels does not fit data of shape {shape}")
+    square = node.builder.reshape(node.call("multiply", data, data), (shape[0], 1, shape[1], math.prod(shape[2:])))
+    before = (size - 1) // 2
+    mean = node.call(
+        "nn.avg_pool2d",
+        square,
+        kernel=(size, 1),
+        padding=(before, 0, size - 1 - before, 0),
+        count_include_pad=True,
+    )
+    mean = node.builder.reshape(mean, shape)
+    scaled = node.call("multiply", mean, node.builder.constant_like(alpha, mean))
+    base = node.call("add", scaled, node.builder.constant_like(bias, mean))
+    divisor = node.call("power", base, node.builder.constant_like(beta, mean))
+    assert dtype_of(divisor) is dtype_of(data)
+    return node.call("divide", data, divisor)

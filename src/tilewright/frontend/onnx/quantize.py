@@ -1,0 +1,142 @@
+"""Converters of quantisation: integers and scales spelled out in ordinary arithmetic."""
+
+from __future__ import annotations
+
+from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.contract import build_matmul
+from tilewright.frontend.onnx.convolution import build_conv
+from tilewright.frontend.onnx.reader import data_type
+from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, block: int) -> GraphExpr:
+    """A scale or zero point for the whole tensor, for each place along an axis, or for blocks along it."""
+    shape, dims = shape_of(value), shape_of(data)
+    if not shape or (shape == (1,) and (not dims or dims[axis] != 1)):
+        return node.builder.reshape(value, ())
+    if len(shape) == 1 and not block:
+        if shape[0] != dims[axis]:
+            raise UserError(f"{shape[0]} scales do not fit dimension {axis} of {dims}")
+        return node.builder.reshape(value, (shape[0], *(1,) * (len(dims) - axis - 1)))
+    if len(shape) != len(dims) or block < 1 or shape[axis] != -(-dims[axis] // block):
+        raise UserError(f"scales of shape {shape} in blocks of {block} do not fit data of shape {dims}")
+    wide = node.builder.reshape(value, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    wide = node.builder.broadcast_to(wide, (*shape[: axis + 1], block, *shape[axis + 1 :]))
+    flat = node.builder.reshape(wide, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
+    return node.builder.slice_axis(flat, axis, 0, dims[axis])
+
+
+def _axis(node: NodeContext, data: GraphExpr) -> int:
+    value = node.integer("axis", 1)
+    rank = rank_of(data)
+    return node.axis(value, rank) if rank and (node.has_attribute("axis") or rank > value) else 0
+
+
+def _limits(dtype: DataType) -> tuple[int, int]:
+    if not dtype.is_integer or not is_plain(dtype):
+        raise UnsupportedError(f"quantisation to {dtype}")
+    return dtype.min_value(), dtype.max_value()
+
+
+def quantized(node: NodeContext, value: GraphExpr, scale: GraphExpr, zero: GraphExpr | None, to: DataType) -> GraphExpr:
+    """round(x / scale) + zero, kept within the integer type."""
+    low, high = _limits(to)
+    result = node.call("round", node.call("divide", value, scale))
+    if zero is not None:
+        result = node.call("add", result, node.builder.cast(zero, dtype_of(result)))
+    return node.builder.cast(node.call("clip", result, minimum=float(low), maximum=float(high)), to)
+
+
+@converter("QuantizeLinear")
+def quantize_linear(node: NodeContext) -> GraphExpr:
+    """To integers, by tensor, by axis or by block."""
+    data, scale, zero = node.input(0), node.input(1), node.optional(2)
+    axis, block = _axis(node, data), node.integer("block_size", 0)
+    node.ignore("saturate", "precision")
+    to = UINT8
+    if zero is not None:
+        to = dtype_of(zero)
+    elif node.has_attribute("output_dtype") and node.integer("output_dtype"):
+        to = data_type(node.integer("output_dtype"), "the result of QuantizeLinear")
+    node.ignore("output_dtype")
+    if dtype_of(data) is not dtype_of(scale):
+        data = node.builder.cast(data, dtype_of(scale))
+    spread = _spread(node, scale, data, axis, block)
+    return quantized(node, data, spread, None if zero is None else _spread(node, zero, data, axis, block), to)
+
+
+@converter("DequantizeLinear")
+def dequantize_linear(node: NodeContext) -> GraphExpr:
+    """From integers, by tensor, by axis or by block."""
+    data, scale, zero = node.input(0), node.input(1), node.optional(2)
+    axis, block = _axis(node, data), node.integer("block_size", 0)
+    to = dtype_of(scale)
+    if node.has_attribute("output_dtype") and node.integer("output_dtype"):
+        to = data_type(node.integer("output_dtype"), "the result of DequantizeLinear")
+    value = node.builder.cast(data, INT32)
+    if zero is not None:
+        value = node.call("subtract", value, node.builder.cast(_spread(node, zero, data, axis, block), INT32))
+    value = node.builder.cast(value, dtype_of(scale))
+    return node.builder.cast(node.call("multiply", value, _spread(node, scale, data, axis, block)), to)
+
+
+def _shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: int | None = None) -> GraphExpr:
+    """x - zero in 32 bits; a zero point of one dimension lies along an axis (counted from the end)."""
+    wide = node.builder.cast(value, INT32)
+    if zero is None:
+        return wide
+    zero = node.builder.cast(zero, INT32)
+    if rank_of(zero) == 1 and axis is not None and shape_of(zero) != (1,):
+        zero = node.builder.reshape(zero, (shape_of(zero)[0], *(1,) * (-axis - 1)))
+    elif shape_of(zero) == (1,):
+        zero = node.builder.reshape(zero, ())
+    return node.call("subtract", wide, zero)
+
+
+@converter("MatMulInteger")
+def matmul_integer(node: NodeContext) -> GraphExpr:
+    """A product of 8-bit integers in 32 bits."""
+    a = _shifted(node, node.input(0), node.optional(2), -2)
+    b = _shifted(node, node.input(1), node.optional(3), -1)
+    return build_matmul(node, a, b)
+
+
+@converter("ConvInteger")
+def conv_integer(node: NodeContext) -> GraphExpr:
+    """A convolution of 8-bit integers in 32 bits."""
+    data = _shifted(node, node.input(0), node.optional(2))
+    weight = _shifted(node, node.input(1), node.optional(3), -rank_of(node.input(1)))
+    return build_conv(node, data, weight, None)
+
+
+@converter("QLinearMatMul")
+def qlinear_matmul(node: NodeContext) -> GraphExpr:
+    """A product of 8-bit integers, scaled back to 8 bits."""
+    a = _shifted(node, node.input(0), node.input(2), -2)
+    b = _shifted(node, node.input(3), node.input(5), -1)
+    product = node.builder.cast(build_matmul(node, a, b), FLOAT32)
+    scale_a, scale_b = node.builder.cast(node.input(1), FLOAT32), node.builder.cast(node.input(4), FLOAT32)
+    if rank_of(scale_a) == 1 and shape_of(scale_a) != (1,):
+        scale_a = node.builder.reshape(scale_a, (*shape_of(scale_a), 1))
+    value = node.call("multiply", node.call("multiply", product, scale_a), scale_b)
+    zero, scale = node.input(7), node.builder.cast(node.input(6), FLOAT32)
+    result = quantized(node, value, scale, zero, dtype_of(zero))
+    return node.builder.reshape(result, shape_of(product))
+
+
+@converter("QLinearConv")
+def qlinear_conv(node: NodeContext) -> GraphExpr:
+    """A convolution of 8-bit integers, scaled back to 8 bits; weights may have a scale a channel."""
+    data = _shifted(node, node.input(0), node.input(2))
+    weight = _shifted(node, node.input(3), node.input(5), -rank_of(node.input(3)))
+    product = node.builder.cast(build_conv(node, data, weight, node.optional(8)), FLOAT32)
+    scale = node.call("multiply", node.input(1), node.input(4))
+    if shape_of(scale) not in ((), (1,)):
+        scale = node.builder.reshape(scale, (shape_of(scale)[0], *(1,) * (rank_of(product) - 2)))
+    value = node.call("multiply", product, scale)
+    zero = node.input(7)
+    return node.builder.reshape(quantized(node, value, node.input(6), zero, dtype_of(zero)), shape_of(product))

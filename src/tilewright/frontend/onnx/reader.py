@@ -1,0 +1,315 @@
+"""From a file, bytes or a `ModelProto` to the plain data of `tilewright.frontend.onnx.model`.
+
+All contact with the onnx package and with protobuf is here and in `functions.py`. The model passed in is never
+changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilewright.frontend.onnx.model import (
+    AttributeValue,
+    Lazy,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    Reference,
+    TensorValue,
+    ValueInfo,
+    canonical_domain,
+)
+from tilewright.ir.dtype import DataType
+from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
+
+Proto = Any
+"""Protobuf messages have no static types here."""
+T = TypeVar("T")
+
+DATA_TYPES: dict[int, str] = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    16: "bfloat16",
+}
+"""Element types of ONNX by their number, where there is a data type for them."""
+_WIDENED = {21: "uint8", 22: "int8"}
+"""Four-bit integers, held in bytes: their values are the same."""
+_MALFORMED = (ValueError, TypeError, OverflowError, KeyError, IndexError, UnicodeError, MemoryError)
+"""What decoding raises for contents that make no sense."""
+
+
+def onnx_package() -> ModuleType:
+    """The onnx package, or an error that says how to get it."""
+    try:
+        import onnx
+        import onnx.external_data_helper
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("onnx", "onnx", "importing an ONNX model") from error
+    module: ModuleType = onnx
+    return module
+
+
+def data_type(number: int, what: str) -> DataType:
+    """The data type of an ONNX element type number."""
+    if number in DATA_TYPES:
+        return DataType.of(DATA_TYPES[number])
+    raise UnsupportedError(f"{what} has the element type {type_name(number)}, which is not supported")
+
+
+def type_name(number: int) -> str:
+    """The name ONNX gives an element type."""
+    onnx = onnx_package()
+    try:
+        return str(onnx.TensorProto.DataType.Name(number)).lower()
+    except ValueError:
+        return f"number {number}"
+
+
+def read_model(model: object) -> OnnxModel:
+    """Read a path, bytes or a `ModelProto`."""
+    onnx = onnx_package()
+    if isinstance(model, onnx.ModelProto):
+        return _Reader("the model", None).model(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _Reader("the model", None).model(_parse(onnx, bytes(model), "the bytes"))
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(os.fspath(model))
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise UserError(f"there is no file {path}", hint="check the path of the model") from error
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        return _Reader(str(path), path.parent).model(_parse(onnx, data, str(path)))
+    raise UserError(
+        f"cannot import a model from a {type(model).__name__}",
+        hint="pass a path, the bytes of a file, or an onnx.ModelProto",
+    )
+
+
+def _parse(onnx: ModuleType, data: bytes, source: str) -> Proto:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if not data:
+        raise UserError(f"{source}: the file is empty")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise UserError(
+            f"{source} is not an ONNX model, or it is damaged or cut short",
+            hint="an ONNX model is a binary protobuf file; download or export it again",
+        ) from error
+    return model
+
+
+class _Reader:
+    """Reads one model; knows its name for messages and the folder of its external data."""
+
+    def __init__(self, source: str, folder: Path | None) -> None:
+        self.source = source
+        self.folder = folder
+        self.onnx = onnx_package()
+
+    def model(self, proto: Proto) -> OnnxModel:
+        return self._guard("the model", partial(self._model, proto))
+
+    def _guard(self, what: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except _MALFORMED as error:
+            raise UserError(f"{self.source}: {what} is damaged: {error}", hint="export the model again") from error
+
+    def _model(self, proto: Proto) -> OnnxModel:
+        if not proto.HasField("graph"):
+            raise UserError(
+                f"{self.source} is not an ONNX model: it has no graph",
+                hint="an ONNX model is a binary protobuf file; download or export it again",
+            )
+        opsets = _opsets(proto.opset_import)
+        if not opsets:
+            if proto.ir_version >= 3 or proto.ir_version == 0:
+                raise UserError(f"{self.source} names no operator set (opset_import)", hint="export the model again")
+            opsets = {"": 1}
+        functions: dict[tuple[str, str, str], OnnxFunction] = {}
+        for item in proto.functions:
+            function = self.function(item)
+            functions[(function.domain, function.name, getattr(item, "overload", ""))] = function
+        return OnnxModel(self.source, self.graph(proto.graph), opsets, functions)
+
+    def function(self, proto: Proto) -> OnnxFunction:
+        return OnnxFunction(
+            name=proto.name,
+            domain=canonical_domain(proto.domain),
+            inputs=tuple(proto.input),
+            outputs=tuple(proto.output),
+            nodes=tuple(self.node(item) for item in proto.node),
+            opsets=_opsets(proto.opset_import),
+            defaults={item.name: self.attribute(item) for item in proto.attribute_proto},
+            attribute_names=tuple(proto.attribute),
+        )
+
+    def graph(self, proto: Proto) -> OnnxGraph:
+        initializers: dict[str, Lazy] = {}
+        for item in proto.initializer:
+            initializers[item.name] = self._lazy(item, f"the initializer '{item.name}'")
+        for item in proto.sparse_initializer:
+            what = f"the sparse initializer '{item.values.name}'"
+            initializers[item.values.name] = lru_cache(maxsize=1)(partial(self._sparse, item, what))
+        return OnnxGraph(
+            name=proto.name,
+            inputs=tuple(self.value_info(item) for item in proto.input),
+            outputs=tuple(self.value_info(item) for item in proto.output),
+            nodes=tuple(self.node(item) for item in proto.node),
+            initializers=initializers,
+        )
+
+    def value_info(self, proto: Proto) -> ValueInfo:
+        kind = proto.type.WhichOneof("value")
+        if kind is None:
+            return ValueInfo(proto.name, None, None)
+        if kind != "tensor_type":
+            return ValueInfo(proto.name, None, None, kind.removesuffix("_type").replace("_", " "))
+        tensor = proto.type.tensor_type
+        dtype = DataType.of(DATA_TYPES[tensor.elem_type]) if tensor.elem_type in DATA_TYPES else None
+        label = "tensor" if dtype is not None else f"tensor of {type_name(tensor.elem_type)}"
+        if not tensor.HasField("shape"):
+            return ValueInfo(proto.name, dtype, None, label)
+        dims = tuple(_dim(dim) for dim in tensor.shape.dim)
+        return ValueInfo(proto.name, dtype, dims, label)
+
+    def node(self, proto: Proto) -> OnnxNode:
+        outputs = tuple(proto.output)
+        first = next((name for name in outputs if name), "")
+        return OnnxNode(
+            op_type=proto.op_type,
+            domain=canonical_domain(proto.domain),
+            name=proto.name or f"{proto.op_type}:{first}",
+            inputs=tuple(proto.input),
+            outputs=outputs,
+            attributes={item.name: self.attribute(item) for item in proto.attribute},
+            overload=getattr(proto, "overload", ""),
+        )
+
+    def attribute(self, proto: Proto) -> AttributeValue:
+        if proto.ref_attr_name:
+            return Reference(proto.ref_attr_name)
+        kinds = self.onnx.AttributeProto
+        match proto.type:
+            case kinds.INT:
+                return int(proto.i)
+            case kinds.FLOAT:
+                return float(proto.f)
+            case kinds.STRING:
+                return bytes(proto.s)
+            case kinds.INTS:
+                return tuple(int(item) for item in proto.ints)
+            case kinds.FLOATS:
+                return tuple(float(item) for item in proto.floats)
+            case kinds.STRINGS:
+                return tuple(bytes(item) for item in proto.strings)
+            case kinds.TENSOR:
+                return self._lazy(proto.t, f"the tensor of attribute '{proto.name}'")
+            case kinds.SPARSE_TENSOR:
+                what = f"the tensor of attribute '{proto.name}'"
+                return lru_cache(maxsize=1)(partial(self._sparse, proto.sparse_tensor, what))
+            case kinds.GRAPH:
+                return self.graph(proto.g)
+        return None
+
+    def _lazy(self, proto: Proto, what: str) -> Lazy:
+        return lru_cache(maxsize=1)(partial(self._guard, what, partial(self._tensor, proto, what)))
+
+    def _tensor(self, proto: Proto, what: str) -> TensorValue:
+        if proto.data_type in _WIDENED:
+            dtype = DataType.of(_WIDENED[proto.data_type])
+        else:
+            dtype = data_type(proto.data_type, f"{self.source}: {what}")
+        if any(dim < 0 for dim in proto.dims):
+            raise UserError(f"{self.source}: {what} has a negative dimension: {tuple(proto.dims)}")
+        if proto.data_location == self.onnx.TensorProto.EXTERNAL:
+            proto = self._external(proto, what)
+        try:
+            array = np.asarray(self.onnx.numpy_helper.to_array(proto))
+        except _MALFORMED as error:
+            raise UserError(
+                f"{self.source}: the data of {what} does not fit its shape {tuple(proto.dims)}",
+                hint="the file is damaged: download or export it again",
+            ) from error
+        if array.shape != tuple(proto.dims):
+            raise UserError(f"{self.source}: {what} has shape {array.shape}, its dimensions say {tuple(proto.dims)}")
+        if dtype.name == "bfloat16":
+            array = array.view(np.uint16)
+        return TensorValue(array.astype(dtype.numpy(), copy=False), dtype)
+
+    def _external(self, proto: Proto, what: str) -> Proto:
+        """A copy of a tensor with its data read from the file beside the model."""
+        if self.folder is None:
+            raise UserError(
+                f"{what} is stored in an external file, whose folder is not known",
+                hint="pass the path of the model instead of its contents",
+            )
+        copy = self.onnx.TensorProto()
+        copy.CopyFrom(proto)
+        place = {entry.key: entry.value for entry in proto.external_data}.get("location", "")
+        where = f"{self.source}: {what}"
+        if not place or not (self.folder / place).is_file():
+            raise UserError(
+                f"{where}: its external data file '{place}' is missing",
+                hint="keep the data files in the folder of the model",
+            )
+        try:
+            self.onnx.external_data_helper.load_external_data_for_tensor(copy, str(self.folder))
+        except (OSError, ValueError, RuntimeError, self.onnx.checker.ValidationError) as error:
+            raise UserError(f"{where}: cannot read its external data '{place}': {error}") from error
+        copy.data_location = self.onnx.TensorProto.DEFAULT
+        return copy
+
+    def _sparse(self, proto: Proto, what: str) -> TensorValue:
+        return self._guard(what, partial(self._dense, proto, what))
+
+    def _dense(self, proto: Proto, what: str) -> TensorValue:
+        values = self._tensor(proto.values, what)
+        places = self._tensor(proto.indices, what).array.astype(np.int64)
+        shape = tuple(int(dim) for dim in proto.dims)
+        flat = np.zeros(int(np.prod(shape, dtype=np.int64)), values.array.dtype)
+        flat[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), shape)] = values.array
+        return TensorValue(flat.reshape(shape), values.dtype)
+
+
+def _dim(proto: Proto) -> int | str | None:
+    match proto.WhichOneof("value"):
+        case "dim_value":
+            # Some exporters write -1 for "unknown".
+            return int(proto.dim_value) if proto.dim_value >= 0 else None
+        case "dim_param":
+            return str(proto.dim_param) or None
+    return None
+
+
+def _opsets(entries: Iterable[Proto]) -> dict[str, int]:
+    return {canonical_domain(entry.domain): int(entry.version) for entry in entries}
+
+
+def read_function(proto: Proto, source: str) -> OnnxFunction:
+    """Read a `FunctionProto` (the body that ONNX itself gives an operator)."""
+    return _Reader(source, None).function(proto)

@@ -1,0 +1,59 @@
+"""The table of converters: which function turns which ONNX operator, in which opsets, into graph operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import CompilerBug
+
+Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
+"""Gives the outputs in order; one value stands for a single output, None for an output that was not asked for."""
+
+OLDEST_OPSET = 7
+"""Before this, broadcasting was an attribute: such models are refused."""
+NEWEST_OPSET = 28
+"""The newest opset of the standard operators that the converters were written for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A converter for the opsets `since` .. `until`, both included."""
+
+    since: int
+    until: int
+    convert: Converter
+
+
+_TABLE: dict[tuple[str, str], list[Entry]] = {}
+
+
+def converter(
+    *op_types: str, since: int = 1, until: int = 1 << 30, domain: str = ""
+) -> Callable[[Converter], Converter]:
+    """Register a converter for operators of a domain, from an opset on and up to another."""
+
+    def register(convert: Converter) -> Converter:
+        for op_type in op_types:
+            entries = _TABLE.setdefault((domain, op_type), [])
+            if any(entry.since <= until and since <= entry.until for entry in entries):
+                raise CompilerBug(f"two converters for {op_type} in one opset")
+            entries.append(Entry(since, until, convert))
+        return convert
+
+    return register
+
+
+def find_converter(domain: str, op_type: str, opset: int) -> Converter | None:
+    """The converter of an operator in an opset, if there is one."""
+    for entry in _TABLE.get((domain, op_type), ()):
+        if entry.since <= opset <= entry.until:
+            return entry.convert
+    return None
+
+
+def converted_operators() -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """What there are converters for: (domain, operator) -> ranges of opsets."""
+    return {key: [(entry.since, entry.until) for entry in entries] for key, entries in _TABLE.items()}

@@ -1,0 +1,250 @@
+"""Converters of resampling: every axis is resampled on its own by a constant table of taps and weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.graph.op import Array
+from tilewright.support.errors import UnsupportedError, UserError
+
+_LARGEST_AXIS = 1 << 22
+"""The longest axis that is resampled to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How coordinates of the result map to the data, and what is read there."""
+
+    mode: str
+    transformation: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+    extrapolation: float
+
+
+@converter("Upsample")
+def upsample(node: NodeContext) -> GraphExpr:
+    """The old form: integer-like scales, coordinates without an offset."""
+    data = node.input(0)
+    scales = node.floats("scales") if node.has_attribute("scales") else tuple(node.constant(1, "scales").ravel())
+    mode = node.text("mode", "nearest")
+    rule = _Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
+    return _resample(node, data, _sizes(data, scales), [float(item) for item in scales], rule, {})
+
+
+@converter("Resize", since=10, until=10)
+def resize_by_scales(node: NodeContext) -> GraphExpr:
+    """Scales as the second input."""
+    data = node.input(0)
+    scales = tuple(float(item) for item in node.constant(1, "scales").ravel())
+    mode = node.text("mode", "nearest")
+    rule = _Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
+    return _resample(node, data, _sizes(data, scales), list(scales), rule, {})
+
+
+@converter("Resize", since=11)
+def resize(node: NodeContext) -> GraphExpr:
+    """Scales or sizes as inputs, for all axes or some."""
+    data = node.input(0)
+    dims = shape_of(data)
+    rank = len(dims)
+    axes = node.axes(node.ints("axes", tuple(range(rank))), rank)
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    rule = _Rule(
+        mode=node.text("mode", "nearest"),
+        transformation=node.text("coordinate_transformation_mode", "half_pixel"),
+        nearest=node.text("nearest_mode", "round_prefer_floor"),
+        cubic=node.number("cubic_coeff_a", -0.75),
+        exclude_outside=node.flag("exclude_outside"),
+        antialias=node.flag("antialias"),
+        extrapolation=node.number("extrapolation_value", 0.0),
+    )
+    scales, sizes = [1.0] * rank, list(dims)
+    if node.has_input(3) and shape_of(node.input(3)) != (0,):
+        given_sizes = node.constant_ints(3, "sizes")
+        _check_count(given_sizes, axes, "sizes")
+        _apply_sizes(dims, axes, given_sizes, policy, scales, sizes)
+    elif node.has_input(2) and shape_of(node.input(2)) != (0,):
+        given = [float(item) for item in node.constant(2, "scales").ravel()]
+        _check_count(given, axes, "scales")
+        for axis, scale in zip(axes, given, strict=True):
+            scales[axis] = scale
+            sizes[axis] = _scaled(dims[axis], scale)
+    else:
+        raise UserError("Resize needs scales or sizes")
+    regions: dict[int, tuple[float, float]] = {}
+    if rule.transformation == "tf_crop_and_resize":
+        region = [float(item) for item in node.constant(1, "roi").ravel()]
+        if len(region) != 2 * len(axes):
+            raise UserError(f"roi must have {2 * len(axes)} entries, it has {len(region)}")
+        for index, axis in enumerate(axes):
+            regions[axis] = (region[index], region[index + len(axes)])
+    return _resample(node, data, sizes, scales, rule, regions)
+
+
+def _check_count(values: object, axes: tuple[int, ...], what: str) -> None:
+    if not isinstance(values, (list, tuple)) or len(values) != len(axes):
+        raise UserError(f"{what} must have one entry for each of {len(axes)} axes, it is {values}")
+
+
+def _apply_sizes(
+    dims: tuple[int, ...],
+    axes: tuple[int, ...],
+    wanted: tuple[int, ...],
+    policy: str,
+    scales: list[float],
+    sizes: list[int],
+) -> None:
+    ratios = [size / dims[axis] if dims[axis] else 1.0 for axis, size in zip(axes, wanted, strict=True)]
+    match policy:
+        case "stretch":
+            for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
+                scales[axis], sizes[axis] = ratio, size
+        case "not_larger" | "not_smaller":
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            for axis in axes:
+                scales[axis], sizes[axis] = ratio, math.floor(dims[axis] * ratio + 0.5)
+        case _:
+            raise UserError(f"unknown keep_aspect_ratio_policy {policy!r}")
+
+
+def _scaled(dim: int, scale: float) -> int:
+    if not math.isfinite(scale) or scale <= 0:
+        raise UserError(f"a scale must be positive, it is {scale}")
+    return math.floor(dim * float(np.float32(scale)))
+
+
+def _sizes(data: GraphExpr, scales: tuple[float, ...]) -> list[int]:
+    if len(scales) != rank_of(data):
+        raise UserError(f"{len(scales)} scales do not fit data of shape {shape_of(data)}")
+    return [_scaled(dim, float(scale)) for dim, scale in zip(shape_of(data), scales, strict=True)]
+
+
+def _resample(
+    node: NodeContext,
+    data: GraphExpr,
+    sizes: list[int],
+    scales: list[float],
+    rule: _Rule,
+    regions: dict[int, tuple[float, float]],
+) -> GraphExpr:
+    if rule.mode not in ("nearest", "linear", "cubic"):
+        raise UserError(f"unknown mode {rule.mode!r} of Resize", hint="one of nearest, linear, cubic")
+    result = data
+    outside: list[tuple[int, Array]] = []
+    for axis, dim in enumerate(shape_of(data)):
+        if sizes[axis] == dim and scales[axis] == 1.0 and axis not in regions:
+            continue
+        if not 0 < sizes[axis] <= _LARGEST_AXIS or dim == 0:
+            raise UserError(f"cannot resize dimension {axis} from {dim} to {sizes[axis]}")
+        places, weights, beyond = _taps(rule, dim, sizes[axis], scales[axis], regions.get(axis))
+        result = _along(node, result, axis, places, weights)
+        if beyond.any():
+            outside.append((axis, beyond))
+    if outside and rule.transformation == "tf_crop_and_resize":
+        value = node.builder.constant_like(rule.extrapolation, result)
+        for axis, beyond in outside:
+            shape = [-1 if at == axis else 1 for at in range(rank_of(result))]
+            result = node.call("where", node.builder.constant(beyond.reshape(shape), "bool"), value, result)
+    return result
+
+
+def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights: Array) -> GraphExpr:
+    """The weighted sum of taps along an axis; one tap of weight 1 is a mere choice."""
+    builder = node.builder
+    if places.shape[1] == 1 and (weights == 1).all():
+        return node.call("take", data, builder.constant(places[:, 0], "int64"), axis=axis)
+    dtype = dtype_of(data)
+    value = data if dtype.is_float else builder.cast(data, "float32")
+    shape = [-1 if at == axis else 1 for at in range(rank_of(data))]
+    total: GraphExpr | None = None
+    for tap in range(places.shape[1]):
+        chosen = node.call("take", value, builder.constant(places[:, tap], "int64"), axis=axis)
+        factor = builder.cast(builder.constant(weights[:, tap].reshape(shape), "float32"), dtype_of(value))
+        part = node.call("multiply", chosen, factor)
+        total = part if total is None else node.call("add", total, part)
+    assert total is not None
+    return builder.cast(total if dtype.is_float else node.call("round", total), dtype)
+
+
+def _coordinates(rule: _Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None) -> Array:
+    x = np.arange(size, dtype=np.float64)
+    match rule.transformation:
+        case "asymmetric":
+            return x / scale
+        case "half_pixel":
+            return (x + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (x + 0.5) / scale - 0.5 if size > 1 else np.full(size, -0.5 if dim == 0 else 0.0)
+        case "align_corners":
+            return x * (dim - 1) / (size - 1) if size > 1 else np.zeros(size)
+        case "tf_half_pixel_for_nn":
+            return (x + 0.5) / scale
+        case "half_pixel_symmetric":
+            adjustment = size / (dim * scale)
+            return dim / 2 * (1 - adjustment) + (x + 0.5) / scale - 0.5
+        case "tf_crop_and_resize":
+            start, end = region if region is not None else (0.0, 1.0)
+            if size > 1:
+                return start * (dim - 1) + x * (end - start) * (dim - 1) / (size - 1)
+            return np.full(size, 0.5 * (start + end) * (dim - 1))
+    raise UserError(f"unknown coordinate_transformation_mode {rule.transformation!r}")
+
+
+def _nearest(rule: _Rule, x: Array) -> Array:
+    match rule.nearest:
+        case "round_prefer_floor":
+            return np.ceil(x - 0.5)
+        case "round_prefer_ceil":
+            return np.floor(x + 0.5)
+        case "floor" | "simple":
+            return np.floor(x)
+        case "ceil":
+            return np.ceil(x)
+    raise UserError(f"unknown nearest_mode {rule.nearest!r}")
+
+
+def _kernel(rule: _Rule, distance: Array) -> Array:
+    x = np.abs(distance)
+    if rule.mode == "linear":
+        return np.asarray(np.maximum(0.0, 1 - x))
+    a = rule.cubic
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _taps(
+    rule: _Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
+) -> tuple[Array, Array, Array]:
+    """For each element of the result: the places it reads, their weights, and whether it lies outside the data."""
+    x = _coordinates(rule, dim, size, scale, region)
+    beyond = (x < 0) | (x > dim - 1)
+    if rule.mode == "nearest":
+        places = np.clip(_nearest(rule, x), 0, dim - 1).astype(np.int64)
+        return places[:, None], np.ones((size, 1)), beyond
+    stretch = min(scale, 1.0) if rule.antialias else 1.0
+    radius = (1 if rule.mode == "linear" else 2) / stretch
+    reach = math.ceil(radius)
+    if 2 * reach > 4096:
+        raise UnsupportedError(f"Resize with antialias by a scale of {scale}")
+    first = np.floor(x).astype(np.int64) - (reach - 1)
+    places = first[:, None] + np.arange(2 * reach)[None, :]
+    weights = _kernel(rule, (places - x[:, None]) * stretch)
+    if rule.exclude_outside or rule.antialias:
+        # With antialias, places outside are read at the border unless they are excluded.
+        if rule.exclude_outside:
+            weights = np.where((places < 0) | (places >= dim), 0.0, weights)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    places = np.clip(places, 0, dim - 1)
+    used = np.flatnonzero((weights != 0).any(axis=0))
+    return places[:, used], weights[:, used], beyond

@@ -1,0 +1,112 @@
+"""Windows that move over data (convolutions, pooling): their attributes, and one dimension seen as two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.frontend.builder import shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window in two dimensions."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    """Top, left, bottom, right."""
+    dilation: tuple[int, int]
+
+    @staticmethod
+    def of(
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        before: Sequence[int],
+        after: Sequence[int],
+        dilation: Sequence[int],
+    ) -> Window:
+        """From one or two dimensions; a missing first one is a unit."""
+        missing = 2 - len(kernel)
+        kernel, strides, dilation = ([1] * missing + list(item) for item in (kernel, strides, dilation))
+        before, after = ([0] * missing + list(item) for item in (before, after))
+        return Window(
+            (kernel[0], kernel[1]),
+            (strides[0], strides[1]),
+            (before[0], before[1], after[0], after[1]),
+            (dilation[0], dilation[1]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The window attributes of a node in as many dimensions as it has."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def part(self, axes: slice) -> Extents:
+        """The window along some of its dimensions."""
+        return Extents(self.kernel[axes], self.strides[axes], self.before[axes], self.after[axes], self.dilation[axes])
+
+    def with_unit(self) -> Extents:
+        """The window with one more dimension at the end, along which it takes one element at a time."""
+        return Extents((*self.kernel, 1), (*self.strides, 1), (*self.before, 0), (*self.after, 0), (*self.dilation, 1))
+
+
+def read_extents(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]) -> Extents:
+    """The attributes strides, dilations, pads and auto_pad for data of a spatial size."""
+    rank = len(kernel)
+    ones = (1,) * rank
+    strides, dilation = node.ints("strides", ones), node.ints("dilations", ones)
+    pads = node.ints("pads", (0,) * (2 * rank))
+    mode = node.text("auto_pad", "NOTSET")
+    for values, count, what in ((strides, rank, "strides"), (dilation, rank, "dilations"), (pads, 2 * rank, "pads")):
+        if len(values) != count:
+            raise UserError(f"{what} must have {count} entries, it is {values}")
+    if any(item < 1 for item in (*kernel, *strides, *dilation)):
+        raise UserError(f"kernel {kernel}, strides {strides} and dilations {dilation} must be positive")
+    before, after = pads[:rank], pads[rank:]
+    match mode:
+        case "NOTSET":
+            pass
+        case "VALID":
+            before, after = (0,) * rank, (0,) * rank
+        case "SAME_UPPER" | "SAME_LOWER":
+            total = [
+                max(0, (-(-length // stride) - 1) * stride + (reach - 1) * space + 1 - length)
+                for length, stride, reach, space in zip(size, strides, kernel, dilation, strict=True)
+            ]
+            small, large = tuple(item // 2 for item in total), tuple(item - item // 2 for item in total)
+            before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
+        case _:
+            raise UserError(f"unknown auto_pad {mode!r}", hint="one of NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    return Extents(kernel, strides, before, after, dilation)
+
+
+def read_window(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]) -> Window:
+    """The window attributes of a node in one or two dimensions, as two."""
+    found = read_extents(node, kernel, size)
+    return Window.of(found.kernel, found.strides, found.before, found.after, found.dilation)
+
+
+def to_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
+    """Data (or a weight) of one spatial dimension as one row of two."""
+    if rank == 2:
+        return value
+    first, second, length = shape_of(value)
+    return node.builder.reshape(value, (first, second, 1, length))
+
+
+def from_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
+    """Undo `to_planes`."""
+    if rank == 2:
+        return value
+    first, second, _, length = shape_of(value)
+    return node.builder.reshape(value, (first, second, length))
