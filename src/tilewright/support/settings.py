@@ -193,6 +193,13 @@ OVERRIDE_DIR: Setting[Path | None] = define(
     default_text="none",
     doc="folder with stage files, named as the dump names them, that replace the stage of that name",
 )
+VERIFY: Setting[bool] = define(
+    "VERIFY",
+    read_bool,
+    lambda: False,
+    default_text="off",
+    doc="whether the contract of each stage is checked after every pass",
+)
 NUM_THREADS: Setting[int | None] = define(
     "NUM_THREADS",
     read_positive_int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class BufferAnnotation:
-    """Stands for the type of a buffer parameter: `Buffer[(16, 16), "float32"]` or `Buffer((16, 16), scope="shared")`."""
+    """Stands for the type of a buffer parameter: `Buffer[(16, 16), "float32"]` or `Buffer((16, 16), scope="x")`."""
 
     def __getitem__(self, item: object) -> BufferAnnotation:
         return self

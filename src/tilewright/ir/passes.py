@@ -1,0 +1,290 @@
+"""Passes and pipelines: named transformations with contracts, timed, dumped, overridable and verified.
+
+    @function_pass("unroll_loops", requires="blocks_lowered", leaves="blocks_lowered")
+    def unroll_loops(func: PrimFunc, *, limit: int = 16) -> PrimFunc: ...
+
+    pipeline = Pipeline("cpu", [lower_blocks, unroll_loops.with_options(limit=8)])
+    lowered = pipeline.run(func)
+
+A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. While a pipeline runs:
+
+- `TILEWRIGHT_TRACE=time` times each pass; `TILEWRIGHT_TRACE=dump` writes the program after each pass to
+  `TILEWRIGHT_DUMP_DIR/<pipeline>.<name>/<number>_<pass>.py`;
+- a file of the same name under `TILEWRIGHT_OVERRIDE_DIR` takes the place of the result of that pass;
+- `TILEWRIGHT_VERIFY=1` checks, after each pass, the contract of the stage that it leaves the program in;
+- instruments (`with instrumented(...)`) see the program before and after each pass.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from tilewright.ir.codec import codec_for, to_text
+from tilewright.ir.function import BaseFunction, IRModule
+from tilewright.support import settings, trace
+from tilewright.support.errors import CompilerBug, TilewrightError, UserError
+
+F = TypeVar("F", bound=BaseFunction)
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Program = BaseFunction | IRModule
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[T]):
+    """A named transformation of functions or of modules.
+
+    `requires` and `leaves` name the stage contracts it needs and establishes (None: any; the stage stays as it was).
+    `options` are keyword arguments of the function.
+    """
+
+    name: str
+    function: Callable[..., T]
+    on_modules: bool
+    requires: str | None = None
+    leaves: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def __call__(self, value: T, **options: object) -> T:
+        """Run the pass on its own."""
+        return self.function(value, **{**self.options, **options})
+
+    def with_options(self, **options: object) -> Pass[T]:
+        """This pass with options set."""
+        known = list(inspect.signature(self.function).parameters)[1:]
+        for name in options:
+            if name not in known:
+                raise UserError(
+                    f"the pass {self.name} has no option {name}", hint=f"it has: {', '.join(known) or 'none'}"
+                )
+        return replace(self, options={**self.options, **options})
+
+
+def function_pass(
+    name: str, *, requires: str | None = None, leaves: str | None = None
+) -> Callable[[Callable[Concatenate[F, P], F]], Pass[F]]:
+    """Make a function from functions to functions a pass; in a pipeline over a module it runs on each function."""
+
+    def make(function: Callable[Concatenate[F, P], F]) -> Pass[F]:
+        return Pass(name, function, False, requires, leaves)
+
+    return make
+
+
+def module_pass(
+    name: str, *, requires: str | None = None, leaves: str | None = None
+) -> Callable[[Callable[Concatenate[IRModule, P], IRModule]], Pass[IRModule]]:
+    """Make a function from modules to modules a pass."""
+
+    def make(function: Callable[Concatenate[IRModule, P], IRModule]) -> Pass[IRModule]:
+        return Pass(name, function, True, requires, leaves)
+
+    return make
+
+
+# -------------------------------------------------------------------- stages
+
+Verifier = Callable[[Program], None]
+_verifiers: Final[dict[str, Verifier]] = {}
+
+
+def register_stage(stage: str, verifier: Verifier) -> None:
+    """Name a stage contract and the function that checks it (it raises if the contract does not hold)."""
+    _verifiers[stage] = verifier
+
+
+def verify_stage(program: Program, stage: str) -> None:
+    """Check that a function, or every function of a module, keeps the contract of a stage."""
+    verifier = _verifiers.get(stage)
+    if verifier is None:
+        raise CompilerBug(f"the stage {stage!r} has no verifier (known: {', '.join(sorted(_verifiers)) or 'none'})")
+    verifier(program)
+
+
+# -------------------------------------------------------------------- instruments
+
+
+class Instrument(Protocol):
+    """Sees the program before and after each pass of every pipeline run inside `with instrumented(...)`."""
+
+    def before(self, pipeline: str, name: str, program: Program) -> None:
+        """Called before a pass runs."""
+
+    def after(self, pipeline: str, name: str, program: Program) -> None:
+        """Called with the result of a pass."""
+
+
+_instruments: ContextVar[tuple[Instrument, ...]] = ContextVar("tilewright_pass_instruments", default=())
+
+
+@contextmanager
+def instrumented(*instruments: Instrument) -> Iterator[None]:
+    """Let instruments watch the pipelines that run in the `with` body."""
+    token = _instruments.set((*_instruments.get(), *instruments))
+    try:
+        yield
+    finally:
+        _instruments.reset(token)
+
+
+class Recorder:
+    """An instrument that keeps the printed program after each pass: `[(pass, text), ...]`."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, str]] = []
+
+    def before(self, pipeline: str, name: str, program: Program) -> None:
+        """Keep the input of the first pass."""
+        if not self.stages:
+            self.stages.append(("input", to_text(program)))
+
+    def after(self, pipeline: str, name: str, program: Program) -> None:
+        """Keep a result."""
+        self.stages.append((name, to_text(program)))
+
+
+# -------------------------------------------------------------------- pipelines
+
+
+class Pipeline:
+    """Passes one after another, over a function or a module."""
+
+    def __init__(
+        self,
+        name: str,
+        passes: Sequence[Pass[BaseFunction] | Pass[IRModule] | Pass[F]],
+        *,
+        starts_at: str | None = None,
+    ) -> None:
+        self.name = name
+        self.passes: tuple[Pass[object], ...] = tuple(cast("Sequence[Pass[object]]", passes))
+        self.starts_at = starts_at
+        stage = starts_at
+        for item in self.passes:
+            if item.requires is not None and stage is not None and item.requires != stage:
+                raise CompilerBug(
+                    f"pipeline {name}: the pass {item.name} needs stage {item.requires!r}, it comes at stage {stage!r}"
+                )
+            stage = item.leaves or item.requires or stage
+        self.ends_at = stage
+
+    def run(self, program: T) -> T:
+        """The program after all passes."""
+        if not isinstance(program, (BaseFunction, IRModule)):
+            raise CompilerBug(f"a pipeline does not run on a {type(program).__name__}")
+        current: Program = program
+        stage = self.starts_at
+        verify = settings.VERIFY.get()
+        files = _StageFiles(self.name, program)
+        files.dump(0, "input", current)
+        if verify and stage is not None:
+            self._verify(current, stage, "the input")
+        with trace.span(f"pipeline:{self.name}"):
+            for number, item in enumerate(self.passes, start=1):
+                for instrument in _instruments.get():
+                    instrument.before(self.name, item.name, current)
+                with trace.span(f"pass:{item.name}"):
+                    current = self._apply(item, current)
+                current = files.override(number, item.name, current)
+                files.dump(number, item.name, current)
+                for instrument in _instruments.get():
+                    instrument.after(self.name, item.name, current)
+                stage = item.leaves or stage
+                if verify and stage is not None:
+                    self._verify(current, stage, f"the pass {item.name}")
+        return cast(T, current)
+
+    def _apply(self, item: Pass[object], program: Program) -> Program:
+        try:
+            if item.on_modules:
+                if not isinstance(program, IRModule):
+                    raise CompilerBug(f"the module pass {item.name} is run on a single function")
+                return cast(IRModule, item(program))
+            if isinstance(program, IRModule):
+                return _over_functions(item, program)
+            return cast(BaseFunction, item(program))
+        except CompilerBug as error:
+            error.add_note(f"(in the pass {item.name} of the pipeline {self.name})")
+            raise
+
+    def _verify(self, program: Program, stage: str, after: str) -> None:
+        if stage not in _verifiers:
+            return
+        try:
+            verify_stage(program, stage)
+        except TilewrightError as error:
+            raise CompilerBug(
+                f"after {after} of pipeline {self.name} the stage {stage!r} does not hold: {error}"
+            ) from error
+
+
+def _over_functions(item: Pass[object], module: IRModule) -> IRModule:
+    """A function pass on each function of the kind that it takes."""
+    wanted = _parameter_kind(item.function)
+    functions: dict[str, BaseFunction] = {}
+    for name, function in module.functions.items():
+        fits = type(function).__name__ == wanted or wanted in ("BaseFunction", "")
+        functions[name] = cast(BaseFunction, item(function)) if fits else function
+    return module.with_functions(functions)
+
+
+def _parameter_kind(function: Callable[..., object]) -> str:
+    """The name of the class of functions that a pass takes, from the annotation of its first parameter."""
+    parameters = list(inspect.signature(function).parameters.values())
+    annotation = parameters[0].annotation if parameters else inspect.Parameter.empty
+    if annotation is inspect.Parameter.empty:
+        return ""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return str(text).rsplit(".", 1)[-1]
+
+
+class _StageFiles:
+    """Reads and writes the program after each pass as files."""
+
+    def __init__(self, pipeline: str, program: Program) -> None:
+        name = program.name if isinstance(program, BaseFunction) else str(program.attributes.get("name", "module"))
+        self._folder = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{pipeline}.{name}")
+        self._dump = settings.DUMP_DIR.get() if "dump" in settings.TRACE.get() else None
+        self._override = settings.OVERRIDE_DIR.get()
+
+    def _path(self, root: Path, number: int, name: str, program: Program) -> Path:
+        codec = codec_for(program)
+        return root / self._folder / f"{number:02d}_{name}{codec.suffix if codec else '.txt'}"
+
+    def dump(self, number: int, name: str, program: Program) -> None:
+        """Write a stage, if dumping is asked for."""
+        if self._dump is not None:
+            path = self._path(self._dump, number, name, program)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(to_text(program) + "\n", encoding="utf-8")
+
+    def override(self, number: int, name: str, program: Program) -> Program:
+        """The stage that a file gives in place of `program`, if there is one."""
+        if self._override is None:
+            return program
+        path = self._path(self._override, number, name, program)
+        if not path.is_file():
+            return program
+        codec = codec_for(program)
+        if codec is None:
+            raise UserError(f"the stage {name} has no text that can be read back", where=str(path))
+        result = codec.parse(path.read_text(encoding="utf-8"), str(path))
+        if type(result) is not type(program):
+            raise UserError(
+                f"the file holds a {type(result).__name__}, the stage is a {type(program).__name__}", where=str(path)
+            )
+        if isinstance(result, BaseFunction) and isinstance(program, BaseFunction) and result.name != program.name:
+            raise UserError(
+                f"the file defines the function {result.name}, the stage's function is {program.name}", where=str(path)
+            )
+        if isinstance(result, IRModule) and isinstance(program, IRModule) and set(result) != set(program):
+            raise UserError("the functions in the file are not those of the stage", where=str(path))
+        return result
