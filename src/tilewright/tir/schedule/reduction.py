@@ -153,9 +153,8 @@ def _swap(root: Stmt, old: Block, new: Stmt) -> Stmt:
 def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
     """Keep a partial result for each iteration of a reduction loop, and combine the partial results afterwards.
 
-    for i: for k_0: for k_1:              for i: for k_0: for k_1:
-        C(i, k_0 * 8 + k_1)         ->        C_rf[k_0, i] += ...
-                                          for i: for k_0: C[i] += C_rf[k_0, i]       (loop = k_0)
+    for i: for k_0: for k_1:              for i: for k_0: for k_1: C_rf[k_0, i] += ...
+        C(i, k_0 * 8 + k_1)         ->    for i: for k_0: C[i] += C_rf[k_0, i]       (loop = k_0)
     """
     what = "rfactor"
     index = state.index
@@ -185,7 +184,8 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
         state.fail(f"{what}: factor_axis {factor_axis} is not a place among the {rank} dimensions", block)
     axis = factor_axis % (rank + 1)
     guards = _spatial_guards(state, block, reducing, spatial, what)
-    place = next(n for n, item in enumerate(above) if item.var in reducing)
+    # The partial results are made in the whole nest that is the block's own; the combination comes after it.
+    place = next(n for n, item in enumerate(above) if len(index.blocks_under(item)) == 1)
     top = above[place]
     _require_no_opaque(state, block, above[place:], what)
     partial = {

@@ -263,6 +263,7 @@ class Schedule:
 
     def annotate(self, target: LoopHandle | BlockHandle, key: str, value: Value) -> None:
         """Attach a note to a loop or a block."""
+        self._trace.encode(value)
         notes.annotate(self._state, self._target(target, "annotate"), key, value)
         self._record("annotate", [target], {"key": key, "value": value})
 

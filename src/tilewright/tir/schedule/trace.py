@@ -82,7 +82,7 @@ class Trace:
     ) -> None:
         """Append an instruction."""
         numbers = tuple(self._numbers[handle] for handle in inputs)
-        stored = {key: self._encode(value) for key, value in attributes.items()}
+        stored = {key: self.encode(value) for key, value in attributes.items()}
         results = tuple(range(self._results, self._results + len(outputs)))
         for number, output in zip(results, outputs, strict=True):
             if isinstance(output, SampledInt):
@@ -93,7 +93,8 @@ class Trace:
         self._results += len(outputs)
         self.instructions.append(Instruction(kind, numbers, stored, results, decision))
 
-    def _encode(self, value: object) -> Value:
+    def encode(self, value: object) -> Value:
+        """A value as it is stored in the trace; refuses what cannot be."""
         if isinstance(value, SampledInt) and id(value) in self._numbers:
             return {"ref": self._numbers[id(value)]}
         if isinstance(value, (LoopHandle, BlockHandle)):
@@ -103,9 +104,9 @@ class Trace:
         if isinstance(value, int):
             return int(value)
         if isinstance(value, (list, tuple)):
-            return [self._encode(item) for item in value]
+            return [self.encode(item) for item in value]
         if isinstance(value, dict):
-            return {str(key): self._encode(item) for key, item in value.items()}
+            return {str(key): self.encode(item) for key, item in value.items()}
         raise UserError(
             f"a schedule cannot record {value!r}", hint="use numbers, strings, lists and dictionaries of them"
         )

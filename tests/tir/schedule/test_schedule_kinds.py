@@ -1,0 +1,122 @@
+"""Tests of parallel, vectorize, unroll, bind, annotate, unannotate."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tir.schedule.programs import block_of, check, elementwise, loops_of, matmul, row_sum, stencil
+from tilewright import te
+from tilewright.tir.schedule import Schedule, ScheduleError
+
+
+def test_data_parallel_loops_run_in_any_way() -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    i, j, k = schedule.get_loops(schedule.get_block("C"))
+    schedule.parallel(i)
+    schedule.vectorize(j)
+    schedule.unroll(k)
+    assert [kind for _, _, kind in loops_of(schedule, "C")] == ["parallel", "vectorized", "unrolled"]
+    check(schedule, func)
+
+
+@pytest.mark.parametrize("primitive", ["parallel", "vectorize"])
+def test_reduction_loops_are_refused(primitive: str) -> None:
+    schedule = Schedule(matmul())
+    _, _, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match=r"not independent: block C uses it for the reduce iterator v_k"):
+        getattr(schedule, primitive)(k)
+
+
+def test_a_loop_has_one_kind() -> None:
+    schedule = Schedule(matmul())
+    i, _, _ = schedule.get_loops(schedule.get_block("C"))
+    schedule.parallel(i)
+    with pytest.raises(ScheduleError, match="loop i is already parallel"):
+        schedule.vectorize(i)
+
+
+def test_vectors_and_unrolled_loops_need_constant_extents() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1, name="B")
+    schedule = Schedule(te.create_prim_func([a, b]))
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    for primitive in (schedule.vectorize, schedule.unroll):
+        with pytest.raises(ScheduleError, match="the extent of loop i is not constant"):
+            primitive(i)
+    schedule.parallel(i)
+
+
+def test_fused_loops_stay_parallel() -> None:
+    func = elementwise((6, 10), 1)
+    schedule = Schedule(func)
+    fused = schedule.fuse(*schedule.get_loops(schedule.get_block("B0")))
+    outer, inner = schedule.split(fused, [None, 4])
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    check(schedule, func)
+
+
+def test_overlapping_stages_are_private_to_parallel_iterations() -> None:
+    func = stencil()
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("C"))
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.compute_at(schedule.get_block("B"), outer)
+    with pytest.raises(ScheduleError, match="several iterations may write the same elements of B"):
+        schedule.vectorize(outer)
+    schedule.parallel(outer)
+    check(schedule, func)
+
+
+def test_a_parallel_loop_limits_what_moves_under_it() -> None:
+    func = stencil()
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("C"))
+    outer, inner = schedule.split(i, [None, 4])
+    schedule.vectorize(inner)
+    with pytest.raises(ScheduleError, match="loop i_1 is vectorized"):
+        schedule.compute_at(schedule.get_block("B"), inner)
+    schedule.compute_at(schedule.get_block("B"), outer)
+    check(schedule, func)
+
+
+def test_bind_to_threads() -> None:
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    i, j, _ = schedule.get_loops(schedule.get_block("C"))
+    schedule.bind(i, "blockIdx.x")
+    outer, inner = schedule.split(j, [None, 4])
+    schedule.bind(outer, "vthread")
+    schedule.bind(inner, "threadIdx.x")
+    assert [kind for _, _, kind in loops_of(schedule, "C")][:3] == ["thread", "vthread", "thread"]
+    check(schedule, func)
+
+
+def test_bind_errors() -> None:
+    schedule = Schedule(matmul())
+    i, j, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match=r"there is no thread axis 'threadIdx.w'"):
+        schedule.bind(i, "threadIdx.w")
+    schedule.bind(i, "blockIdx.x")
+    with pytest.raises(ScheduleError, match=r"loop i around it is bound to blockIdx.x already"):
+        schedule.bind(j, "blockIdx.x")
+    with pytest.raises(ScheduleError, match="reduce iterator"):
+        schedule.bind(k, "blockIdx.y")
+    schedule.bind(k, "threadIdx.x")
+
+
+def test_annotations() -> None:
+    func = row_sum()
+    schedule = Schedule(func)
+    block = schedule.get_block("S")
+    i, _ = schedule.get_loops(block)
+    schedule.annotate(block, "tile", [4, 8])
+    schedule.annotate(i, "pragma", "nontemporal")
+    assert block_of(schedule, "S").annotations == {"tile": [4, 8]}
+    check(schedule, func)
+    schedule.unannotate(block, "tile")
+    assert block_of(schedule, "S").annotations == {}
+    with pytest.raises(ScheduleError, match="no annotation 'tile'"):
+        schedule.unannotate(block, "tile")

@@ -1,0 +1,231 @@
+"""Tests of compute_at and reverse_compute_at."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tir.schedule.programs import (
+    block_of,
+    check,
+    convolution,
+    elementwise,
+    loops_of,
+    matmul,
+    matmul_relu,
+    stencil,
+)
+from tilewright import te
+from tilewright.ir.expr import TRUE
+from tilewright.tir.schedule import Schedule, ScheduleError
+
+
+@pytest.mark.parametrize(("size", "tile"), [(8, 4), (9, 4), (10, 3), (7, 16)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_under_the_tile_of_its_consumer(size: int, tile: int, stride: int) -> None:
+    func = convolution(2, size, 4, stride)
+    schedule = Schedule(func)
+    out, conv, pad = (schedule.get_block(name) for name in ("out", "conv", "pad"))
+    _, h, x = schedule.get_loops(out)
+    outer_h, outer_x, inner_h, inner_x = schedule.tile(h, x, tile, tile)
+    schedule.compute_at(conv, outer_x)
+    schedule.compute_at(pad, outer_h)
+    check(schedule, func)
+    _, _, _, *rest = schedule.get_loops(conv)
+    if len(rest) == 5:
+        yi, xi, c, r, q = rest
+        schedule.reorder(c, r, q, yi, xi)
+        schedule.vectorize(xi)
+        schedule.unroll(yi)
+        schedule.decompose_reduction(conv, c)
+    schedule.vectorize(inner_x)
+    schedule.unroll(inner_h)
+    check(schedule, func)
+
+
+def test_dividing_tiles_need_no_guards() -> None:
+    func = convolution(2, 8, 4)
+    schedule = Schedule(func)
+    _, h, x = schedule.get_loops(schedule.get_block("out"))
+    _, outer_x, _, _ = schedule.tile(h, x, 4, 4)
+    schedule.compute_at(schedule.get_block("conv"), outer_x)
+    schedule.compute_at(schedule.get_block("pad"), outer_x)
+    assert block_of(schedule, "conv").predicate is TRUE
+    assert block_of(schedule, "pad").predicate is TRUE
+    assert [extent for _, extent, _ in loops_of(schedule, "pad")] == [4, 2, 2, 2, 6, 6]
+    check(schedule, func)
+
+
+def test_compute_at_under_a_reduction_loop() -> None:
+    func = convolution(4, 6, 2)
+    schedule = Schedule(func)
+    loops = schedule.get_loops(schedule.get_block("conv"))
+    schedule.reorder(loops[3], loops[0])
+    schedule.compute_at(schedule.get_block("pad"), loops[3])
+    assert [extent for _, extent, _ in loops_of(schedule, "pad")] == [4, 8, 8]
+    check(schedule, func)
+
+
+def test_compute_at_keeps_unit_loops_on_request() -> None:
+    func = elementwise((4, 6), 2)
+    schedule = Schedule(func)
+    i, _ = schedule.get_loops(schedule.get_block("B1"))
+    schedule.compute_at(schedule.get_block("B0"), i, preserve_unit_loops=True)
+    assert [extent for _, extent, _ in loops_of(schedule, "B0")] == [4, 1, 6]
+    check(schedule, func)
+
+
+def test_compute_at_with_several_consumers_under_the_loop() -> None:
+    a = te.placeholder((12,), name="A", dtype="int32")
+    b = te.compute((12,), lambda i: a[i] * 3, name="B")
+    c = te.compute((12,), lambda i: b[i] + 1, name="C")
+    d = te.compute((12,), lambda i: b[i] + c[i], name="D")
+    func = te.create_prim_func([a, d])
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("D"))
+    outer, _ = schedule.split(i, [None, 5])
+    with pytest.raises(ScheduleError, match="block C reads B and is not under loop i_0"):
+        schedule.compute_at(schedule.get_block("B"), outer)
+    schedule.compute_at(schedule.get_block("C"), outer)
+    schedule.compute_at(schedule.get_block("B"), outer)
+    check(schedule, func)
+
+
+def test_compute_at_of_broadcast_and_transposed_inputs() -> None:
+    a = te.placeholder((6, 9), name="A", dtype="int32")
+    b = te.compute((9,), lambda j: a[2, j] + 1, name="B")
+    t = te.compute((9, 6), lambda j, i: a[i, j] * 2, name="T")
+    c = te.compute((6, 9), lambda i, j: b[j] + t[j, i], name="C")
+    func = te.create_prim_func([a, c])
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("C"))
+    outer, _ = schedule.split(j, [None, 4])
+    schedule.reorder(outer, i)
+    schedule.compute_at(schedule.get_block("B"), outer)
+    schedule.compute_at(schedule.get_block("T"), i)
+    check(schedule, func)
+
+
+def test_compute_at_twice_deepens() -> None:
+    func = stencil(20)
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("C"))
+    outer, middle, inner = schedule.split(i, [None, 3, 2])
+    block = schedule.get_block("B")
+    schedule.compute_at(block, outer)
+    schedule.compute_at(block, middle)
+    schedule.compute_at(block, inner)
+    check(schedule, func)
+
+
+def test_compute_at_errors() -> None:
+    schedule = Schedule(matmul_relu())
+    c, d = schedule.get_block("C"), schedule.get_block("D")
+    i, j, k = schedule.get_loops(c)
+    with pytest.raises(ScheduleError, match="block D writes the output D"):
+        schedule.compute_at(d, i)
+    with pytest.raises(ScheduleError, match="block C is already under loop i"):
+        schedule.compute_at(c, i)
+    with pytest.raises(ScheduleError, match="the root block does not move"):
+        schedule.compute_at(schedule.get_block("root"), i)
+    schedule.decompose_reduction(c, k)
+    x, _ = schedule.get_loops(d)
+    with pytest.raises(ScheduleError, match="is written by block C_init too") as caught:
+        schedule.compute_at(c, x)
+    assert "comes before decompose_reduction" in str(caught.value)
+
+
+def test_compute_at_after_fused_loops() -> None:
+    func = matmul_relu(6, 10, 4)
+    schedule = Schedule(func)
+    d = schedule.get_block("D")
+    fused = schedule.fuse(*schedule.get_loops(d))
+    outer, _ = schedule.split(fused, [None, 8])
+    schedule.compute_at(schedule.get_block("C"), outer)
+    check(schedule, func)
+
+
+def test_compute_at_of_a_block_with_split_loops() -> None:
+    func = matmul_relu(7, 10, 5)
+    schedule = Schedule(func)
+    c, d = schedule.get_block("C"), schedule.get_block("D")
+    for loop in schedule.get_loops(c):
+        schedule.split(loop, [None, 3])
+    i, _ = schedule.get_loops(d)
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.compute_at(c, outer)
+    assert [extent for _, extent, _ in loops_of(schedule, "C")] == [2, 4, 10, 5]
+    check(schedule, func)
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 12), (9, 13)])
+def test_reverse_compute_at_under_a_tile(n: int, m: int) -> None:
+    func = matmul_relu(n, m, 5)
+    schedule = Schedule(func)
+    c, d = schedule.get_block("C"), schedule.get_block("D")
+    i, j, _ = schedule.get_loops(c)
+    _, outer_j, _, _ = schedule.tile(i, j, 4, 4)
+    schedule.reverse_compute_at(d, outer_j)
+    assert len(loops_of(schedule, "D")) == 4
+    check(schedule, func)
+
+
+def test_reverse_compute_at_inside_a_reduction_is_refused() -> None:
+    schedule = Schedule(matmul_relu())
+    _, _, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match="the reduction of block C is not finished in one iteration of loop k"):
+        schedule.reverse_compute_at(schedule.get_block("D"), k)
+
+
+def test_reverse_compute_at_of_a_reduction() -> None:
+    a = te.placeholder((6, 12), name="A", dtype="int32")
+    b = te.compute((6, 12), lambda i, j: a[i, j] * 2, name="B")
+    k = te.reduce_axis((0, 12), name="k")
+    s = te.compute((6,), lambda i: te.sum(b[i, k], axis=k), name="S")
+    func = te.create_prim_func([a, s])
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B"))
+    outer, _ = schedule.split(j, [None, 5])
+    schedule.reverse_compute_at(schedule.get_block("S"), outer)
+    check(schedule, func)
+
+
+def test_reverse_compute_at_needs_all_of_its_input() -> None:
+    func = stencil()
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    outer, _ = schedule.split(i, [None, 6])
+    with pytest.raises(ScheduleError, match="is not certainly all written"):
+        schedule.reverse_compute_at(schedule.get_block("C"), outer)
+
+
+def test_reverse_compute_at_keeps_padding() -> None:
+    a = te.placeholder((8,), name="A", dtype="int32")
+    b = te.compute((8,), lambda i: a[i] * 2, name="B")
+    p = te.compute((10,), lambda i: te.select(te.all_of([i >= 1, i < 9]), b[i - 1], 7), name="P")
+    schedule = Schedule(te.create_prim_func([a, p]))
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="cannot be told"):
+        schedule.reverse_compute_at(schedule.get_block("P"), i)
+
+
+def test_reverse_compute_at_of_an_outer_product_is_refused() -> None:
+    a = te.placeholder((8,), name="A", dtype="int32")
+    b = te.compute((8,), lambda i: a[i] * 2, name="B")
+    p = te.compute((8, 8), lambda i, j: b[i] * b[j], name="P")
+    schedule = Schedule(te.create_prim_func([a, p]))
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="is not certainly all written"):
+        schedule.reverse_compute_at(schedule.get_block("P"), i)
+
+
+def test_reverse_compute_at_needs_a_producer_there() -> None:
+    schedule = Schedule(matmul_relu())
+    i, _ = schedule.get_loops(schedule.get_block("D"))
+    with pytest.raises(ScheduleError, match="no block under loop i writes what block C reads"):
+        schedule.reverse_compute_at(schedule.get_block("C"), i)
+
+
+def test_blocks_with_partial_loops_do_not_move() -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    assert schedule._state.is_regular("C")
