@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tilewright.runtime.version import VERSION as __version__
+from tilewright.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from tilewright import frontend, graph, runtime, te, tir

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime import mini
 from tilewright.runtime import TensorInfo
 from tilewright.runtime.artifact import artifact_from_metadata
-from tilewright.runtime.version import VERSION
+from tilewright.support.version import VERSION
 from tilewright.support.errors import CompilerBug, UserError
 
 

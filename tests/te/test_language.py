@@ -211,7 +211,7 @@ K = te.reduce_axis((0, 3), "k")
             "te.extern f: 2 outputs but 1 dtypes",
         ),
         (
-            lambda: te.create_prim_func([A, te.extern((2,), [A], lambda i, o: "text", name="f")]),  # type: ignore
+            lambda: te.create_prim_func([A, te.extern((2,), [A], lambda i, o: "text", name="f")]),  # type: ignore[list-item, return-value, arg-type]
             "te.extern f: the function must give a statement or a call, not 'text'",
         ),
     ],

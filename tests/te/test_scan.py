@@ -122,7 +122,7 @@ STEP = te.compute((4, 2), lambda t, i: S[t - 1, i] + 1.0, name="step")
             "te.scan loop: step flat must be a computation whose first axis is time",
         ),
         (
-            lambda: te.scan(FIRST, te.extern((4, 2), [S], lambda i, o: te.const(0), name="outside"), S),  # type: ignore
+            lambda: te.scan(FIRST, te.extern((4, 2), [S], lambda i, o: te.const(0), name="outside"), S),  # type: ignore[arg-type]
             "step outside must be a computation",
         ),
     ],

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.codegen.llvm.toolchain import host_triple, llvm_version
-from tilewright.runtime.version import VERSION
 from tilewright.support import settings
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import human_bytes, table
+from tilewright.support.version import VERSION
 from tilewright.target import Target
 
 _EXTRAS = {

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tilewright.cli import bench, compile, doctor, inspect, run
-from tilewright.runtime.version import VERSION
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.version import VERSION
 
 _DESCRIPTION = """\
 Tilewright compiles deep-learning models to fast, self-contained modules.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as DimensionVar
 from tilewright.ir.types import (
@@ -22,7 +23,11 @@ class Mismatch(Exception):
 
 def same_dimension(a: PrimExpr, b: PrimExpr) -> bool:
     """Whether two dimensions are provably equal."""
-    return a is b
+    if a is b:
+        return True
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return False
+    return Analyzer().prove_equal(a, b)
 
 
 class Unifier:

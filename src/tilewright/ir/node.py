@@ -126,11 +126,14 @@ _LOCK = RLock()
 """Guards changes of the table; reentrant because collecting garbage inside a change may drop entries."""
 
 
-def _forget(entry: _Entry) -> None:
-    """A node died: drop its entry, unless a new node of the same key has taken the place."""
-    with _LOCK:
-        if _TABLE.get(entry.key) is entry:
-            del _TABLE[entry.key]
+def _forget(entry: _Entry, lock: RLock = _LOCK, table: dict[tuple[object, ...], _Entry] = _TABLE) -> None:
+    """A node died: drop its entry, unless a new node of the same key has taken the place.
+
+    The table is an argument because nodes still die when Python has cleared this module's names at exit.
+    """
+    with lock:
+        if table.get(entry.key) is entry:
+            del table[entry.key]
 
 
 def _publish(node: Any, key: tuple[object, ...]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,9 @@ def make_kernel(func: PrimFunc, label: str) -> Kernel:
     """Name a program by its structure: equal computations get equal names, in every model and process."""
     digest = structural_key(func.replace(name=""))
     text = digest if isinstance(digest, str) else digest.hex()
-    symbol = f"tw_{_identifier(label)}_{text[:16]}"
+    # A number at the end only told apart functions of one model; equal kernels must get equal names.
+    plain = re.sub(r"_\d+$", "", label)
+    symbol = f"tw_{_identifier(plain)}_{text[:16]}"
     return Kernel(symbol, func.replace(name=symbol), work_of(func))
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.version import FORMAT_VERSION, VERSION
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.version import FORMAT_VERSION, VERSION
 
 Shape = tuple[int | str, ...]
 """Extents; a text is a symbolic one (`n`) or arithmetic over symbols (`2*n + 1`)."""

@@ -33,10 +33,13 @@ from tilewright.te.reduction import (
     prod,
     sum,
 )
+from tilewright.te.schedule import Schedule, Stage, create_schedule, lower
 from tilewright.te.tensor import Axis, Tensor
 
 __all__ = [
     "Axis",
+    "Schedule",
+    "Stage",
     "Tensor",
     "all",
     "all_of",
@@ -50,7 +53,9 @@ __all__ = [
     "compute_many",
     "const",
     "create_prim_func",
+    "create_schedule",
     "extern",
+    "lower",
     "max",
     "max_value",
     "maximum",

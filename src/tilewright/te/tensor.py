@@ -178,6 +178,23 @@ class ExternOp(Operation):
         )
 
 
+class StagedOp(Operation):
+    """What a schedule made of a tensor: a copy in another memory scope, or partial results of a reduction."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[PrimExpr, ...],
+        dtype: DataType,
+        axis: tuple[Axis, ...],
+        reduce_axis: tuple[Axis, ...],
+    ) -> None:
+        super().__init__(name)
+        self.axis = axis
+        self.reduce_axis = reduce_axis
+        self.outputs = (Tensor(self, 0, shape, dtype, name),)
+
+
 def operations_of(outputs: Sequence[Tensor]) -> list[Operation]:
     """The operations that outputs depend on, producers first."""
     order: list[Operation] = []

@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilewright.codegen.llvm import toolchain
-from tilewright.runtime.version import VERSION
 from tilewright.support import settings, trace
 from tilewright.support.files import temporary_name
+from tilewright.support.version import VERSION
 
 _MAGIC = b"TWOBJ01\n"
 _DIGEST_BYTES = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tilewright.frontend.onnx.model import OnnxFunction, OnnxNode, Reference
+from tilewright.frontend.onnx.model import OnnxFunction, OnnxNode
 from tilewright.frontend.onnx.reader import DATA_TYPES, Proto, onnx_package, read_function
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.types import TensorType
@@ -46,7 +46,7 @@ def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | Non
             proto = schema.get_context_dependent_function_with_opset_version(
                 max(versions), _node_proto(node).SerializeToString(), types
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise UnsupportedError(f"{node.op_type}: ONNX gives no body for these inputs: {error}") from error
     if proto is None:
         return None
@@ -94,10 +94,10 @@ def _node_proto(node: OnnxNode) -> Proto:
     proto.input.extend(node.inputs)
     proto.output.extend(node.outputs)
     for name, value in node.attributes.items():
-        if value is None or isinstance(value, Reference) or callable(value):
-            continue
         if isinstance(value, (int, float, str, bytes)) or (isinstance(value, tuple) and value):
             proto.attribute.append(onnx.helper.make_attribute(name, value))
+        elif value != ():
+            raise UnsupportedError(f"{node.op_type} with the attribute '{name}' (a graph or a tensor) is not supported")
     return proto
 
 

@@ -133,7 +133,7 @@ class _Importer:
         for info, shape in zip(inputs, input_shapes(self.model.source, inputs, shapes), strict=True):
             if info.dtype is None:
                 raise UnsupportedError(
-                    f"the input '{info.name}' is a {info.kind}, only tensors are supported", where=self.model.source
+                    f"the input '{info.name}' is a {info.kind}, which is not supported", where=self.model.source
                 )
             if info.name in scope.values:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)

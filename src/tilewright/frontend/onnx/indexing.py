@@ -16,6 +16,9 @@ from tilewright.support.errors import UnsupportedError, UserError
 
 _LARGEST_MAP = 1 << 26
 """The most elements of an index table that the importer makes itself."""
+_MOST_ROUNDS = 64
+"""The most updates that a scatter combines in one place."""
+_REDUCTIONS = {"none": None, "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
 @converter("Gather")
@@ -82,9 +85,13 @@ def gather_nd(node: NodeContext) -> GraphExpr:
 
 
 def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphExpr) -> GraphExpr:
-    """Write elements of updates at constant flat places: a table says for each element where it comes from."""
-    if node.has_attribute("reduction") and node.text("reduction") != "none":
-        raise UnsupportedError(f"{node.node.op_type} with reduction {node.text('reduction')!r}")
+    """Write elements of updates at constant flat places: a table says for each element where it comes from.
+
+    A reduction combines the update with what is there; places that occur several times take a round each.
+    """
+    reduction = node.text("reduction", "none")
+    if reduction not in _REDUCTIONS:
+        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
     dims = shape_of(data)
     total = math.prod(dims)
     if total > _LARGEST_MAP:
@@ -93,12 +100,31 @@ def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphEx
         raise UserError(f"indices of {node.node.op_type} are out of range for data of shape {dims}")
     if not places.size:
         return data
-    source = np.full(total, -1, np.int64)
-    source[places.ravel()] = np.arange(places.size)
-    written = node.builder.constant((source >= 0).reshape(dims), BOOL)
-    table = node.builder.constant(np.maximum(source, 0).reshape(dims), "int64")
     flat = node.builder.reshape(updates, (places.size,))
-    return node.call("where", written, node.call("take", flat, table, axis=0), data)
+    combine = _REDUCTIONS[reduction]
+    rounds = [np.arange(places.size)] if combine is None else _rounds(places.ravel())
+    if len(rounds) > _MOST_ROUNDS:
+        raise UnsupportedError(f"{node.node.op_type} that combines {len(rounds)} updates in one place")
+    result = data
+    for chosen in rounds:
+        source = np.full(total, -1, np.int64)
+        source[places.ravel()[chosen]] = chosen
+        written = node.builder.constant((source >= 0).reshape(dims), BOOL)
+        table = node.builder.constant(np.maximum(source, 0).reshape(dims), "int64")
+        fresh = node.call("take", flat, table, axis=0)
+        fresh = fresh if combine is None else node.call(combine, result, fresh)
+        result = node.call("where", written, fresh, result)
+    return result
+
+
+def _rounds(places: Array) -> list[Array]:
+    """Updates grouped so that no place occurs twice in a group: the first ones of all places, then the second ..."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(ordered)), 0))
+    turn = np.arange(len(ordered)) - starts
+    return [order[turn == index] for index in range(int(turn.max()) + 1)]
 
 
 @converter("ScatterElements", "Scatter")

@@ -187,7 +187,7 @@ def bit_cast(node: NodeContext) -> GraphExpr:
     dtype = data_type(node.integer("to"), "the result of BitCast")
     value = evaluate(node.input(0))
     if value is not None and is_plain(dtype) and value.dtype.itemsize == dtype.itemsize:
-        return node.builder.constant(np.ascontiguousarray(value).view(dtype.numpy()), dtype)
+        return node.builder.constant(np.ascontiguousarray(value).view(dtype.numpy()).reshape(value.shape), dtype)
     source = dtype_of(node.input(0))
     if source.bits == dtype.bits and source.is_integer and dtype.is_integer:
         return node.builder.cast(node.input(0), dtype)

@@ -93,12 +93,13 @@ def average_pool(node: NodeContext) -> GraphExpr:
 def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
     if not ceiling:
         return _pool(node, "nn.avg_pool2d", data, extents, include_pad)
-    if include_pad and any((*extents.before, *extents.after)):
+    grown = _with_ceiling(extents, shape_of(data)[2:])
+    if include_pad and grown.after != extents.after:
         # Written padding counts, the reach beyond it does not: the first becomes part of the data.
         data = node.call("pad", data, before=(0, 0, *extents.before), after=(0, 0, *extents.after))
-        zeros = (0,) * len(extents.kernel)
-        extents = replace(extents, before=zeros, after=zeros)
-    return _pool(node, "nn.avg_pool2d", data, _with_ceiling(extents, shape_of(data)[2:]))
+        beyond = tuple(more - less for more, less in zip(grown.after, extents.after, strict=True))
+        return _pool(node, "nn.avg_pool2d", data, replace(extents, before=(0,) * len(beyond), after=beyond))
+    return _pool(node, "nn.avg_pool2d", data, grown, include_pad)
 
 
 @converter("LpPool")

@@ -7,7 +7,6 @@ from math import ceil
 
 from tilewright.target import Target
 
-
 _COLUMN_LOAD_COST = 3
 """A vector of columns (weights) streams from the second cache level; row values stay in the first."""
 
