@@ -88,7 +88,8 @@ class IRModule:
 
     def __getitem__(self, name: str) -> BaseFunction:
         if name not in self.functions:
-            raise UserError(f"the module has no function {name!r}", hint=f"it has: {', '.join(self.functions) or 'none'}")
+            known = ", ".join(self.functions) or "none"
+            raise UserError(f"the module has no function {name!r}", hint=f"it has: {known}")
         return self.functions[name]
 
     def __contains__(self, name: object) -> bool:

@@ -173,9 +173,10 @@ def _innermost_axis(context: CpuContext, handle: BlockHandle) -> object | None:
     best: BufferLoad | None = None
     target = block.writes[0].buffer
     for item in pre_order(block.body):
-        if isinstance(item, BufferLoad) and item.buffer is not target and item.indices:
-            if best is None or item.buffer.ndim > best.buffer.ndim:
-                best = item
+        if not isinstance(item, BufferLoad) or item.buffer is target or not item.indices:
+            continue
+        if best is None or item.buffer.ndim > best.buffer.ndim:
+            best = item
     if best is None:
         return None
     last = best.indices[-1]
