@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tir.schedule.programs import block_of, check, convolution, elementwise, loops_of, matmul, matmul_relu, stencil
+from tests.tir.schedule.programs import (
+    block_of,
+    check,
+    convolution,
+    elementwise,
+    loops_of,
+    matmul,
+    matmul_relu,
+    stencil,
+)
 from tilewright import te
 from tilewright.tir.schedule import Schedule, ScheduleError
 
@@ -26,7 +35,7 @@ def test_cache_read_then_compute_at() -> None:
     schedule = Schedule(func)
     block = schedule.get_block("C")
     i, j, k = schedule.get_loops(block)
-    outer_i, outer_j, inner_i, inner_j = schedule.tile(i, j, 4, 4)
+    _outer_i, _outer_j, inner_i, inner_j = schedule.tile(i, j, 4, 4)
     outer_k, inner_k = schedule.split(k, [None, 5])
     schedule.reorder(outer_k, inner_i, inner_j, inner_k)
     for name in ("A", "B"):

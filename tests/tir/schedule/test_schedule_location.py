@@ -120,7 +120,7 @@ def test_compute_at_twice_deepens() -> None:
 def test_compute_at_errors() -> None:
     schedule = Schedule(matmul_relu())
     c, d = schedule.get_block("C"), schedule.get_block("D")
-    i, j, k = schedule.get_loops(c)
+    i, _j, k = schedule.get_loops(c)
     with pytest.raises(ScheduleError, match="block D writes the output D"):
         schedule.compute_at(d, i)
     with pytest.raises(ScheduleError, match="block C is already under loop i"):
@@ -183,7 +183,7 @@ def test_reverse_compute_at_of_a_reduction() -> None:
     s = te.compute((6,), lambda i: te.sum(b[i, k], axis=k), name="S")
     func = te.create_prim_func([a, s])
     schedule = Schedule(func)
-    i, j = schedule.get_loops(schedule.get_block("B"))
+    _i, j = schedule.get_loops(schedule.get_block("B"))
     outer, _ = schedule.split(j, [None, 5])
     schedule.reverse_compute_at(schedule.get_block("S"), outer)
     check(schedule, func)

@@ -28,7 +28,7 @@ def test_decompose_of_tiled_and_guarded_loops() -> None:
     schedule = Schedule(func)
     block = schedule.get_block("C")
     i, j, k = schedule.get_loops(block)
-    _, outer_j, inner_i, inner_j = schedule.tile(i, j, 4, 4)
+    _, _outer_j, inner_i, inner_j = schedule.tile(i, j, 4, 4)
     outer_k, inner_k = schedule.split(k, [None, 3])
     schedule.reorder(outer_k, inner_k, inner_i, inner_j)
     schedule.vectorize(inner_j)
@@ -54,7 +54,7 @@ def test_parallel_over_decomposed_reductions() -> None:
 def test_decompose_errors() -> None:
     schedule = Schedule(matmul_relu())
     c, d = schedule.get_block("C"), schedule.get_block("D")
-    i, j, k = schedule.get_loops(c)
+    i, _j, k = schedule.get_loops(c)
     x, _ = schedule.get_loops(d)
     with pytest.raises(ScheduleError, match="block D is not a reduction"):
         schedule.decompose_reduction(d, x)

@@ -79,9 +79,7 @@ def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> Buffer
     return BufferRegion(buffer, tuple(result))
 
 
-def detect_accesses(
-    body: Stmt, init: Stmt | None = None
-) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+def detect_accesses(body: Stmt, init: Stmt | None = None) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """The regions that a block's body (and init) reads and writes, in order of first access."""
     found = _Collector()
     found.visit(body)

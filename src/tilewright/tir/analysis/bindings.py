@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
 from tilewright.ir.expr import LE, LT, ONE, TRUE, And, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import substitute
@@ -63,8 +64,13 @@ def form_tells_apart(form: Linear, width: int, target: For, loops: Sequence[For]
     return True
 
 
-def region_tells_apart(block: Block, region: BufferRegion, target: For, loops: Sequence[For]) -> bool:
-    """Whether different iterations of a loop write disjoint parts. `loops`: the target and those inside it."""
+def region_tells_apart(
+    block: Block, region: BufferRegion, target: For, loops: Sequence[For], outer: Sequence[For]
+) -> bool:
+    """Whether different iterations of a loop write disjoint parts.
+
+    `loops` are the target and those inside it, `outer` those around it (they stand still).
+    """
     if const_value(target.extent) in (0, 1):
         return True
     forms = iterator_forms(block)
@@ -78,17 +84,31 @@ def region_tells_apart(block: Block, region: BufferRegion, target: For, loops: S
     used = [point for point in points if mentions(point, {loop.var for loop in loops})]
     if not used or not any(mentions(point, {target.var}) for point in used):
         return False
-    # Only loops that occur matter: one that does not occur repeats the same elements in every iteration.
-    domains = {
-        loop.var: Range(loop.min, loop.extent)
-        for loop in loops
-        if any(mentions(point, {loop.var}) for point in used)
-    }
-    return not domains
+    return _map_tells_apart(used, loops, outer, block.predicate)
 
 
-def is_injective(block: Block, loops: Sequence[For]) -> bool:
-    """Whether different settings of the loops give different iterator values (each instance runs once)."""
+def _map_tells_apart(
+    values: Sequence[PrimExpr], loops: Sequence[For], outer: Sequence[For], predicate: PrimExpr
+) -> bool:
+    """Whether an iterator map tells loops apart while the outer ones stand still.
+
+    Loops that do not occur repeat the same values and do not matter here. A map that also tells the outer loops
+    apart is often easier to see: fused and split again, they only make sense together.
+    """
+    for running in (loops, [*outer, *loops]):
+        domains = {
+            loop.var: Range(loop.min, loop.extent)
+            for loop in running
+            if any(mentions(value, {loop.var}) for value in values)
+        }
+        found = detect_iter_map(values, domains, predicate)
+        if found is not None and found.injective:
+            return True
+    return False
+
+
+def is_injective(block: Block, loops: Sequence[For], outer: Sequence[For] = ()) -> bool:
+    """Whether different settings of loops give different iterator values, while outer loops stand still."""
     varying = [loop for loop in loops if const_value(loop.extent) not in (0, 1)]
     uses: dict[Var, int] = {loop.var: 0 for loop in varying}
     linear_enough = True
@@ -110,7 +130,7 @@ def is_injective(block: Block, loops: Sequence[For]) -> bool:
     values = [item.value for item in block.iters if mentions(item.value, domains)]
     if not all(any(mentions(value, {var}) for value in values) for var in domains):
         return False
-    return not domains
+    return _map_tells_apart(values, varying, outer, block.predicate)
 
 
 def is_domain_guard(block: Block, condition: PrimExpr, analyzer: Analyzer) -> bool:
@@ -138,25 +158,39 @@ def exact_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer
     None when that cannot be told: indices with holes, loops shared by dimensions, predicates that cut more than
     the domains do.
     """
-    if not all(is_domain_guard(block, part, analyzer) for part in conjuncts(block.predicate)):
-        return None
+    return _linear_box(block, region, loops, analyzer) or _mapped_box(block, region, loops, analyzer)
+
+
+def _linear_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
     forms = iterator_forms(block)
     used: set[Var] = set()
     result: list[Range] = []
     for item in region.region:
         form = linear_substituted(item.min, forms)
-        if form is None:
-            return None
-        box = _dense(form, item.extent, loops, used, analyzer)
+        box = None if form is None else _dense(form, item.extent, loops, used, analyzer)
         if box is None:
             return None
         result.append(box)
+    if not all(is_domain_guard(block, part, analyzer) for part in conjuncts(block.predicate)):
+        return None
     return tuple(result)
 
 
-def _dense(
-    form: Linear, width: PrimExpr, loops: Sequence[For], used: set[Var], analyzer: Analyzer
-) -> Range | None:
+def _mapped_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
+    """The box of indices that split and fuse loops, told by their iterator map."""
+    if not all(const_value(item.extent) == 1 for item in region.region):
+        return None
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    points = [substitute(item.min, values) for item in region.region]
+    domains = {
+        loop.var: Range(loop.min, loop.extent) for loop in loops if any(mentions(point, {loop.var}) for point in points)
+    }
+    found = detect_iter_map(points, domains, block.predicate, analyzer)
+    ranges = None if found is None else found.ranges()
+    return None if ranges is None else tuple(ranges)
+
+
+def _dense(form: Linear, width: PrimExpr, loops: Sequence[For], used: set[Var], analyzer: Analyzer) -> Range | None:
     """The range a form fills without holes while loops run."""
     steps = _steps(form, loops)
     if steps is None:

@@ -64,9 +64,7 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
     writing = _inner_loops(index, writer, fixed)
     if writing is None:
         return False
-    boxes = [
-        exact_box(writer, region, writing, analyzer) for region in writer.writes if region.buffer is buffer
-    ]
+    boxes = [exact_box(writer, region, writing, analyzer) for region in writer.writes if region.buffer is buffer]
     reading = index.loops_between(fixed, reader)
     wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
     return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
@@ -135,9 +133,7 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     for block in blocks:
         for item in block.iters:
             if item.kind is not IterKind.SPATIAL and mentions(item.value, {loop.var}):
-                return Conflict(
-                    f"block {block.name} uses it for the {item.kind.value} iterator {item.var.name}", block
-                )
+                return Conflict(f"block {block.name} uses it for the {item.kind.value} iterator {item.var.name}", block)
     written: dict[Buffer, list[tuple[Block, BufferRegion]]] = {}
     for block in blocks:
         for region in block.writes:
@@ -163,7 +159,7 @@ def _buffer_conflict(
         if block is not first and not _written_within(index, first, block, buffer, loop, analyzer):
             return Conflict(f"blocks {first.name} and {block.name} both write {buffer.name}", block)
         loops = [loop, *index.loops_between(loop, block)]
-        if region_tells_apart(block, region, loop, loops):
+        if region_tells_apart(block, region, loop, loops, index.loops_above(loop)):
             continue
         if not private or not _is_private(index, loop, buffer) or not _starts_afresh(index, loop, first, block):
             return Conflict(f"several iterations may write the same elements of {buffer.name}", block)
@@ -176,9 +172,7 @@ def _buffer_conflict(
                 continue
         elif _reads_elsewhere(index, loop, buffer, reader, reads, writers, analyzer):
             continue
-        return Conflict(
-            f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader
-        )
+        return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
     return None
 
 

@@ -34,9 +34,7 @@ def _require_independent(state: ScheduleState, loop: For, what: str, private: bo
     conflict = iteration_conflict(state.index, loop, state.analyzer, private)
     if conflict is None:
         return
-    reduces = any(
-        item.kind is IterKind.REDUCE and mentions(item.value, {loop.var}) for item in conflict.block.iters
-    )
+    reduces = any(item.kind is IterKind.REDUCE and mentions(item.value, {loop.var}) for item in conflict.block.iters)
     state.fail(
         f"{what}: the iterations of loop {loop.var.name} are not independent: {conflict.reason}",
         conflict.block,
@@ -73,9 +71,7 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
     """
     _require_free(state, loop, "bind")
     if thread != "vthread" and thread not in THREAD_AXES:
-        state.fail(
-            f"bind: there is no thread axis {thread!r}", loop, f"use one of {', '.join(THREAD_AXES)}, vthread"
-        )
+        state.fail(f"bind: there is no thread axis {thread!r}", loop, f"use one of {', '.join(THREAD_AXES)}, vthread")
     for above in state.index.loops_above(loop):
         if above.thread == thread and thread != "vthread":
             state.fail(f"bind: loop {above.var.name} around it is bound to {thread} already", above)

@@ -35,9 +35,7 @@ def pick_buffer(
 
 def _copy_block(name: str, source: Buffer, target: Buffer, domains: Sequence[Range]) -> Block:
     """A block that copies a part of a buffer to another of the same shape, element by element."""
-    iters = tuple(
-        BlockIter(Var(f"v_ax{n}"), domain, IterKind.SPATIAL, domain.min) for n, domain in enumerate(domains)
-    )
+    iters = tuple(BlockIter(Var(f"v_ax{n}"), domain, IterKind.SPATIAL, domain.min) for n, domain in enumerate(domains))
     indices = tuple(item.var for item in iters)
     body = BufferStore(target, indices, BufferLoad(source, indices))
     return with_detected_accesses(Block(name, iters, (), (), body))
@@ -91,9 +89,7 @@ def _finish(
     state.commit_index(candidate)
 
 
-def cache_read(
-    state: ScheduleState, block: Block, choice: int | str, scope: str, readers: Sequence[Block] = ()
-) -> str:
+def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str, readers: Sequence[Block] = ()) -> str:
     """Copy what a block reads into a buffer of another scope first, and let it (and `readers`) read that.
 
     for i: C(i)  # reads A[i]   ->   for ax0: A_shared[ax0] = A[ax0]

@@ -98,9 +98,7 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
     if not readers:
         state.fail(f"{what}: nothing reads what block {block.name} writes", block)
     _require_stable_inputs(state, block, what)
-    fixed: dict[Var, PrimExpr] = {
-        item.var: item.domain.min for item in block.iters if item.var not in places
-    }
+    fixed: dict[Var, PrimExpr] = {item.var: item.domain.min for item in block.iters if item.var not in places}
 
     def replace(item: Node) -> Node | None:
         if not isinstance(item, BufferLoad) or item.buffer is not store.buffer:

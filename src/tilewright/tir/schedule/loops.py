@@ -155,9 +155,7 @@ def reorder(state: ScheduleState, loops: Sequence[For]) -> None:
     for loop in reversed(order):
         inside.add(loop.var)
         if mentions(loop.extent, inside) or mentions(loop.min, inside):
-            state.fail(
-                f"reorder: the range of loop {loop.var.name} depends on a loop that would be inside it", loop
-            )
+            state.fail(f"reorder: the range of loop {loop.var.name} depends on a loop that would be inside it", loop)
     _check_order(state, chain)
     body = chain[-1].body
     for loop in reversed(order):
@@ -202,10 +200,8 @@ def _check_order(state: ScheduleState, chain: Sequence[For]) -> None:
             reduces = True
         if reduces and block.init is not None:
             loops = [*chain, *index.loops_between(bottom, block)]
-            if not is_injective(block, loops):
-                state.fail(
-                    f"reorder: some instances of the reduction block {block.name} may run more than once", block
-                )
+            if not is_injective(block, loops, index.loops_above(top)):
+                state.fail(f"reorder: some instances of the reduction block {block.name} may run more than once", block)
     _check_flow(state, bottom, blocks)
 
 

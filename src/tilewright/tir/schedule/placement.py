@@ -43,9 +43,7 @@ def solve_region(block: Block, region: BufferRegion, box: Box) -> dict[Var, Rang
     return {var: value for var, value in result.items() if var not in repeated}
 
 
-def needed_instances(
-    state: ScheduleState, block: Block, boxes: Mapping[Buffer, Box]
-) -> dict[Var, Range]:
+def needed_instances(state: ScheduleState, block: Block, boxes: Mapping[Buffer, Box]) -> dict[Var, Range]:
     """The ranges of a producer's iterators that together write at least the given boxes."""
     ranges: dict[Var, list[Range]] = {}
     writes = [region for region in block.writes if region.buffer in boxes]

@@ -84,9 +84,7 @@ def _single_source(result: PrimExpr, accumulator: BufferLoad) -> tuple[PrimExpr]
     return (right,)
 
 
-def _tuple_sources(
-    results: Sequence[PrimExpr], accumulators: tuple[BufferLoad, ...]
-) -> tuple[PrimExpr, ...] | None:
+def _tuple_sources(results: Sequence[PrimExpr], accumulators: tuple[BufferLoad, ...]) -> tuple[PrimExpr, ...] | None:
     """The new values of a tuple reduction: where a result can be taken from the new side, what it is taken from.
 
     Every part of a result that is free of accumulators must be one of them (or a constant), so that partial results

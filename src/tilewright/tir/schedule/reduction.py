@@ -188,9 +188,7 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
     place = next(n for n, item in enumerate(above) if len(index.blocks_under(item)) == 1)
     top = above[place]
     _require_no_opaque(state, block, above[place:], what)
-    partial = {
-        store.buffer: _partial_buffer(state, store.buffer, loop.extent, axis) for store in matched.stores
-    }
+    partial = {store.buffer: _partial_buffer(state, store.buffer, loop.extent, axis) for store in matched.stores}
     name = state.fresh_block_name(f"{block.name}_rf")
     state.inherit(name, block.name)
     first = _partial_block(block, name, loop, above, reducing, matched, partial, axis, guards)
@@ -231,9 +229,7 @@ def _partial_block(
             var = Var(f"v_{item.var.name}")
             iters.append(BlockIter(var, Range(item.min, item.extent), IterKind.REDUCE, item.var))
             inside[item.var] = var
-    mapping: dict[Var, PrimExpr] = {
-        item.var: substitute(item.value, inside) for item in _reduce_iters(block)
-    }
+    mapping: dict[Var, PrimExpr] = {item.var: substitute(item.value, inside) for item in _reduce_iters(block)}
     loads = {
         load: BufferLoad(partial[load.buffer], _at_axis(load.indices, axis, factor)) for load in matched.accumulators
     }

@@ -46,9 +46,7 @@ def check_perfect_tile(state: ScheduleState, loop: For, parts: int, decision: Se
     factors = list(decision)
     extent = _constant_extent(state, loop)
     if len(factors) != parts or any(factor < 1 for factor in factors) or prod(factors) != extent:
-        state.fail(
-            f"sample_perfect_tile: the decision {factors} is not {parts} factors of the extent {extent}", loop
-        )
+        state.fail(f"sample_perfect_tile: the decision {factors} is not {parts} factors of the extent {extent}", loop)
     return factors
 
 

@@ -188,7 +188,7 @@ class Schedule:
     def split(self, loop: LoopHandle, factors: Sequence[int | None]) -> list[LoopHandle]:
         """Split a loop in nested loops of the given extents, outermost first; one factor may be None.
 
-            for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) if i_0 * 16 + i_1 < 100
+        for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) if i_0 * 16 + i_1 < 100
         """
         node = self._loop(loop, "split")
         if len(factors) == 0 or list(factors).count(None) > 1:
@@ -204,7 +204,7 @@ class Schedule:
     def fuse(self, *nest: LoopHandle) -> LoopHandle:
         """Make one loop of directly nested ones.
 
-            for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8)
+        for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8)
         """
         nodes = self._loops(nest, "fuse")
         result = LoopHandle(loops.fuse(self._state, nodes))
@@ -219,7 +219,7 @@ class Schedule:
     def reorder(self, *order: LoopHandle) -> None:
         """Put loops of one nest in the given order; they share the places they have now.
 
-            for i: for j: for k: B  ->  reorder(k, i)  ->  for k: for j: for i: B
+        for i: for j: for k: B  ->  reorder(k, i)  ->  for k: for j: for i: B
         """
         loops.reorder(self._state, self._loops(order, "reorder"))
         self._record("reorder", list(order))
