@@ -16,6 +16,7 @@ from math import gcd
 
 from tilewright.arith import linear
 from tilewright.arith.bounds import factors
+from tilewright.arith.knowledge import is_index
 from tilewright.arith.linear import Linear
 from tilewright.arith.modular import ModularAnalysis
 from tilewright.ir import expr as e
@@ -364,6 +365,28 @@ class CanonicalAnalysis(ModularAnalysis):
             return None
         return self.extremum(type(term), moved_a, moved_b).scaled(sign)
 
+    def merge_select(self, form: Linear, term: e.Select) -> Linear | None:
+        """Join selections by one condition, and move the other summands in when that makes them smaller."""
+        if not is_index(term):
+            return None
+        coefficient = form.terms[term]
+        a, b = self.form(term.a).scaled(coefficient), self.form(term.b).scaled(coefficient)
+        rest = Linear({t: c for t, c in form.terms.items() if t is not term}, form.constant)
+        for other, count in rest.terms.items():
+            if type(other) is e.Select and other.condition is term.condition:
+                rest = rest.plus(linear.term(other), -count)
+                a, b = a.plus(self.form(other.a), count), b.plus(self.form(other.b), count)
+                return rest.plus(self._selection(term.condition, a, b))
+        moved_a, moved_b = a.plus(rest), b.plus(rest)
+        if not rest.weight or moved_a.weight + moved_b.weight >= a.weight + b.weight + rest.weight:
+            return None
+        return self._selection(term.condition, moved_a, moved_b)
+
+    def _selection(self, condition: PrimExpr, a: Linear, b: Linear) -> Linear:
+        if a.same_as(b):
+            return a
+        return self._term(e.Select(condition, self._numerator(a), self._numerator(b)))
+
     # Expressions of forms
 
     def render(self, form: Linear) -> PrimExpr:
@@ -504,4 +527,5 @@ _MERGES: dict[type, Callable[..., Linear | None]] = {
     e.FloorDiv: CanonicalAnalysis.merge_quotient,
     e.Min: CanonicalAnalysis.merge_extremum,
     e.Max: CanonicalAnalysis.merge_extremum,
+    e.Select: CanonicalAnalysis.merge_select,
 }
