@@ -8,26 +8,35 @@ from tilewright.support import trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.partition_loops import partition_loops
+from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 
 Pass = Callable[[PrimFunc], PrimFunc]
+"""A pass: from a function to a function that computes the same."""
 
 
 def cpu_pipeline(target: Target) -> list[tuple[str, Pass]]:
-    """The passes for a CPU, in order."""
+    """The passes for a CPU, in order, each with its name."""
     return [
         ("lower_blocks", lower_blocks),
+        ("lower_threads", lower_threads),
         ("simplify", simplify_loops),
+        ("compact_buffers", compact_buffers),
+        ("partition_loops", partition_loops),
         ("flatten_buffers", flatten_buffers),
         ("vectorize_loops", vectorize_loops),
         ("unroll_loops", unroll_loops),
-        ("simplify", simplify_loops),
+        ("simplify_again", simplify_loops),
+        ("plan_storage", plan_storage),
         ("legalize_types", lambda func: legalize_types(func, has_half=target.has_fp16)),
         ("lower_intrinsics", lower_intrinsics),
     ]

@@ -1,0 +1,178 @@
+"""Accesses to one buffer in a statement without blocks: where they are, under which loops and conditions, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.arith.analyzer import Analyzer, conjuncts
+from tilewright.arith.region import Box, touched
+from tilewright.ir.build import all_of
+from tilewright.ir.expr import LE, LT, PrimExpr, Range, Var
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import (
+    Allocate,
+    Assert,
+    Block,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+)
+
+Step = tuple[Stmt, int]
+"""A statement on a path and the number of its child that the path goes into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store: its indices, and the path of statements from the root down to it."""
+
+    indices: tuple[PrimExpr, ...]
+    is_store: bool
+    path: tuple[Step, ...]
+
+    def loops_below(self, depth: int) -> dict[Var, Range]:
+        """The loops on the path from a depth on, as domains of their variables."""
+        return {stmt.var: Range(stmt.min, stmt.extent) for stmt, _ in self.path[depth:] if isinstance(stmt, For)}
+
+    def guards_below(self, depth: int) -> list[PrimExpr]:
+        """The conditions that hold where the access runs, from a depth on."""
+        return [stmt.condition for stmt, child in self.path[depth:] if isinstance(stmt, IfThenElse) and child == 0]
+
+    def is_in_else_below(self, depth: int) -> bool:
+        """Whether the path goes through an `else` from a depth on."""
+        return any(isinstance(stmt, IfThenElse) and child == 1 for stmt, child in self.path[depth:])
+
+    def box(self, depth: int, analyzer: Analyzer) -> list[Range | None]:
+        """The region touched while the loops from a depth on run; None for an index that is not known."""
+        return touched(self.indices, self.loops_below(depth), analyzer, all_of(self.guards_below(depth)))
+
+
+def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
+    """All accesses to a buffer, in the order they run (a store's loads come before it)."""
+    found: list[Access] = []
+    _collect(buffer, root, (), found)
+    return found
+
+
+def touches(buffer: Buffer, root: Stmt | PrimExpr) -> bool:
+    """Whether anything below accesses a buffer."""
+    return any(isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer for item in pre_order(root))
+
+
+def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Access]) -> None:
+    match stmt:
+        case SeqStmt():
+            for number, item in enumerate(stmt.stmts):
+                _collect(buffer, item, (*path, (stmt, number)), found)
+        case For():
+            _loads(buffer, (stmt.min, stmt.extent), (*path, (stmt, -1)), found)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+        case BufferStore():
+            _loads(buffer, (*stmt.indices, stmt.value), (*path, (stmt, 0)), found)
+            if stmt.buffer is buffer:
+                found.append(Access(stmt.indices, True, (*path, (stmt, 1))))
+        case IfThenElse():
+            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), found)
+            _collect(buffer, stmt.then_body, (*path, (stmt, 0)), found)
+            if stmt.else_body is not None:
+                _collect(buffer, stmt.else_body, (*path, (stmt, 1)), found)
+        case LetStmt():
+            _loads(buffer, (stmt.value,), (*path, (stmt, -1)), found)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+        case Allocate():
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+        case Evaluate():
+            _loads(buffer, (stmt.value,), (*path, (stmt, 0)), found)
+        case Assert():
+            _loads(buffer, (stmt.condition,), (*path, (stmt, 0)), found)
+        case Block() | _:
+            raise CompilerBug(f"accesses of a {type(stmt).__name__}: blocks are lowered first")
+
+
+def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], found: list[Access]) -> None:
+    for expr in exprs:
+        for item in pre_order(expr):
+            if isinstance(item, BufferLoad) and item.buffer is buffer:
+                found.append(Access(item.indices, False, path))
+
+
+def values_cross_iterations(buffer: Buffer, loop: For, analyzer: Analyzer) -> bool:
+    """Whether an iteration of a loop may read what an earlier one wrote (or what was there before the loop).
+
+    False only when every load in the body is certainly preceded, in the same iteration, by a store to its elements.
+    The analyzer must know the loop's variable.
+    """
+    accesses = accesses_of(buffer, loop.body)
+    for position, load in enumerate(accesses):
+        if load.is_store:
+            continue
+        earlier = [access for access in accesses[:position] if access.is_store]
+        if not any(_covers(store, load, analyzer) for store in earlier):
+            return True
+    return False
+
+
+def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
+    depth = 0
+    for ours, theirs in zip(store.path, load.path, strict=False):
+        if ours[0] is not theirs[0] or ours[1] != theirs[1]:
+            break
+        depth += 1
+    if depth >= len(store.path) or depth >= len(load.path):
+        return False
+    if not isinstance(store.path[depth][0], SeqStmt):
+        # Not one after the other: the two branches of a condition, or a store and its own loads.
+        return False
+    if store.is_in_else_below(depth) or not _is_dense(store, depth, analyzer):
+        return False
+    shared = load.guards_below(depth)
+    for guard in store.guards_below(depth):
+        linear = all(isinstance(part, (LT, LE)) for part in conjuncts(guard))
+        if not linear and not any(guard is other for other in shared):
+            return False
+    with analyzer.scope():
+        for access in (store, load):
+            for var, domain in access.loops_below(depth).items():
+                analyzer.bind(var, domain)
+        written, read = store.box(depth, analyzer), load.box(depth, analyzer)
+        return all(
+            w is not None and r is not None and _covers_range(w, r, analyzer)
+            for w, r in zip(written, read, strict=True)
+        )
+
+
+def _covers_range(a: Range, b: Range, analyzer: Analyzer) -> bool:
+    if a.min is b.min and a.extent is b.extent:
+        return True
+    starts = analyzer.prove(a.min <= b.min)
+    return starts and analyzer.prove(b.min + b.extent <= a.min + a.extent)
+
+
+def _is_dense(store: Access, depth: int, analyzer: Analyzer) -> bool:
+    """Whether a store reaches every element of its box: as many instances as the box has elements."""
+    domains = store.loops_below(depth)
+    box = touched(store.indices, domains, analyzer)
+    volume: PrimExpr | None = None
+    for item in box:
+        if item is None:
+            return False
+        volume = item.extent if volume is None else volume * item.extent
+    count: PrimExpr | None = None
+    for var, domain in domains.items():
+        if any(var in analyzer.variables_of(index) for index in store.indices):
+            count = domain.extent if count is None else count * domain.extent
+    if count is None:
+        return True
+    return volume is not None and analyzer.prove_equal(volume, count)
+
+
+def known_box(box: list[Range | None]) -> Box | None:
+    """The box, if every range of it is known."""
+    ranges = tuple(item for item in box if item is not None)
+    return ranges if len(ranges) == len(box) else None

@@ -1,0 +1,168 @@
+"""Intermediate buffers shrink to what is live: allocated under the innermost loop that holds all their accesses.
+
+    T = alloc((1024, 1024))                          for i in parallel(1024):
+    for i in parallel(1024):                             T = alloc((1024,))
+        for j in range(1024):                   ->       for j in range(1024):
+            T[i, j] = A[i, j] * 2.0                          T[j] = A[i, j] * 2.0
+        for j in range(1024):                            for j in range(1024):
+            B[i, j] = T[i, j] + T[i, 1023 - j]               B[i, j] = T[j] + T[1023 - j]
+
+An allocation sinks into a loop only if no value crosses from one iteration to the next; so a buffer that lives inside
+one iteration of a parallel loop becomes private to it. It never sinks into a vectorized loop, whose lanes share
+memory. Every dimension whose touched range is provably shorter is cut to that range and its indices rebased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.region import union_range
+from tilewright.ir.build import const, sub
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.accesses import Access, accesses_of, touches, values_cross_iterations
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
+
+
+def compact_buffers(func: PrimFunc) -> PrimFunc:
+    """The function with its intermediate buffers placed and sized by what they hold."""
+    scalars = [param for param in func.params if isinstance(param, Var)]
+    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}).stmt(func.body))
+
+
+class _Compact(StmtRewriter):
+    def __init__(self, scalars: set[Var]) -> None:
+        self._analyzer = Analyzer()
+        self._outer = scalars
+
+    def visit_for(self, loop: For) -> Stmt:
+        with self._analyzer.scope():
+            self._enter(loop)
+            result = super().visit_for(loop)
+        self._outer.discard(loop.var)
+        return result
+
+    def visit_let(self, stmt: LetStmt) -> Stmt:
+        self._outer.add(stmt.var)
+        result = super().visit_let(stmt)
+        self._outer.discard(stmt.var)
+        return result
+
+    def _enter(self, loop: For) -> None:
+        self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        self._outer.add(loop.var)
+
+    def visit_allocate(self, stmt: Allocate) -> Stmt:
+        # Inner allocations first: what they hold does not change where this one goes.
+        body = self.stmt(stmt.body)
+        if not touches(stmt.buffer, body):
+            return body
+        return self._sink(stmt.buffer, body)
+
+    def _sink(self, buffer: Buffer, stmt: Stmt) -> Stmt:
+        """Place the allocation at this statement or below."""
+        match stmt:
+            case SeqStmt():
+                return self._sink_into_sequence(buffer, stmt)
+            case For() if stmt.kind is not LoopKind.VECTORIZED:
+                with self._analyzer.scope():
+                    self._enter(stmt)
+                    crossing = values_cross_iterations(buffer, stmt, self._analyzer)
+                    result = None if crossing else stmt.replace(body=self._sink(buffer, stmt.body))
+                self._outer.discard(stmt.var)
+                if result is not None:
+                    return result
+            case IfThenElse(else_body=None) if not touches(buffer, stmt.condition):
+                with self._analyzer.assume(stmt.condition):
+                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body))
+            case LetStmt() if not touches(buffer, stmt.value):
+                self._outer.add(stmt.var)
+                body = self._sink(buffer, stmt.body)
+                self._outer.discard(stmt.var)
+                return stmt.replace(body=body)
+            case Allocate():
+                return stmt.replace(body=self._sink(buffer, stmt.body))
+            case _:
+                pass
+        return self._place(buffer, stmt)
+
+    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt) -> Stmt:
+        users = [number for number, item in enumerate(stmt.stmts) if touches(buffer, item)]
+        first, last = users[0], users[-1]
+        if first == last:
+            inner = self._sink(buffer, stmt.stmts[first])
+        elif (first, last) == (0, len(stmt.stmts) - 1):
+            return self._place(buffer, stmt)
+        else:
+            inner = self._place(buffer, SeqStmt(stmt.stmts[first : last + 1]))
+        return seq(*stmt.stmts[:first], inner, *stmt.stmts[last + 1 :])
+
+    def _place(self, buffer: Buffer, stmt: Stmt) -> Stmt:
+        if buffer.strides:
+            return Allocate(buffer, stmt)
+        accesses = accesses_of(buffer, stmt)
+        window = [self._dimension(buffer, number, accesses) for number in range(buffer.ndim)]
+        if all(item is None for item in window):
+            return Allocate(buffer, stmt)
+        origin: list[PrimExpr] = [ZERO if item is None else item.min for item in window]
+        shape = tuple(dim if item is None else item.extent for dim, item in zip(buffer.shape, window, strict=True))
+        compact = buffer.replace(shape=shape)
+        return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
+
+    def _dimension(self, buffer: Buffer, number: int, accesses: list[Access]) -> Range | None:
+        """The range that a dimension needs, with a constant extent; None to keep it whole."""
+        ranges: list[Range] = []
+        for access in accesses:
+            item = access.box(0, self._analyzer)[number]
+            if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
+                return None
+            ranges.append(item)
+        needed = union_range(ranges, self._analyzer)
+        extent = needed.extent.value if isinstance(needed.extent, IntImm) else self._analyzer.upper_bound(needed.extent)
+        if extent is None or extent < 1:
+            return None
+        whole = buffer.shape[number]
+        if isinstance(whole, IntImm) and whole.value <= extent:
+            return None
+        return Range(needed.min, const(extent, INDEX))
+
+    def _is_fixed(self, expr: PrimExpr) -> bool:
+        """Whether an expression can be evaluated where the allocation is: no variable of a loop inside, no load."""
+        stack: list[PrimExpr] = [expr]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, BufferLoad):
+                return False
+            stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
+        return self._analyzer.variables_of(expr) <= self._outer
+
+
+class _Rebase(StmtRewriter):
+    """Accesses to one buffer go to another, whose origin lies at some indices of the first."""
+
+    def __init__(
+        self, old: Buffer, new: Buffer, origin: list[PrimExpr], simplify: Callable[[PrimExpr], PrimExpr]
+    ) -> None:
+        self._old, self._new, self._origin, self._simplify = old, new, origin, simplify
+        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+
+    def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return tuple(
+            self._simplify(sub(index if index.dtype is INDEX else index.astype(INDEX), start))
+            for index, start in zip(indices, self._origin, strict=True)
+        )
+
+    def _load(self, expr: PrimExpr) -> PrimExpr | None:
+        if type(expr) is BufferLoad and expr.buffer is self._old:
+            return BufferLoad(self._new, self._indices(expr.indices))
+        return None
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
+        if stmt.buffer is not self._old:
+            return stmt.replace(indices=indices, value=value)
+        return stmt.replace(buffer=self._new, indices=self._indices(indices), value=value)

@@ -1,0 +1,247 @@
+"""Loops split where their conditions turn: the main part runs without guards, the edges keep them.
+
+    for i in range(13):                        for i in range(12):
+        for j in range(8):                         for j in range(8):
+            if i * 8 + j < 100:          ->            B[i * 8 + j] = A[i * 8 + j]
+                B[i * 8 + j] = A[...]          for j in range(4):
+                                                   B[96 + j] = A[96 + j]
+
+Conditions are those of `if` statements and of `Select` (padding): for each, the range of the loop variable is found in
+which it certainly holds, whatever the loops inside do. A parallel loop stays one loop and chooses inside it between the
+main body and the guarded one. Unrolled and vectorized loops are left alone: once copied out or made vectors, their
+conditions are constants or masks. The copies made are bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.arith.analyzer import Analyzer, conjuncts
+from tilewright.arith.region import touched
+from tilewright.ir.build import add, all_of, const, floordiv, ge, le, logical_not, lt, maximum, minimum, neg, sub
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import EQ, LE, LT, IntImm, Not, PrimExpr, Range, Select, Var
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, is_nothing
+from tilewright.tir.passes.simplify_loops import simplify_stmt
+from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
+
+MAX_EDGE_DEPTH: Final = 1
+"""How deep edges are partitioned again: the edge of an outer loop may be split along one more loop."""
+MAX_STATEMENTS: Final = 256
+"""Stores in a loop body beyond which it is not copied."""
+
+
+def partition_loops(func: PrimFunc) -> PrimFunc:
+    """The function with guard-free main loops."""
+    return func.replace(body=_Partition().stmt(func.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Where conditions certainly hold: from `low` on and before `high` (None: no limit on that side)."""
+
+    low: PrimExpr | None
+    high: PrimExpr | None
+
+
+class _Partition(StmtRewriter):
+    def __init__(self) -> None:
+        self._analyzer = Analyzer()
+        self._edge_depth = 0
+
+    def visit_for(self, loop: For) -> Stmt:
+        splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
+        window = self._window(loop) if splittable and _statements(loop.body) <= MAX_STATEMENTS else None
+        if window is not None:
+            split = self._choice(loop, window) if loop.kind is LoopKind.PARALLEL else self._split(loop, window)
+            if split is not None:
+                return split
+        with self._analyzer.scope():
+            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+            return super().visit_for(loop)
+
+    def visit_if(self, stmt: IfThenElse) -> Stmt:
+        with self._analyzer.assume(stmt.condition):
+            then_body = self.stmt(stmt.then_body)
+        else_body = None if stmt.else_body is None else self.stmt(stmt.else_body)
+        if then_body is stmt.then_body and else_body is stmt.else_body:
+            return stmt
+        return stmt.replace(then_body=then_body, else_body=else_body)
+
+    def _window(self, loop: For) -> _Window | None:
+        """The range of the loop variable in which every condition of the body that can be solved for it holds."""
+        low: PrimExpr | None = None
+        high: PrimExpr | None = None
+        with self._analyzer.scope():
+            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+            for condition, domains in _conditions(loop.body):
+                for part in conjuncts(condition):
+                    if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
+                        continue
+                    found = _solve(part, loop.var, domains, self._analyzer)
+                    if found is None:
+                        continue
+                    if found.low is not None:
+                        low = found.low if low is None else maximum(low, found.low)
+                    if found.high is not None:
+                        high = found.high if high is None else minimum(high, found.high)
+        if low is None and high is None:
+            return None
+        return _Window(low, high)
+
+    def _split(self, loop: For, window: _Window) -> Stmt | None:
+        end = add(loop.min, loop.extent)
+        first = loop.min if window.low is None else maximum(loop.min, minimum(window.low, end))
+        last = end if window.high is None else maximum(first, minimum(window.high, end))
+        first, last, end = (self._analyzer.simplify(expr) for expr in (first, last, end))
+        if self._analyzer.prove(le(last, first)):
+            return self._trim(loop)
+        if self._analyzer.prove(le(first, loop.min)) and self._analyzer.prove(ge(last, end)):
+            return None
+        parts: list[Stmt] = []
+        if not self._analyzer.prove(le(first, loop.min)):
+            parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
+        parts.append(self._main(_part(loop, first, last, self._analyzer)))
+        if not self._analyzer.prove(ge(last, end)):
+            parts.append(self._edge(_part(loop, last, end, self._analyzer)))
+        return seq(*[part for part in parts if not is_nothing(part)])
+
+    def _trim(self, loop: For) -> Stmt | None:
+        """No iteration is free of guards: drop iterations that do nothing, if the whole body is one conditional."""
+        body = loop.body
+        if not isinstance(body, IfThenElse) or body.else_body is not None:
+            return None
+        low, high = loop.min, add(loop.min, loop.extent)
+        with self._analyzer.scope():
+            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+            for part in conjuncts(body.condition):
+                holds_not = _solve(logical_not(part), loop.var, {}, self._analyzer)
+                if holds_not is None:
+                    continue
+                # Where the negation holds from some point on (or up to it), the body never runs.
+                if holds_not.high is None and holds_not.low is not None:
+                    high = minimum(high, holds_not.low)
+                elif holds_not.low is None and holds_not.high is not None:
+                    low = maximum(low, holds_not.high)
+        low, high = self._analyzer.simplify(low), self._analyzer.simplify(high)
+        if low is loop.min and self._analyzer.prove(ge(high, add(loop.min, loop.extent))):
+            return None
+        trimmed = _part(loop, low, high, self._analyzer)
+        with self._analyzer.scope():
+            return self._inside(simplify_stmt(trimmed, self._analyzer))
+
+    def _main(self, loop: For) -> Stmt:
+        with self._analyzer.scope():
+            return self._inside(simplify_stmt(loop, self._analyzer))
+
+    def _edge(self, loop: For) -> Stmt:
+        self._edge_depth += 1
+        with self._analyzer.scope():
+            result = self._inside(simplify_stmt(loop, self._analyzer))
+        self._edge_depth -= 1
+        return result
+
+    def _inside(self, stmt: Stmt) -> Stmt:
+        """Go on below a loop that was just split (it may have become its body)."""
+        if isinstance(stmt, For):
+            with self._analyzer.scope():
+                self._analyzer.bind(stmt.var, Range(stmt.min, stmt.extent))
+                return stmt.replace(body=self.stmt(stmt.body))
+        return self.stmt(stmt)
+
+    def _choice(self, loop: For, window: _Window) -> Stmt | None:
+        tests = []
+        if window.low is not None:
+            tests.append(ge(loop.var, window.low))
+        if window.high is not None:
+            tests.append(lt(loop.var, window.high))
+        with self._analyzer.scope():
+            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+            condition = self._analyzer.simplify(all_of(tests))
+            if isinstance(condition, IntImm):
+                return None
+            with self._analyzer.assume(condition):
+                main = self.stmt(simplify_stmt(fresh_copy(loop.body, {}), self._analyzer))
+            self._edge_depth += 1
+            edge = self.stmt(loop.body)
+            self._edge_depth -= 1
+        return loop.replace(body=IfThenElse(condition, main, edge))
+
+
+def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For:
+    var = Var(loop.var.name, loop.var.dtype)
+    body = fresh_copy(loop.body, {loop.var: var})
+    return loop.replace(var=var, min=first, extent=analyzer.simplify(sub(last, first)), body=body)
+
+
+def _statements(stmt: Stmt) -> int:
+    return sum(1 for item in pre_order(stmt) if isinstance(item, (BufferStore, Evaluate)))
+
+
+def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
+    """Conditions below a statement, each with the loops between (as domains of their variables)."""
+    found: list[tuple[PrimExpr, dict[Var, Range]]] = []
+    _collect(stmt, {}, found)
+    return found
+
+
+def _collect(stmt: Stmt, domains: dict[Var, Range], found: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
+    if isinstance(stmt, IfThenElse):
+        found.append((stmt.condition, domains))
+    if isinstance(stmt, For):
+        domains = {**domains, stmt.var: Range(stmt.min, stmt.extent)}
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            _collect(child, domains, found)
+        else:
+            for item in pre_order(child):
+                if isinstance(item, Select) and item.condition.dtype.is_scalar:
+                    found.append((item.condition, domains))
+
+
+def _solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: Analyzer) -> _Window | None:
+    """Where a comparison certainly holds as a range of `var`, whatever the variables of the domains are.
+
+    The comparison becomes `c * var + rest > 0`; the least value of the rest over the domains decides.
+    """
+    difference = _positive_form(condition)
+    if difference is None or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+        return None
+    form = analyzer.form(difference)
+    coefficient = form.terms.get(var, 0)
+    others = [term for term in form.terms if term is not var]
+    if coefficient == 0 or any(var in analyzer.variables_of(term) for term in others):
+        return None
+    rest = sub(analyzer.render(form), var * coefficient)
+    least = touched([rest], domains, analyzer)[0]
+    if least is None or var in analyzer.variables_of(least.min):
+        return None
+    if isinstance(condition, EQ):
+        return None
+    low = least.min
+    if coefficient > 0:
+        # c * var > -low
+        return _Window(analyzer.simplify(add(floordiv(neg(low), coefficient), 1)), None)
+    # |c| * var < low
+    return _Window(
+        None, analyzer.simplify(floordiv(add(low, const(-coefficient - 1, INDEX)), const(-coefficient, INDEX)))
+    )
+
+
+def _positive_form(condition: PrimExpr) -> PrimExpr | None:
+    """An index expression that is positive exactly where a comparison holds."""
+    if isinstance(condition, Not):
+        inner = condition.a
+        if isinstance(inner, LT):
+            return _positive_form(LE(inner.b, inner.a))
+        if isinstance(inner, LE):
+            return _positive_form(LT(inner.b, inner.a))
+        return None
+    if not isinstance(condition, (LT, LE)) or condition.a.dtype is not INDEX:
+        return None
+    difference = sub(condition.b, condition.a)
+    return difference if isinstance(condition, LT) else add(difference, 1)
