@@ -111,9 +111,16 @@ class FunctionParser(StatementParser):
         self.blocks.append(root)
         body = self.suite(node.body)
         self.blocks.pop()
+        params, body = self.finish(node, params, body)
         func = PrimFunc(name, params, self._rooted(node, root, body) if rooted else body, self.attributes)
         func.span = self.source.span(node)
         return func
+
+    def finish(
+        self, node: ast.FunctionDef, params: tuple[Buffer | Var, ...], body: Stmt
+    ) -> tuple[tuple[Buffer | Var, ...], Stmt]:
+        """Parameters and body when everything is read; dialects built on this one complete them here."""
+        return params, body
 
     def _rooted(self, node: ast.FunctionDef, root: BlockFrame, body: Stmt) -> Stmt:
         """The body inside a root block, unless it has one or is a program without blocks."""
@@ -144,6 +151,7 @@ class FunctionParser(StatementParser):
         # Scalars first, because shapes may use them.
         scalars: dict[str, Var] = {}
         for argument in arguments.args:
+            argument.annotation = _unquoted(argument.annotation)
             if argument.annotation is not None and not _is_buffer(argument.annotation):
                 dtype = self.dtype(argument.annotation)
                 scalars[argument.arg] = Var(argument.arg, dtype)
@@ -194,6 +202,16 @@ class FunctionParser(StatementParser):
         for item in ast.walk(node):
             if isinstance(item, ast.Name) and not self.scope.find(item.id)[0] and not _is_called(node, item):
                 self.scope.bind(item.id, Var(item.id, INDEX))
+
+
+def _unquoted(node: ast.expr | None) -> ast.expr | None:
+    """An annotation that was put in quotes, as `"Buffer[...]"`, without them."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and "Buffer" in node.value:
+        inner = ast.parse(node.value, mode="eval").body
+        for part in ast.walk(inner):
+            ast.copy_location(part, node)
+        return inner
+    return node
 
 
 def _is_buffer(node: ast.expr) -> bool:
