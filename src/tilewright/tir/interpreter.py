@@ -308,7 +308,7 @@ class _Compiler:
         for item in statement.stmts:
             self._stmt(item, depth)
 
-    def _store(self, statement: s.BufferStore, depth: int) -> None:
+    def _store(self, statement: s.BufferStore, depth: int, mask: PrimExpr | None = None) -> None:
         buffer, lanes = statement.buffer, statement.value.dtype.lanes
         self.written.add(buffer)
         places = max([index.dtype.lanes for index in statement.indices], default=1) * buffer.dtype.lanes
@@ -325,10 +325,14 @@ class _Compiler:
         pairs = self.exprs.names.fresh("pairs")
         self._emit(depth, f"{pairs} = []")
         self._emit(depth, f"for lane in range({lanes}):")
-        self._prepare(roots, depth + 1, statement)
+        inner = depth + 1
+        if mask is not None:
+            self._emit(inner, f"if {self._value(mask, inner, statement)}:", statement)
+            inner += 1
+        self._prepare(roots, inner, statement)
         value, place = self.exprs.scalar(statement.value), self.exprs.index(buffer, statement.indices)
-        self._flush(depth + 1)
-        self._emit(depth + 1, f"{pairs}.append(({place}, {value}))", statement)
+        self._flush(inner)
+        self._emit(inner, f"{pairs}.append(({place}, {value}))", statement)
         self._emit(depth, f"for place, value in {pairs}:")
         self._emit(depth + 1, f"{self.exprs.names.of(buffer)}[place] = value", statement)
 
@@ -349,11 +353,23 @@ class _Compiler:
         self._stmt(statement.body, depth)
 
     def _if(self, statement: s.IfThenElse, depth: int) -> None:
+        if statement.condition.dtype.lanes > 1:
+            self._masked(statement, depth)
+            return
         self._emit(depth, f"if {self._value(statement.condition, depth, statement)}:", statement)
         self._suite(statement.then_body, depth + 1)
         if statement.else_body is not None:
             self._emit(depth, "else:")
             self._suite(statement.else_body, depth + 1)
+
+    def _masked(self, statement: s.IfThenElse, depth: int) -> None:
+        """A vector condition: the one store under it happens in the lanes where it holds."""
+        store = statement.then_body
+        if not isinstance(store, s.BufferStore) or statement.else_body is not None:
+            raise CompilerBug("a vector condition guards a single store and has no else")
+        if store.value.dtype.lanes != statement.condition.dtype.lanes:
+            raise CompilerBug("a vector condition has the lanes of the store under it")
+        self._store(store, depth, statement.condition)
 
     def _assert(self, statement: s.Assert, depth: int) -> None:
         test = self._value(statement.condition, depth, statement)
