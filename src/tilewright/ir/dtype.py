@@ -24,7 +24,7 @@ _SCALARS: Final[dict[str, tuple[str, int]]] = {
     "handle": ("handle", 64),
 }
 _NAMES: Final = {value: name for name, value in _SCALARS.items()}
-_PATTERN: Final = re.compile(r"^(?P<base>[a-z]+[0-9]*(?:_e[0-9]m[0-9](?:fn)?)?)(?:x(?P<lanes>[0-9]+))?$")
+_PATTERN: Final = re.compile(rf"^(?P<base>{'|'.join(_SCALARS)})(?:x(?P<lanes>[0-9]+))?$")
 
 
 class DataType:
@@ -144,7 +144,7 @@ def _intern(code: str, bits: int, lanes: int) -> DataType:
 @cache
 def _parse(text: str) -> DataType:
     match = _PATTERN.match(text)
-    if match is None or match["base"] not in _SCALARS:
+    if match is None:
         raise UserError(
             f"unknown data type {text!r}",
             hint=f"one of {', '.join(_SCALARS)}, optionally with lanes, e.g. float32x8",

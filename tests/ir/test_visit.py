@@ -1,0 +1,61 @@
+"""Traversal: orders, rewriting, substitution."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as e
+from tilewright.ir.expr import IntImm, Var
+from tilewright.ir.visit import find_all, post_order, pre_order, substitute, transform, uses_any, variables
+
+X, Y, Z = Var("x"), Var("y"), Var("z")
+EXPR = (X + Y) * (X + 2) + Z
+
+
+def test_orders_visit_each_object_once():
+    assert next(iter(pre_order(EXPR))) is EXPR
+    assert list(post_order(EXPR))[-1] is EXPR
+    assert len(list(pre_order(EXPR))) == len(list(post_order(EXPR))) == len(set(map(id, pre_order(EXPR))))
+    seen: set[int] = set()
+    for item in post_order(EXPR):
+        assert all(id(child) in seen for child in item.children())
+        seen.add(id(item))
+
+
+def test_deep_expressions_do_not_recurse():
+    deep = X
+    for _ in range(5000):
+        deep = e.Add(deep, Y)
+    assert len(list(post_order(deep))) == 5002
+    assert variables(deep) == [X, Y]
+
+
+def test_find_and_variables():
+    assert find_all(EXPR, e.Add) == [EXPR, X + Y, X + 2]
+    assert variables(EXPR) == [X, Y, Z]
+    assert uses_any(EXPR, [Z]) and not uses_any(EXPR, [Var("z")]) and not uses_any(EXPR, [])
+
+
+def test_substitute():
+    swapped = substitute(EXPR, {X: Y, Y: X})
+    assert swapped is (Y + X) * (Y + 2) + Z
+    replaced = substitute(EXPR, {Z: X})
+    assert variables(replaced) == [X, Y]
+    assert substitute(EXPR, {}) is EXPR
+    assert substitute(EXPR, {Var("w"): X}) is EXPR
+
+
+def test_transform_rewrites_bottom_up_and_once():
+    seen = []
+
+    def swap(item):
+        if isinstance(item, e.Add):
+            seen.append(item)
+            return e.Add(item.b, item.a)
+        return None
+
+    result = transform(EXPR, swap)
+    assert result is e.Add(Z, e.Mul(e.Add(Y, X), e.Add(IntImm(2), X)))
+    assert len(seen) == 3
+    shared = e.Mul(X + Y, X + Y)
+    seen.clear()
+    transform(shared, swap)
+    assert len(seen) == 1
