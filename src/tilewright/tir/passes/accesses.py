@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import Box, touched
 from tilewright.ir.build import all_of
-from tilewright.ir.expr import LE, LT, PrimExpr, Range, Var
+from tilewright.ir.expr import LE, LT, TRUE, PrimExpr, Range, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -48,9 +48,13 @@ class Access:
         """Whether the path goes through an `else` from a depth on."""
         return any(isinstance(stmt, IfThenElse) and child == 1 for stmt, child in self.path[depth:])
 
-    def box(self, depth: int, analyzer: Analyzer) -> list[Range | None]:
-        """The region touched while the loops from a depth on run; None for an index that is not known."""
-        return touched(self.indices, self.loops_below(depth), analyzer, all_of(self.guards_below(depth)))
+    def box(self, depth: int, analyzer: Analyzer, guarded: bool = True) -> list[Range | None]:
+        """The region touched while the loops from a depth on run (where the guards hold, if `guarded`).
+
+        None stands for an index that is not known.
+        """
+        predicate = all_of(self.guards_below(depth)) if guarded else TRUE
+        return touched(self.indices, self.loops_below(depth), analyzer, predicate)
 
 
 def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:

@@ -117,18 +117,30 @@ class _Compact(StmtRewriter):
         """The range that a dimension needs, with a constant extent; None to keep it whole."""
         ranges: list[Range] = []
         for access in accesses:
-            item = access.box(0, self._analyzer)[number]
-            if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
+            item = self._needed(access, number)
+            if item is None:
                 return None
             ranges.append(item)
         needed = union_range(ranges, self._analyzer)
-        extent = needed.extent.value if isinstance(needed.extent, IntImm) else self._analyzer.upper_bound(needed.extent)
+        extent = self._analyzer.upper_bound(needed.extent)
         if extent is None or extent < 1:
             return None
         whole = buffer.shape[number]
         if isinstance(whole, IntImm) and whole.value <= extent:
             return None
         return Range(needed.min, const(extent, INDEX))
+
+    def _needed(self, access: Access, number: int) -> Range | None:
+        """The range of one index of an access; with its guards only where they make a constant of the extent."""
+        best: Range | None = None
+        for guarded in (False, True):
+            item = access.box(0, self._analyzer, guarded)[number]
+            if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
+                continue
+            if isinstance(item.extent, IntImm):
+                return item
+            best = best or item
+        return best
 
     def _is_fixed(self, expr: PrimExpr) -> bool:
         """Whether an expression can be evaluated where the allocation is: no variable of a loop inside, no load."""

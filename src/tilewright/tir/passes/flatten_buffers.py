@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ONE, ZERO, Broadcast, IntImm, PrimExpr, Range
+from tilewright.ir.expr import ONE, ZERO, Broadcast, IntImm, PrimExpr
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, inside_loop
 from tilewright.tir.stmt import Allocate, BufferStore, For, Stmt
 
 
@@ -85,8 +85,13 @@ class _Flatten(StmtRewriter):
         return BufferLoad(self.buffer(expr.buffer), (self.index(expr.buffer, expr.indices),))
 
     def visit_for(self, loop: For) -> Stmt:
-        self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
-        return super().visit_for(loop)
+        low, extent, outer = self.expr(loop.min), self.expr(loop.extent), self.expr
+        with inside_loop(self._analyzer, loop):
+            # What is simplified inside the loop may rest on the loop running at all.
+            self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+            body = self.stmt(loop.body)
+        self.expr = outer  # type: ignore[method-assign]
+        return loop.replace(min=low, extent=extent, body=body)
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
         indices, value = self.exprs(stmt.indices), self.expr(stmt.value)

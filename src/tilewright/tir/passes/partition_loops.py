@@ -25,7 +25,7 @@ from tilewright.ir.expr import EQ, LE, LT, IntImm, Not, PrimExpr, Range, Select,
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, is_nothing
+from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, inside_loop, is_nothing
 from tilewright.tir.passes.simplify_loops import simplify_stmt
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
@@ -52,6 +52,7 @@ class _Partition(StmtRewriter):
     def __init__(self) -> None:
         self._analyzer = Analyzer()
         self._edge_depth = 0
+        self._loop_vars: set[Var] = set()
 
     def visit_for(self, loop: For) -> Stmt:
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
@@ -60,8 +61,8 @@ class _Partition(StmtRewriter):
             split = self._choice(loop, window) if loop.kind is LoopKind.PARALLEL else self._split(loop, window)
             if split is not None:
                 return split
-        with self._analyzer.scope():
-            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        self._loop_vars.add(loop.var)
+        with inside_loop(self._analyzer, loop):
             return super().visit_for(loop)
 
     def visit_if(self, stmt: IfThenElse) -> Stmt:
@@ -76,14 +77,13 @@ class _Partition(StmtRewriter):
         """The range of the loop variable in which every condition of the body that can be solved for it holds."""
         low: PrimExpr | None = None
         high: PrimExpr | None = None
-        with self._analyzer.scope():
-            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        with inside_loop(self._analyzer, loop):
             for condition, domains in _conditions(loop.body):
                 for part in conjuncts(condition):
                     if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
                         continue
                     found = _solve(part, loop.var, domains, self._analyzer)
-                    if found is None:
+                    if found is None or self._moves_with_outer_loops(found):
                         continue
                     if found.low is not None:
                         low = found.low if low is None else maximum(low, found.low)
@@ -92,6 +92,11 @@ class _Partition(StmtRewriter):
         if low is None and high is None:
             return None
         return _Window(low, high)
+
+    def _moves_with_outer_loops(self, window: _Window) -> bool:
+        """Whether the cuts differ between iterations of loops outside: those loops are better split themselves."""
+        ends = [expr for expr in (window.low, window.high) if expr is not None]
+        return any(not self._loop_vars.isdisjoint(self._analyzer.variables_of(expr)) for expr in ends)
 
     def _split(self, loop: For, window: _Window) -> Stmt | None:
         end = add(loop.min, loop.extent)
@@ -116,8 +121,7 @@ class _Partition(StmtRewriter):
         if not isinstance(body, IfThenElse) or body.else_body is not None:
             return None
         low, high = loop.min, add(loop.min, loop.extent)
-        with self._analyzer.scope():
-            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        with inside_loop(self._analyzer, loop):
             for part in conjuncts(body.condition):
                 holds_not = _solve(logical_not(part), loop.var, {}, self._analyzer)
                 if holds_not is None:
@@ -148,8 +152,8 @@ class _Partition(StmtRewriter):
     def _inside(self, stmt: Stmt) -> Stmt:
         """Go on below a loop that was just split (it may have become its body)."""
         if isinstance(stmt, For):
-            with self._analyzer.scope():
-                self._analyzer.bind(stmt.var, Range(stmt.min, stmt.extent))
+            self._loop_vars.add(stmt.var)
+            with inside_loop(self._analyzer, stmt):
                 return stmt.replace(body=self.stmt(stmt.body))
         return self.stmt(stmt)
 
@@ -159,8 +163,8 @@ class _Partition(StmtRewriter):
             tests.append(ge(loop.var, window.low))
         if window.high is not None:
             tests.append(lt(loop.var, window.high))
-        with self._analyzer.scope():
-            self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        with inside_loop(self._analyzer, loop):
+            self._loop_vars.add(loop.var)
             condition = self._analyzer.simplify(all_of(tests))
             if isinstance(condition, IntImm):
                 return None

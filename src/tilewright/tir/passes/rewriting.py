@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -29,6 +31,17 @@ NOTHING = SeqStmt(())
 def is_nothing(stmt: Stmt) -> bool:
     """Whether a statement does nothing at all."""
     return isinstance(stmt, SeqStmt) and all(is_nothing(item) for item in stmt.stmts)
+
+
+@contextmanager
+def inside_loop(analyzer: Analyzer, loop: For) -> Iterator[None]:
+    """A `with` block in which an analyzer knows the range of a loop's variable.
+
+    It must end with the loop: inside, the analyzer also knows that the loop runs at least once.
+    """
+    with analyzer.scope():
+        analyzer.bind(loop.var, Range(loop.min, loop.extent))
+        yield
 
 
 class StmtRewriter:

@@ -18,7 +18,7 @@ from tilewright.ir.node import Node
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.folding import fold_node
-from tilewright.tir.passes.rewriting import NOTHING, StmtRewriter, is_nothing, substitute_stmt
+from tilewright.tir.passes.rewriting import NOTHING, StmtRewriter, inside_loop, is_nothing, substitute_stmt
 from tilewright.tir.stmt import Allocate, Assert, For, IfThenElse, LetStmt, LoopKind, Stmt
 
 
@@ -80,9 +80,17 @@ class _Simplify(StmtRewriter):
             return NOTHING
         if isinstance(extent, IntImm) and extent.value == 1 and loop.kind is not LoopKind.THREAD:
             return self.stmt(substitute_stmt(loop.body, {loop.var: low}))
-        self._analyzer.bind(loop.var, Range(low, extent))
-        body = self.stmt(loop.body)
-        return NOTHING if is_nothing(body) else loop.replace(min=low, extent=extent, body=body)
+        loop = loop.replace(min=low, extent=extent)
+        if isinstance(low, IntImm) and isinstance(extent, IntImm):
+            self._analyzer.bind(loop.var, Range(low, extent))
+            body = self.stmt(loop.body)
+        else:
+            # Inside, the analyzer knows that the loop runs at all; what follows from that ends with the loop.
+            saved, self._memo = self._memo, {}
+            with inside_loop(self._analyzer, loop):
+                body = self.stmt(loop.body)
+            self._memo = saved
+        return NOTHING if is_nothing(body) else loop.replace(body=body)
 
     def visit_let(self, stmt: LetStmt) -> Stmt:
         value = self.expr(stmt.value)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.analyzer import conjuncts
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import BOOL, INDEX
-from tilewright.ir.expr import ONE, IntImm, PrimExpr, Range, Var
+from tilewright.ir.expr import ONE, IntImm, PrimExpr, Var
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -56,10 +56,8 @@ class _NoVectorForm(Exception):
 class _Vectorize(StmtRewriter):
     def __init__(self, max_lanes: int) -> None:
         self._max_lanes = max_lanes
-        self._analyzer = Analyzer()
 
     def visit_for(self, loop: For) -> Stmt:
-        self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
         if loop.kind is not LoopKind.VECTORIZED:
             return super().visit_for(loop)
         inner = any(isinstance(item, For) and item.kind is LoopKind.VECTORIZED for item in pre_order(loop.body))
@@ -68,10 +66,9 @@ class _Vectorize(StmtRewriter):
             return super().visit_for(loop.replace(kind=LoopKind.SERIAL))
         lanes = loop.extent.value
         if lanes <= self._max_lanes:
-            return _vector_body(loop.body, loop.var, loop.min, lanes, self._analyzer)
+            return _vector_body(loop.body, loop.var, loop.min, lanes)
         whole, rest = divmod(lanes, self._max_lanes)
         outer, inside = Var(f"{loop.var.name}_o", INDEX), Var(loop.var.name, INDEX)
-        self._analyzer.bind(outer, Range(e.ZERO, build.const(whole)))
         position = build.add(loop.min, build.add(build.mul(outer, self._max_lanes), inside))
         part = loop.replace(
             var=inside,
@@ -91,11 +88,11 @@ class _Vectorize(StmtRewriter):
         return seq(main, self.visit_for(tail))
 
 
-def _vector_body(body: Stmt, var: Var, low: PrimExpr, lanes: int, analyzer: Analyzer) -> Stmt:
+def _vector_body(body: Stmt, var: Var, low: PrimExpr, lanes: int) -> Stmt:
     if lanes == 1:
         return substitute_stmt(body, {var: low})
     body = _ExpandAllocations(var, low, lanes).stmt(body)
-    return _Lanes(var, low, lanes, analyzer).stmt(body, None)
+    return _Lanes(var, low, lanes).stmt(body, None)
 
 
 class _ExpandAllocations(StmtRewriter):
@@ -131,11 +128,10 @@ class _ExpandAllocations(StmtRewriter):
 class _Lanes:
     """Turns the statements of one vectorized loop into vector statements."""
 
-    def __init__(self, var: Var, low: PrimExpr, lanes: int, analyzer: Analyzer) -> None:
+    def __init__(self, var: Var, low: PrimExpr, lanes: int) -> None:
         self._var = var
         self._low = low
         self._lanes = lanes
-        self._analyzer = analyzer
         self._vectors: dict[Var, PrimExpr] = {var: e.Ramp(low, ONE, lanes)}
         self._memo: dict[PrimExpr, PrimExpr] = {}
 
@@ -180,7 +176,6 @@ class _Lanes:
     def _for(self, loop: For, mask: PrimExpr | None) -> Stmt:
         if self._varies(loop.min) or self._varies(loop.extent):
             raise _NoVectorForm
-        self._analyzer.bind(loop.var, Range(loop.min, loop.extent))
         return loop.replace(body=self.stmt(loop.body, mask))
 
     def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> Stmt:
@@ -199,6 +194,11 @@ class _Lanes:
             then_body = self.stmt(stmt.then_body, mask)
             else_body = None if stmt.else_body is None else self.stmt(stmt.else_body, mask)
             return stmt.replace(then_body=then_body, else_body=else_body)
+        uniform = [part for part in conjuncts(stmt.condition) if not self._varies(part)]
+        if uniform and stmt.else_body is None and all(is_safe(part) for part in conjuncts(stmt.condition)):
+            varying = [part for part in conjuncts(stmt.condition) if self._varies(part)]
+            inner = stmt.replace(condition=build.all_of(varying))
+            return IfThenElse(build.all_of(uniform), self.stmt(inner, mask))
         condition = self.expr(stmt.condition)
         bound: Var | None = None
         if any(isinstance(item, BufferLoad) for item in pre_order(condition)):
