@@ -8,7 +8,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.tiling import register_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
 
 
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -33,22 +33,20 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         return
     rows = extents[row] if row is not None else 1
     tile = register_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
-    column_outer, column = sch.split(loops[-1], [None, tile.columns])
+    column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
-    batch = outer[:1] if len(outer) > 0 else []
-    middle = outer[1:]
-    order = [*batch, column_outer, *middle]
+    order = [*outer[:1], column_outer, *outer[1:]]
     if row is not None:
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    sch.reorder(*order, *inner, column)
+    sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
-    _schedule_tile(context, anchor, order[-1], tile.rows)
-    for loop in inner:
+    _schedule_tile(context, anchor, order[-1], tile)
+    for loop in (*inner, vector):
         sch.unroll(loop)
-    sch.vectorize(column)
+    sch.vectorize(lane)
     work = prod(extents) * _reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
 
@@ -71,33 +69,38 @@ def _reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
     return int(prod(sizes))
 
 
-def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, rows: int) -> None:
-    """The loops of the contraction under its tile: reduction outside, rows unrolled, columns a vector."""
+def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile) -> None:
+    """The loops of the contraction under its tile: reduction outside, rows unrolled, columns in vectors."""
     sch = context.sch
-    loops = sch.get_loops(anchor)
-    below = loops[[loop.var for loop in loops].index(attach.var) + 1 :]
     block = context.block(anchor)
     reduce_vars = {item.value for item in block.iters if item.kind is IterKind.REDUCE}
+    below = _below(context, anchor, attach)
     reduction = [loop for loop in below if loop.var in reduce_vars]
     spatial = [loop for loop in below if loop.var not in reduce_vars]
+    sch.set_scope(anchor, 0, "local")
     if not spatial or not reduction:
         return
     sch.reorder(*reduction, *spatial)
     start = sch.decompose_reduction(anchor, reduction[0])
-    sch.set_scope(anchor, 0, "local")
-    for handle in (anchor, start):
-        _vector_tile(context, handle, spatial if handle is anchor else None, attach)
+    for handle, loops in ((anchor, spatial), (start, _below(context, start, attach))):
+        _vectorize_tile(context, handle, loops, tile)
 
 
-def _vector_tile(
-    context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle] | None, attach: LoopHandle
-) -> None:
-    sch = context.sch
-    if spatial is None:
-        loops = sch.get_loops(handle)
-        spatial = loops[[loop.var for loop in loops].index(attach.var) + 1 :]
-    if not spatial:
+def _vectorize_tile(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:
+    if not loops:
         return
-    sch.vectorize(spatial[-1])
-    for loop in spatial[:-1]:
-        sch.unroll(loop)
+    sch = context.sch
+    extent = context.extent(loops[-1])
+    *rest, lane = loops
+    if extent is not None and extent > tile.lanes:
+        vector, lane = sch.split(lane, [None, tile.lanes])
+        rest.append(vector)
+    sch.vectorize(lane)
+    for loop in rest:
+        if context.extent(loop) is not None:
+            sch.unroll(loop)
+
+
+def _below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+    loops = context.sch.get_loops(handle)
+    return loops[[loop.var for loop in loops].index(attach.var) + 1 :]
