@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tilewright.codegen.llvm import deploy, toolchain
@@ -68,11 +69,19 @@ class Compilation:
         self.target = _cpu_target(target, self.threads)
         with trace.span("import"):
             self.imported = _import(model, shapes)
-        with trace.span("optimize"):
-            self.optimized = optimize(self.imported)
-        with trace.span("lower_model"):
-            self.lowered: LoweredModel = lower_model(self.optimized, self.target)
         self._artifact: Artifact | None = None
+
+    @cached_property
+    def optimized(self) -> IRModule:
+        """The graph after all graph passes."""
+        with trace.span("optimize"):
+            return optimize(self.imported)
+
+    @cached_property
+    def lowered(self) -> LoweredModel:
+        """Kernels, memory plan and steps."""
+        with trace.span("lower_model"):
+            return lower_model(self.optimized, self.target)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

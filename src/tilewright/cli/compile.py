@@ -3,46 +3,70 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 
-from tilewright.cli.options import add_model, parse_shapes
-from tilewright.compiler import Compilation
-from tilewright.support.text import human_bytes, human_seconds
+from tilewright.cli.models import open_compilation
+from tilewright.cli.options import add_model
+from tilewright.codegen.llvm.link import find_linker
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes, human_seconds, plural
+from tilewright.target import Target
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Compile a model to a shared library with a C interface, and write its header beside it.
 
 The library holds code, weights and the thread pool; it needs libc alone. Load it with tw.load(path), with
 `tilewright run`, or from C and C++ through the header.
+
+  tilewright compile resnet18.onnx
+  tilewright compile resnet18.onnx -o build/resnet18.so --threads 1
+  tilewright compile bert.onnx --shape input_ids=1,128 --shape attention_mask=1,128
+  tilewright compile resnet18.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'
+
+Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "compile",
-        help="compile a model to a shared library",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
     add_model(parser)
-    parser.add_argument("-o", "--output", type=Path, help="the library to write (default: MODEL with the suffix .so)")
-    parser.set_defaults(command=_compile)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE.so",
+        help="the library to write (default: the model's name with the suffix .so, in the current folder)",
+    )
 
 
-def _compile(options: argparse.Namespace) -> int:
-    output = options.output or options.model.with_suffix(".so").name
+def execute(options: argparse.Namespace) -> int:
+    """Run the command."""
+    output: Path = options.output or Path(options.model.with_suffix(".so").name)
+    # Said before the work and not after it.
+    _check_output(output)
+    if options.model.exists():
+        find_linker(Target(options.target or "native").triple)
     start = time.perf_counter()
-    compilation = Compilation(options.model, options.target, options.threads, shapes=parse_shapes(options.shape))
+    compilation = open_compilation(options)
     compilation.export_library(output)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info
-    size = human_bytes(Path(output).stat().st_size)
+    size = human_bytes(output.stat().st_size)
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
-    print(f"  {len(compilation.kernels)} distinct kernels in {len(model.steps)} steps")
-    print(f"  workspace {human_bytes(model.workspace_bytes)}, header {Path(output).with_suffix('.h')}")
+    print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(len(model.steps), 'step')}")
+    print(f"  workspace {human_bytes(model.workspace_bytes)}, header {output.with_suffix('.h')}")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")
     return 0
+
+
+def _check_output(output: Path) -> None:
+    if output.is_dir():
+        raise UserError(f"{output} is a folder", where="--output", hint=f"name a file: {output / 'model.so'}")
+    if not output.parent.is_dir():
+        raise UserError(f"the folder {output.parent} does not exist", where="--output", hint="make it first")
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"the folder {output.parent} cannot be written", where="--output")

@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import tempfile
+from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.codegen.llvm.toolchain import host_triple, llvm_version
 from tilewright.support import settings
-from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, table
 from tilewright.support.version import VERSION
 from tilewright.target import Target
+
+DESCRIPTION = """\
+Show the targets of this machine, the tools and packages found, and what to install for more.
+
+  [ok]  works        [--]  not there, and only needed for what the line says        [!!]  broken: mend this
+
+The exit code is 1 when a line starts with [!!].
+"""
 
 _EXTRAS = {
     "onnx": ("onnx", "import ONNX models"),
@@ -22,66 +31,100 @@ _EXTRAS = {
     "torch": ("torch", "exchange tensors with PyTorch"),
     "matplotlib": ("bench", "draw benchmark figures"),
 }
+_LINUX_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
+_LATER_KINDS = ("cuda", "opencl", "webgpu", "metal", "rocm")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what this machine can do, and what to install",
-        description="Show the targets of this machine, the tools and packages found, and what to install for more.",
-    )
-    parser.add_argument("--settings", action="store_true", help="list all settings (environment variables)")
-    parser.set_defaults(command=_doctor)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--settings", action="store_true", help="list all settings (environment variables) instead")
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def execute(options: argparse.Namespace) -> int:
+    """Run the command."""
     if options.settings:
         rows = [[setting.name, setting.default_text, setting.doc] for setting in settings.all_settings()]
         print(table(["setting", "default", "what it does"], rows))
         return 0
-    for sentence in settings.unknown_variables():
-        print(f"[!!] {sentence}")
-    problems = 0
-    target = Target("native")
-    print(f"tilewright {VERSION}, Python {platform.python_version()}, LLVM {llvm_version()}")
-    print(f"[ok] target native: {target.describe()}")
-    print(f"     {target}")
-    caches = [human_bytes(size) for size in (target.l1_bytes, target.l2_bytes, target.l3_bytes)]
-    print(f"     caches L1 {caches[0]}, L2 {caches[1]}, L3 {caches[2]}")
-    problems += _check_linker()
+    print(f"tilewright {VERSION}, Python {platform.python_version()}, {llvm_version()}")
+    problems = _check_settings()
+    _show_target()
+    problems += _check_linkers()
     problems += _check_cache()
     for package, (extra, purpose) in _EXTRAS.items():
         try:
             print(f"[ok] {package} {metadata.version(package)}: {purpose}")
         except metadata.PackageNotFoundError:
             print(f"[--] {package} is not installed: needed to {purpose}; pip install 'tilewright[{extra}]'")
-    for kind in ("cuda", "opencl", "webgpu", "metal", "rocm"):
+    for kind in _LATER_KINDS:
         print(f"[--] target {kind}: no back end in this version")
     return 1 if problems else 0
 
 
-def _check_linker() -> int:
-    try:
-        linker = find_linker(host_triple())
-    except UserError as error:
-        print(f"[!!] {error.message}: export_library will not work; {error.hint}")
-        return 1
-    print(f"[ok] linker for export_library: {linker}")
-    return 0
+def _show_target() -> None:
+    target = Target("native")
+    caches = [human_bytes(size) for size in (target.l1_bytes, target.l2_bytes, target.l3_bytes)]
+    print(f"[ok] target native: {target.describe()}")
+    print(f"     triple {target.triple}; caches: L1 {caches[0]}, L2 {caches[1]}, L3 {caches[2]}")
+
+
+def _check_settings() -> int:
+    """Variables that nothing reads, and values that cannot be read."""
+    sentences = list(settings.unknown_variables())
+    for setting in settings.all_settings():
+        try:
+            setting.get()
+        except UserError as error:
+            sentences.append(error.message)
+    for sentence in sentences:
+        print(f"[!!] {sentence}")
+    return len(sentences)
+
+
+def _check_linkers() -> int:
+    """Linkers for this machine (its lack is a problem) and for others (a note)."""
+    problems = 0
+    here = host_triple()
+    others = [triple for triple in _LINUX_TRIPLES if triple.split("-")[0] != here.split("-")[0]]
+    for triple in (here, *others):
+        try:
+            linker = find_linker(triple)
+        except UserError as error:
+            broken = triple == here
+            problems += broken
+            print(f"[{'!!' if broken else '--'}] export for {triple}: {error.message}; {error.hint}")
+        else:
+            print(f"[ok] export for {triple}: linker {' '.join(linker.command)}")
+    return problems
 
 
 def _check_cache() -> int:
     try:
-        folder = Path(settings.CACHE_DIR.get())
-    except TilewrightError as error:
-        print(f"[!!] {error}")
-        return 1
+        folder = settings.CACHE_DIR.get()
+        enabled = settings.CACHE.get()
+    except UserError:
+        # Said above, with the other settings.
+        return 0
+    if not enabled:
+        print("[ok] object cache: turned off by TILEWRIGHT_CACHE")
+        return 0
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    if not os.access(existing, os.W_OK):
-        print(f"[!!] the cache folder {folder} is not writable: kernels are compiled anew; set TILEWRIGHT_CACHE_DIR")
+    try:
+        # Asked by writing: permissions alone do not show a read-only or full disk.
+        with tempfile.TemporaryFile(dir=existing) as stream:
+            stream.write(b"\0" * 4096)
+    except OSError as error:
+        print(
+            f"[!!] object cache: {folder} cannot be written ({os.strerror(error.errno or 0)}), "
+            f"so kernels are compiled anew each time; set TILEWRIGHT_CACHE_DIR to another folder"
+        )
         return 1
-    print(f"[ok] object cache: {folder}")
+    size = 0
+    for path in (folder / "objects").glob("??/*.o"):
+        # Another process may delete files while this one looks.
+        with suppress(OSError):
+            size += path.stat().st_size
+    print(f"[ok] object cache: {folder} ({human_bytes(size)} of at most {human_bytes(settings.CACHE_LIMIT.get())})")
     return 0

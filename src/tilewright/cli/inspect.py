@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import TypeVar
 
-from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_shapes
+from tilewright.cli.models import open_compilation
+from tilewright.cli.options import add_inputs, add_model, load_inputs
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
 from tilewright.lower.kernel import Kernel
 from tilewright.support.errors import UserError
+from tilewright.support.progress import Progress
 from tilewright.support.text import human_bytes, human_count, table
 from tilewright.tir.script import to_script
 
-_DESCRIPTION = """\
+Result = TypeVar("Result")
+
+_KERNEL_STAGES = ("kernels", "te", "tir", "lowered", "llvm", "asm")
+
+DESCRIPTION = """\
 Print a stage of the compilation of a model.
 
   imported   the graph as the importer made it
@@ -28,27 +35,36 @@ Print a stage of the compilation of a model.
   memory     the memory plan: where every value lives, peak against the lower bound
   profile    time per kernel, measured on this machine
 
---kernel TEXT limits kernel stages to kernels whose symbol or nodes contain TEXT.
+  tilewright inspect resnet18.onnx
+  tilewright inspect resnet18.onnx --stage tir --kernel /conv1/Conv > conv1.py
+  tilewright inspect resnet18.onnx --stage asm --kernel tw_nn_conv2d --target 'llvm -mtriple=aarch64-linux-gnu'
 """
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "inspect",
-        help="print any stage of a compilation",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
     add_model(parser)
+    parser.add_argument(
+        "--stage", default="kernels", choices=list(_STAGES), metavar="STAGE", help="what to print (default: kernels)"
+    )
+    parser.add_argument(
+        "--kernel",
+        default="",
+        metavar="TEXT",
+        help="only kernels whose symbol or nodes contain TEXT (stages kernels, te, tir, lowered, llvm, asm)",
+    )
     add_inputs(parser)
-    parser.add_argument("--stage", default="kernels", choices=list(_STAGES), help="what to print (default: kernels)")
-    parser.add_argument("--kernel", default="", metavar="TEXT", help="only kernels whose symbol or nodes contain TEXT")
-    parser.set_defaults(command=_inspect)
 
 
-def _inspect(options: argparse.Namespace) -> int:
-    compilation = Compilation(options.model, options.target, options.threads, shapes=parse_shapes(options.shape))
+def execute(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.kernel and options.stage not in _KERNEL_STAGES:
+        raise UserError(
+            f"the stage {options.stage} is not about single kernels",
+            where="--kernel",
+            hint=f"it goes with {', '.join(_KERNEL_STAGES)}",
+        )
+    compilation = open_compilation(options)
     print(_STAGES[options.stage](compilation, options))
     return 0
 
@@ -78,24 +94,35 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
     return table(["kernel", "uses", "FLOP", "bytes", "nodes"], rows)
 
 
+def _each(compilation: Compilation, options: argparse.Namespace, step: Callable[[Kernel], Result]) -> list[Result]:
+    """`step` for each chosen kernel, with a progress line when that takes long."""
+    chosen = _chosen(compilation, options)
+    results = []
+    with Progress(f"kernels to the stage {options.stage}", total=len(chosen)) as line:
+        for kernel in chosen:
+            results.append(step(kernel))
+            line.step(kernel.symbol)
+    return results
+
+
 def _te(compilation: Compilation, options: argparse.Namespace) -> str:
     return to_script(IRModule([kernel.func for kernel in _chosen(compilation, options)]))
 
 
 def _tir(compilation: Compilation, options: argparse.Namespace) -> str:
-    return to_script(IRModule([compilation.scheduled(kernel) for kernel in _chosen(compilation, options)]))
+    return to_script(IRModule(_each(compilation, options, compilation.scheduled)))
 
 
 def _lowered(compilation: Compilation, options: argparse.Namespace) -> str:
-    return to_script(IRModule([compilation.lowered_kernel(kernel) for kernel in _chosen(compilation, options)]))
+    return to_script(IRModule(_each(compilation, options, compilation.lowered_kernel)))
 
 
 def _llvm(compilation: Compilation, options: argparse.Namespace) -> str:
-    return "\n".join(compilation.llvm_ir(kernel) for kernel in _chosen(compilation, options))
+    return "\n".join(_each(compilation, options, compilation.llvm_ir))
 
 
 def _asm(compilation: Compilation, options: argparse.Namespace) -> str:
-    return "\n".join(compilation.assembly(kernel) for kernel in _chosen(compilation, options))
+    return "\n".join(_each(compilation, options, compilation.assembly))
 
 
 def _memory(compilation: Compilation, options: argparse.Namespace) -> str:

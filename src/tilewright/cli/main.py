@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Protocol, TextIO, cast
 
-from tilewright.cli import bench, compile, doctor, inspect, run
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.version import VERSION
 
@@ -21,38 +26,82 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
 """
 
 _EPILOG = """\
+`tilewright COMMAND --help` explains a command.
+
 exit codes: 0 success, 1 something you can mend (the message says what), 2 wrong usage,
             3 a bug in Tilewright, 4 a check failed (bench: wrong outputs), 130 interrupted
 
-environment: TILEWRIGHT_TRACE=time prints where compile time goes; `tilewright doctor --settings` lists all settings
+environment: TILEWRIGHT_TRACE=time prints where compile time goes, TILEWRIGHT_PROGRESS=never hides progress lines;
+             `tilewright doctor --settings` lists all settings
 """
 
-_COMMANDS = (compile, run, bench, inspect, doctor)
+COMMANDS = {
+    "compile": "compile a model to a shared library",
+    "run": "run a model or an exported library",
+    "bench": "time a model against other runtimes",
+    "inspect": "print any stage of a compilation",
+    "doctor": "what this machine can do, and what to install",
+}
+"""The commands and what each is for. A command's module is loaded when it is chosen, so that help is quick."""
+
+USER_ERROR = 1
+BUG = 3
+INTERRUPTED = 130
+
+
+class Command(Protocol):
+    """What the module `tilewright.cli.NAME` of a command holds."""
+
+    DESCRIPTION: str
+    """The text of its help, above the options."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Run the command; returns the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    options = parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
+    """Run the command line; returns the exit code (argparse exits by itself after help and on wrong usage)."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return command(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            options = parser(word for word in words if word in COMMANDS).parse_args(words)
+            code = load_command(options.command).execute(options)
+            # What is still buffered may fail to be written: that must happen here, where it is understood.
+            sys.stdout.flush()
+            return code
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        _complain(f"error: {error}")
+        return USER_ERROR
     except CompilerBug as error:
-        print(f"internal error: {error}", file=sys.stderr)
-        return 3
+        _complain(f"internal error: {error}")
+        return BUG
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) went away: nothing is wrong.
-        sys.stderr.close()
+        _discard_output()
         return 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except OSError as error:
+        _discard_output()
+        _complain(f"error: {error}")
+        return USER_ERROR
+    except MemoryError:
+        _complain("error: out of memory")
+        return USER_ERROR
+    except Exception as error:
+        # Without this, Python would exit with the code of a user's error.
+        traceback.print_exc()
+        _complain("internal error: see above\n  (this is a bug in Tilewright, please report it)")
+        raise SystemExit(BUG) from error
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def parser(chosen: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser, with the arguments of the `chosen` commands; the other commands are known by name only."""
     result = argparse.ArgumentParser(
         prog="tilewright",
         description=_DESCRIPTION,
@@ -60,10 +109,49 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("--version", action="version", version=f"tilewright {VERSION}")
-    commands = result.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.add_command(commands)
+    commands = result.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    wanted = set(chosen)
+    for name, summary in COMMANDS.items():
+        command = load_command(name) if name in wanted else None
+        child = commands.add_parser(
+            name,
+            help=summary,
+            description=command.DESCRIPTION if command is not None else summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command is not None:
+            command.add_arguments(child)
     return result
+
+
+def load_command(name: str) -> Command:
+    """The module of a command."""
+    return cast(Command, import_module(f"tilewright.cli.{name}"))
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning in the manner of the errors: what it says, not which line of ours said it."""
+    _complain(f"warning: {message}")
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _discard_output() -> None:
+    """Drop what stdout still holds, so that the interpreter does not fail on it a second time when it exits."""
+    # A stdout that a test or a notebook has replaced may have no file behind it.
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,17 @@ class Timing:
         return min(self.samples)
 
 
-def measure(competitors: Mapping[str, Callable[[], object]], rounds: int, *, threads: int = 1) -> dict[str, Timing]:
+def measure(
+    competitors: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    threads: int = 1,
+    round_done: Callable[[], None] = lambda: None,
+) -> dict[str, Timing]:
     """Time each competitor's call in `rounds` interleaved rounds, after warming it up.
 
-    The order turns from round to round, so that no competitor always follows the same other.
+    The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
+    after each round.
     """
     calls = {name: _calls_per_round(call) for name, call in competitors.items()}
     timings = {name: Timing() for name in competitors}
@@ -58,6 +65,7 @@ def measure(competitors: Mapping[str, Callable[[], object]], rounds: int, *, thr
                 start = time.perf_counter()
                 call()
                 timings[name].samples.append((time.perf_counter() - start) * 1e3)
+        round_done()
     return timings
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ _INTEGER_INPUTS_BELOW = 8
 
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> None:
     """The positional model and the options that decide how it is compiled."""
-    parser.add_argument("model", type=Path, help=what)
+    parser.add_argument("model", type=Path, metavar="MODEL", help=what)
     parser.add_argument(
         "--shape",
         action="append",
@@ -28,8 +29,31 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
         metavar="INPUT=1,3,224,224",
         help="fix the shape of an input (repeat for several)",
     )
-    parser.add_argument("--target", default="native", help="what to compile for (default: native, this machine)")
-    parser.add_argument("--threads", type=int, help="threads to run on (default: every core)")
+    parser.add_argument(
+        "--target",
+        help="what to compile for: native (this machine, the default), or for example "
+        "'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive_int,
+        metavar="N",
+        help="threads to run on (default: every core); with 1, the code has no parallel loops at all",
+    )
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least 1, as an argument."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def natural_int(text: str) -> int:
+    """A whole number of at least 0, as an argument."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +63,15 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="an input from a .npy file (repeat), or one .npz file with an array for each input",
+        help="an input from a .npy file (repeat for several); FILE.npz alone holds an array for each input by name",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of random values for inputs not given (default: 0)")
+    parser.add_argument(
+        "--seed",
+        type=natural_int,
+        default=0,
+        metavar="N",
+        help="seed of random values for inputs not given (default: 0)",
+    )
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
@@ -61,14 +91,18 @@ def load_inputs(infos: Sequence[TensorInfo], files: Sequence[str], seed: int) ->
     values: dict[str, Array] = {}
     known = {info.name for info in infos}
     for item in files:
-        name, separator, path = item.rpartition("=")
-        loaded = _load(Path(path))
-        if isinstance(loaded, dict):
-            values.update(loaded)
-        elif separator:
+        name, path = _split_input(item, known)
+        loaded = _load(path)
+        if name is not None and not isinstance(loaded, dict):
             values[name] = loaded
+        elif name is None and isinstance(loaded, dict):
+            values.update(loaded)
         else:
-            raise UserError(f"'{item}' does not say which input it is", where="--input", hint="write NAME=FILE.npy")
+            raise UserError(
+                f"'{item}' does not say which input it is",
+                where="--input",
+                hint="write NAME=FILE.npy, or FILE.npz with an array for each input by name",
+            )
     unknown = values.keys() - known
     if unknown:
         raise UserError(
@@ -91,18 +125,32 @@ def random_array(info: TensorInfo, generator: np.random.Generator) -> Array:
         return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind == "f":
         return generator.standard_normal(shape).astype(dtype)
+    if info.dtype == "bfloat16":
+        # Kept as bits, which are the upper half of a float32's.
+        return (generator.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(dtype)
     return generator.integers(0, _INTEGER_INPUTS_BELOW, shape).astype(dtype)
+
+
+def _split_input(item: str, known: Collection[str]) -> tuple[str | None, Path]:
+    """The name and the file of `NAME=FILE`, or None and the file. Names and files may hold `=` themselves."""
+    if Path(item).is_file():
+        return None, Path(item)
+    for name in sorted(known, key=len, reverse=True):
+        if item.startswith(f"{name}="):
+            return name, Path(item.removeprefix(f"{name}="))
+    name, separator, path = item.partition("=")
+    return (name, Path(path)) if separator else (None, Path(item))
 
 
 def _load(path: Path) -> Array | dict[str, Array]:
     try:
         loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", where="--input") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is no .npy or .npz file: {error}", where="--input") from None
-    if isinstance(loaded, np.lib.npyio.NpzFile):
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
     result: Array = loaded
     return result

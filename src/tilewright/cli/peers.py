@@ -6,7 +6,8 @@ gives its outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,15 @@ from tilewright.support.errors import MissingDependencyError, UserError
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 Run = Callable[[], list[npt.NDArray[np.generic]]]
+
+
+@contextmanager
+def _failures_of(peer: str, path: Path) -> Iterator[None]:
+    """What a peer says about a model it cannot run, as a `UserError`: peers raise errors of many kinds."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(f"{peer} cannot run the model: {str(error).strip()}", where=str(path)) from error
 
 
 def onnxruntime(path: Path, threads: int, inputs: Arrays) -> Run:
@@ -28,8 +38,15 @@ def onnxruntime(path: Path, threads: int, inputs: Arrays) -> Run:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, inputs)
+    with _failures_of("onnxruntime", path):
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run() -> list[npt.NDArray[np.generic]]:
+        with _failures_of("onnxruntime", path):
+            results: list[npt.NDArray[np.generic]] = session.run(None, inputs)
+        return results
+
+    return run
 
 
 def openvino(path: Path, threads: int, inputs: Arrays) -> Run:
@@ -47,11 +64,13 @@ def openvino(path: Path, threads: int, inputs: Arrays) -> Run:
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),
     }
-    compiled = runtime.Core().compile_model(str(path), "CPU", settings)
-    request = compiled.create_infer_request()
+    with _failures_of("openvino", path):
+        compiled = runtime.Core().compile_model(str(path), "CPU", settings)
+        request = compiled.create_infer_request()
 
     def run() -> list[npt.NDArray[np.generic]]:
-        results = request.infer(inputs)
+        with _failures_of("openvino", path):
+            results = request.infer(inputs)
         return [results[port] for port in compiled.outputs]
 
     return run

@@ -8,61 +8,39 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_shapes
-from tilewright.compiler import Compilation
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.load import load
-from tilewright.support.errors import UserError
+from tilewright.cli.models import open_executable
+from tilewright.cli.options import add_inputs, add_model, load_inputs
+from tilewright.support.files import replacing
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Run a model once and show its outputs. The model is an ONNX file or a library that `tilewright compile` wrote.
 
   tilewright run resnet18.onnx --input data=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
+
+Inputs that are not given get random values: normal floats, small non-negative integers, fair bools.
 """
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "run",
-        help="run a model or an exported library",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
     add_model(parser, "an ONNX model, or a library made by `tilewright compile`")
     add_inputs(parser)
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")
     parser.add_argument("--profile", action="store_true", help="show the time of every kernel")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="write the profile as a page")
-    parser.set_defaults(command=_run)
 
 
-def open_model(options: argparse.Namespace) -> Executable:
-    """The executable of a model file or an exported library."""
-    if options.model.suffix == ".so":
-        loaded = load(options.model)
-        if not isinstance(loaded, Executable):
-            raise UserError(f"{options.model} holds functions, not a model", hint="load it in Python with tw.load")
-        if options.threads is not None:
-            loaded.set_num_threads(options.threads)
-        return loaded
-    return Compilation(options.model, options.target, options.threads, shapes=parse_shapes(options.shape)).executable()
-
-
-def _run(options: argparse.Namespace) -> int:
-    executable = open_model(options)
+def execute(options: argparse.Namespace) -> int:
+    """Run the command."""
+    executable = open_executable(options)
     inputs = load_inputs(executable.input_info, options.input, options.seed)
     outputs = executable.run(inputs)
     for info, array in zip(executable.output_info, outputs, strict=True):
         print(info)
         print(f"  {_summary(array)}")
     if options.output_file is not None:
-        names = [info.name for info in executable.output_info]
-        try:
-            np.savez(options.output_file, **dict(zip(names, outputs, strict=True)))
-        except OSError as error:
-            raise UserError(f"{options.output_file} cannot be written: {error.strerror}") from None
+        _save(options.output_file, dict(zip((info.name for info in executable.output_info), outputs, strict=True)))
         print(f"outputs written to {options.output_file}")
     if options.profile or options.html is not None:
         profile = executable.profile(*[inputs[info.name] for info in executable.input_info])
@@ -72,6 +50,11 @@ def _run(options: argparse.Namespace) -> int:
             profile.save_html(options.html)
             print(f"profile written to {options.html}")
     return 0
+
+
+def _save(path: Path, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 def _summary(array: npt.NDArray[np.generic]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tilewright.runtime.artifact import ArgKind, ArgRef, KernelInfo, ModelInfo
 from tilewright.runtime.library import Library, bind, check_code
+from tilewright.support.files import replacing
 from tilewright.support.text import human_count, human_seconds, shorten, table
 
 _NODES_WIDTH = 60
@@ -112,7 +113,8 @@ class Profile:
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write `html()` to a file."""
-        Path(path).write_text(self.html(), encoding="utf-8")
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(self.html(), encoding="utf-8")
 
 
 _HEADER = ("kernel", "nodes", "us", "min us", "%", "GFLOP/s", "GB/s")

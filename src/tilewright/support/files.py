@@ -22,6 +22,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Whatever goes wrong leaves no partial file; a disk that is full or a folder that cannot be written is a `UserError`.
     """
+    if path.exists() and not path.is_file():
+        # A rename would put a file in the place of a device such as /dev/null.
+        raise UserError(f"cannot write {path.name}: it is there and is not a file", where=str(path))
     temporary = temporary_name(path)
     try:
         yield temporary

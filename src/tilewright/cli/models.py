@@ -1,0 +1,52 @@
+"""What the user names on the command line, opened: an ONNX model to compile, or an exported library to load."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tilewright.cli.options import parse_shapes
+from tilewright.compiler import Compilation
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.load import load
+from tilewright.support.errors import UserError
+
+_ELF_MAGIC = b"\x7fELF"
+
+
+def is_library(path: Path) -> bool:
+    """Whether a file is a shared library (whatever its name), or would be by its name if it were there."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_ELF_MAGIC)) == _ELF_MAGIC
+    except OSError:
+        return path.suffix == ".so"
+
+
+def open_compilation(options: argparse.Namespace) -> Compilation:
+    """The compilation of a model file."""
+    if is_library(options.model):
+        raise UserError(
+            f"{options.model} is a compiled library: this command needs the model it was made from",
+            hint="`tilewright run` and `tilewright bench` take libraries too",
+        )
+    return Compilation(options.model, options.target or "native", options.threads, shapes=parse_shapes(options.shape))
+
+
+def open_executable(options: argparse.Namespace) -> Executable:
+    """The executable of a model file, compiled now, or of an exported library."""
+    if not is_library(options.model):
+        return open_compilation(options).executable()
+    for option, value in (("--target", options.target), ("--shape", options.shape)):
+        if value:
+            raise UserError(
+                f"{options.model} is compiled already: {option} changes nothing any more",
+                where=option,
+                hint="give the model it was made from, or leave the option out",
+            )
+    loaded = load(options.model)
+    if not isinstance(loaded, Executable):
+        raise UserError(f"{options.model} holds functions, not a model", hint="load it in Python with tw.load")
+    if options.threads is not None:
+        loaded.set_num_threads(options.threads)
+    return loaded
