@@ -57,8 +57,7 @@ def _parts(value: object) -> Iterator[Node]:
         for field in dataclasses.fields(value):
             yield from _parts(getattr(value, field.name))
     elif isinstance(value, IRModule):
-        for _, function in _sorted_items(value.functions):
-            yield function
+        # Functions have keys of their own: variables do not reach from one to another.
         for _, definition in _sorted_items(value.types):
             yield definition
         yield from _parts(value.attributes)
@@ -148,7 +147,7 @@ class _Numbering:
         if isinstance(value, bytes):
             return f"bytes:{hashlib.sha256(value).hexdigest()}"
         if isinstance(value, IRModule):
-            functions = [f"{name!r}:{self._text(item)}" for name, item in _sorted_items(value.functions)]
+            functions = [f"{name!r}:{structural_key(item)}" for name, item in _sorted_items(value.functions)]
             types = [f"{name!r}:{self._text(item)}" for name, item in _sorted_items(value.types)]
             return f"module({','.join(functions)};{','.join(types)};{self._text(value.attributes)})"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -235,13 +234,25 @@ def first_difference(a: object, b: object) -> Difference | None:
                 return Difference(path, sorted(map(str, x)), sorted(map(str, y)))
             pairs = [(f"{path}[{key!r}]", item, y[key]) for key, item in _sorted_items(x)]
         elif isinstance(x, IRModule) and isinstance(y, IRModule):
-            names = ("functions", "types", "attributes")
-            pairs = [(f"{path}.{name}", getattr(x, name), getattr(y, name)) for name in names]
+            found = _function_difference(path, x, y)
+            if found is not None:
+                return found
+            pairs = [(f"{path}.{name}", getattr(x, name), getattr(y, name)) for name in ("types", "attributes")]
         elif isinstance(x, Node) or isinstance(y, Node) or structural_key((x,)) != structural_key((y,)):
             return Difference(path, x, y)
         else:
             continue
         stack.extend(reversed(pairs))
+    return None
+
+
+def _function_difference(path: str, x: IRModule, y: IRModule) -> Difference | None:
+    if set(x) != set(y):
+        return Difference(f"{path}.functions", sorted(x), sorted(y))
+    for name, function in _sorted_items(x.functions):
+        found = first_difference(function, y[name])
+        if found is not None:
+            return Difference(f"{path}.functions[{name!r}]{found.path}", found.left, found.right)
     return None
 
 

@@ -16,6 +16,7 @@ iterator a loop, so that the result can be scheduled.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -47,7 +48,7 @@ _ITER_TYPES: Final[dict[str, tuple[IterKind, LoopKind]]] = {
 def hybrid(function: Live) -> PrimFunc:
     """Decorator: the loop program that a Python function describes (it is read, never run)."""
     source = Source.of_live(function)
-    return HybridParser(source, Surroundings(function)).function(definition(source))
+    return HybridParser(source, Surroundings(function, sys._getframe(1).f_locals)).function(definition(source))
 
 
 def parse_hybrid(text: str, source: str = "<script>", constants: Mapping[str, object] | None = None) -> PrimFunc:

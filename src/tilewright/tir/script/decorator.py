@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from typing import overload
 
@@ -16,9 +18,12 @@ Live = Callable[..., object]
 
 
 class Surroundings(Mapping[str, object]):
-    """The names that a live function sees: variables of enclosing functions, then globals of its file."""
+    """The names that a live function sees: variables of enclosing functions, then globals of its file.
 
-    def __init__(self, function: Live) -> None:
+    `local` holds the variables at the place of its definition: annotations that Python does not evaluate use them.
+    """
+
+    def __init__(self, function: Live, local: Mapping[str, object]) -> None:
         code = getattr(function, "__code__", None)
         cells = getattr(function, "__closure__", None) or ()
         self._closure: dict[str, object] = {}
@@ -27,19 +32,16 @@ class Surroundings(Mapping[str, object]):
                 self._closure[name] = cell.cell_contents
             except ValueError:
                 continue  # not assigned yet: the script cannot mean it
-        self._globals: Mapping[str, object] = getattr(function, "__globals__", {})
+        self._chain = ChainMap(self._closure, dict(local), getattr(function, "__globals__", {}))
 
     def __getitem__(self, name: str) -> object:
-        return self._closure[name] if name in self._closure else self._globals[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._closure or name in self._globals
+        return self._chain[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._globals, **self._closure})
+        return iter(self._chain)
 
     def __len__(self) -> int:
-        return len({**self._globals, **self._closure})
+        return len(self._chain)
 
 
 def definition(source: Source) -> ast.FunctionDef:
@@ -55,8 +57,12 @@ class ScriptDecorator:
 
     def __call__(self, function: Live) -> PrimFunc:
         """Parse a live function."""
+        return self._parse(function, sys._getframe(1).f_locals)
+
+    @staticmethod
+    def _parse(function: Live, local: Mapping[str, object]) -> PrimFunc:
         source = Source.of_live(function)
-        return FunctionParser(source, Surroundings(function)).function(definition(source))
+        return FunctionParser(source, Surroundings(function, local)).function(definition(source))
 
     @overload
     def function(self, function: Live) -> PrimFunc: ...
@@ -70,7 +76,7 @@ class ScriptDecorator:
         self, function: Live | None = None, *, name: str = "", key: str = "", root_block: bool = True
     ) -> PrimFunc | Callable[[Live], PrimFunc]:
         """`@script.function` or `@script.function(name=..., root_block=...)`; the options are read from the source."""
-        return self(function) if function is not None else self
+        return self._parse(function, sys._getframe(1).f_locals) if function is not None else self
 
     def module(self, cls: type) -> IRModule:
         """`@script.module` on a class whose members are functions."""

@@ -43,7 +43,7 @@ RESERVED: Final = frozenset(
 def identifier(text: str, fallback: str = "v") -> str:
     """A text as a Python identifier: other characters become underscores."""
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text) or fallback
-    return f"_{name}" if name[0].isdigit() else name
+    return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
 def quoted(text: str) -> str:

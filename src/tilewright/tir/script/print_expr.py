@@ -44,8 +44,10 @@ def is_literal(expr: PrimExpr) -> bool:
 
 def float_text(value: float, dtype: DataType) -> str:
     """A finite float as the shortest literal that rounds back to it in its type."""
-    if dtype.name != "float64" and float(np.float32(value)) == value:
-        return str(np.float32(value))
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    if dtype.name != "float64" and float(single) == value:
+        return str(single)
     return repr(value)
 
 
