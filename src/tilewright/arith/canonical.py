@@ -219,15 +219,16 @@ class CanonicalAnalysis(ModularAnalysis):
         return self._term(e.FloorMod(self._numerator(form), IntImm(divisor, INDEX)))
 
     def _reduce_modulo(self, form: Linear, divisor: int) -> Linear:
-        """An equal form modulo the divisor, with smaller coefficients and without remainders that do not matter."""
+        """An equal form modulo the divisor, without the terms and remainders that do not matter."""
         changed = True
         while changed:
             changed = False
             terms: dict[PrimExpr, int] = {}
             constant = form.constant
             for term, coefficient in form.terms.items():
-                coefficient = coefficient % divisor if coefficient > 0 else -(-coefficient % divisor)
-                if coefficient == 0:
+                # Only multiples of the divisor go. Reducing the others (16*x % 6 -> 4*x % 6) would be right, but
+                # would hide that the quotient and the remainder come from one fused iterator.
+                if coefficient % divisor == 0:
                     continue
                 if self.residues:
                     known = self.term_modular(term)
