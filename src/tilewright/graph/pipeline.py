@@ -12,6 +12,7 @@ from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.function import IRModule
 from tilewright.support import trace
 
@@ -35,6 +36,7 @@ def passes(options: GraphOptions) -> Sequence[Pass]:
         infer_types,
         eliminate_dead_code,
         *simplify,
+        recognize,
         fold_batch_norm,
         *simplify,
     ]

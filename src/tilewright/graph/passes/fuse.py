@@ -11,9 +11,10 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  3. Reductions end a group; opaque operators are alone.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Expensive operators are not merged where they would be computed again for each reader (broadcasting, sliding
-windows, several passes over the input). A reshape at the border of a group is left outside: it is a view, free.
+windows, several passes over the input). A reshape at the border of a group is left outside, and a slice of contiguous
+memory that is alone is left as it is: they are views, free.
 
-After the pass, a function is made of calls to primitive functions, views (`reshape`), tuples, and control flow. A
+After the pass, a function is made of calls to primitive functions, views, tuples, and control flow. A
 result that is an input, a constant, a view of one of them or the same as another result is copied by a primitive of
 its own, so that every result has storage.
 """
@@ -26,10 +27,12 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
-from tilewright.graph.op import FusionKind, Operator
+from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ops.shape import SliceAttributes
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.scopes import ScopeMap, find_scopes
 from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, users, with_children
+from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 
@@ -72,8 +75,29 @@ def primitive_functions(module: IRModule) -> list[Function]:
 
 
 def is_view(item: GraphExpr) -> bool:
-    """Whether an expression is its input under another shape: it needs no kernel."""
-    return isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.name == "reshape"
+    """Whether an expression is part of its input's memory under another shape: it needs no kernel."""
+    return is_call_to(item, "reshape") or view_offset(item) is not None
+
+
+def view_offset(item: GraphExpr) -> int | None:
+    """The bytes from the start of a view's input to the view itself; None for what is no view."""
+    if not isinstance(item, Call):
+        return None
+    if is_call_to(item, "reshape"):
+        return 0
+    if not is_call_to(item, "slice"):
+        return None
+    attributes, whole, part = item.attributes, static_shape(item.args[0]), static_shape(item)
+    assert isinstance(attributes, SliceAttributes)
+    if whole is None or part is None or any(step != 1 for step in attributes.strides):
+        return None
+    cut = [axis for axis in range(len(whole)) if whole[axis] != part[axis]]
+    if cut and any(size != 1 for size in part[: cut[-1]]):
+        return None
+    offset = 0
+    for first, size in zip(attributes.begin, whole, strict=True):
+        offset = offset * size + first
+    return offset * item.tensor_type.dtype.itemsize
 
 
 @dataclass(eq=False)
@@ -320,11 +344,13 @@ class _Fuser:
 
     def _without_views(self, members: list[Call]) -> list[Call]:
         """A group in order without reshapes at its borders."""
-        while members and is_view(members[-1]):
+        while members and is_call_to(members[-1], "reshape"):
             members = members[:-1]
+        if len(members) == 1 and is_view(members[0]):
+            return []
         while True:
             inside = {id(member) for member in members}
-            leading = [m for m in members[:-1] if is_view(m) and id(m.args[0]) not in inside]
+            leading = [m for m in members[:-1] if is_call_to(m, "reshape") and id(m.args[0]) not in inside]
             if not leading:
                 return members
             dropped = {id(member) for member in leading}
@@ -367,7 +393,7 @@ def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
         for arg in member.args:
             if id(arg) in inside:
                 continue
-            is_number = isinstance(arg, Constant) and arg.data.size == 1
+            is_number = isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype is not BFLOAT16
             if not (is_number and member.callee.kind is FusionKind.INJECTIVE):
                 found.setdefault(id(arg), arg)
     return list(found.values())
@@ -381,9 +407,11 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
     new: list[GraphExpr] = []
     for item in results:
         base = item
+        whole = True
         while is_view(base) and isinstance(base, Call):
+            whole = whole and is_call_to(base, "reshape")
             base = base.args[0]
-        fresh = isinstance(base, Call) or not isinstance(base, (Var, Constant))
+        fresh = whole and not isinstance(base, (Var, Constant))
         if isinstance(item.type, TensorType) and (not fresh or id(base) in used):
             new.append(_copy(item, fuser))
         else:

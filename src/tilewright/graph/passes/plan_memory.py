@@ -6,7 +6,8 @@ After:   a `MemoryPlan`: the calls in order, and for each argument and result a 
 
 Values that live only between kernels share one workspace: two of them may overlap in space if they never live at the
 same time. The largest are placed first, each in the smallest gap that fits (best fit), aligned to 64 bytes. Results
-of the model are written straight to the output buffers; a reshape is the same memory under another shape.
+of the model are written straight to the output buffers; a view (a reshape, a slice of contiguous memory) is a place
+inside its input's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.op import Operator
-from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.passes.fuse import is_primitive, is_view, view_offset
 from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -32,8 +33,8 @@ ALIGNMENT = 64
 class Place:
     """Where a tensor lives: `kind` is input, output, constant or workspace.
 
-    `index` numbers inputs, outputs and constants; `offset` is in bytes from the start of the workspace or of the
-    block of constants; `size` is in bytes.
+    `index` numbers inputs, outputs and constants; `offset` is in bytes from the start of the workspace, of the
+    block of constants, or of the input or output (not 0 for views); `size` is in bytes.
     """
 
     kind: str
@@ -44,7 +45,9 @@ class Place:
     def __str__(self) -> str:
         if self.kind == "workspace":
             return f"workspace+{self.offset}"
-        return f"{self.kind}[{self.index}]"
+        if self.kind == "constant" or self.offset == 0:
+            return f"{self.kind}[{self.index}]"
+        return f"{self.kind}[{self.index}]+{self.offset}"
 
 
 @dataclass(frozen=True)
@@ -209,15 +212,20 @@ class _Planner:
         return [(id(call), index) for index in range(count)]
 
     @staticmethod
-    def _base(item: GraphExpr) -> GraphExpr:
-        """The expression that owns the memory of a tensor: views are looked through."""
+    def _trace(item: GraphExpr) -> tuple[GraphExpr, int]:
+        """The expression that owns the memory of a tensor, and the bytes from its start: views are looked through."""
+        shift = 0
         while True:
-            if is_view(item) and isinstance(item, Call):
+            if isinstance(item, Call) and is_view(item):
+                shift += view_offset(item) or 0
                 item = item.args[0]
             elif isinstance(item, TupleGet) and isinstance(item.value, Tuple):
                 item = item.value.items[item.index]
             else:
-                return item
+                return item, shift
+
+    def _base(self, item: GraphExpr) -> GraphExpr:
+        return self._trace(item)[0]
 
     def _key(self, item: GraphExpr) -> Key | None:
         """The kernel result that a tensor is, or None for inputs and constants."""
@@ -245,7 +253,7 @@ class _Planner:
             results = [body]
         for index, item in enumerate(results):
             key = self._key(item)
-            if key is None or self.values[key].output >= 0:
+            if key is None or self.values[key].output >= 0 or self.values[key].size != tensor_bytes(item.type):
                 raise CompilerBug("a result of the model has no storage of its own; run `fuse` first")
             self.values[key].output = index
 
@@ -285,15 +293,17 @@ class _Planner:
         return Place("workspace", 0, value.storage.offset, value.size)
 
     def _place(self, item: GraphExpr, offsets: Sequence[int]) -> Place:
-        base = self._base(item)
+        base, shift = self._trace(item)
+        size = tensor_bytes(item.type)
         if isinstance(base, Var):
-            return Place("input", self.inputs[id(base)], 0, tensor_bytes(base.type))
+            return Place("input", self.inputs[id(base)], shift, size)
         if isinstance(base, Constant):
             index = self.constants[id(base)]
-            return Place("constant", index, offsets[index], base.data.nbytes)
+            return Place("constant", index, offsets[index] + shift, size)
         key = self._key(base)
         assert key is not None
-        return self._value_place(self.values[key])
+        place = self._value_place(self.values[key])
+        return Place(place.kind, place.index, place.offset + shift, size)
 
 
 def _is_elementwise(function: Function, call: Call, arg: GraphExpr) -> bool:
