@@ -109,3 +109,17 @@ def test_a_sum_is_not_inlined() -> None:
     schedule = Schedule(row_sum())
     with pytest.raises(ScheduleError, match="is a reduction"):
         schedule.reverse_compute_inline(schedule.get_block("S"))
+
+
+def test_reverse_inlining_waits_for_all_inputs() -> None:
+    a = te.placeholder((6,), name="A", dtype="int32")
+    b = te.compute((6,), lambda i: a[i] * 2, name="B")
+    c = te.compute((6,), lambda i: a[i] + 3, name="C")
+    d = te.compute((6,), lambda i: b[i] - te.maximum(c[i], 1), name="D")
+    e = te.compute((6,), lambda i: d[i] + c[i], name="E")
+    func = te.create_prim_func([a, e])
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="it would run before block C, which writes C"):
+        schedule.reverse_compute_inline(schedule.get_block("D"))
+    schedule.reverse_compute_inline(schedule.get_block("E"))
+    check(schedule, func)

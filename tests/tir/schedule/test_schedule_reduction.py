@@ -154,3 +154,20 @@ def test_rfactor_errors() -> None:
     _, loop = schedule.get_loops(schedule.get_block("S"))
     outer, _ = schedule.split(loop, [None, 4])
     schedule.rfactor(outer)
+
+
+def test_a_reduction_that_is_computed_twice_is_not_decomposed_outside() -> None:
+    a = te.placeholder((20, 4), name="A", dtype="int32")
+    k = te.reduce_axis((0, 4), name="k")
+    b = te.compute((18,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((16,), lambda i: b[i] + b[i + 2], name="C")
+    func = te.create_prim_func([a, c])
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("C"))
+    outer, _ = schedule.split(i, [None, 4])
+    block = schedule.get_block("B")
+    schedule.compute_at(block, outer)
+    with pytest.raises(ScheduleError, match="may run more than once in the loops from i_0 inward"):
+        schedule.decompose_reduction(block, outer)
+    schedule.decompose_reduction(block, schedule.get_loops(block)[1])
+    check(schedule, func)

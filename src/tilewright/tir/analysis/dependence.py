@@ -105,7 +105,7 @@ def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyze
             first = new.position(writer) < new.position(reader)
             common = new.common_loops(writer, reader)
             origin = old.blocks.get(writer.name)
-            if before is not None and origin is not None:
+            if before is not None and origin is not None and _flows(origin, before, buffer):
                 was_first = old.position(origin) < old.position(before)
                 if was_first != first:
                     side = "after" if first else "before"
@@ -121,6 +121,12 @@ def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyze
                     reader,
                 )
     return None
+
+
+def _flows(writer: Block, reader: Block, buffer: Buffer) -> bool:
+    """Whether one block writes a buffer that the other reads."""
+    written = any(region.buffer is buffer for region in writer.writes)
+    return written and any(region.buffer is buffer for region in reader.reads)
 
 
 def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, private: bool) -> Conflict | None:

@@ -9,7 +9,7 @@ from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
-from tilewright.tir.analysis.bindings import conjuncts
+from tilewright.tir.analysis.bindings import conjuncts, is_injective
 from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -48,6 +48,16 @@ def _require_no_opaque(state: ScheduleState, block: Block, loops: Sequence[For],
     for loop in loops:
         if loop.var in opaque:
             state.fail(f"{what}: loop {loop.var.name} runs an opaque iterator of block {block.name}", loop)
+
+
+def _require_once(state: ScheduleState, block: Block, loops: Sequence[For], outer: Sequence[For], what: str) -> None:
+    """Instances that run again start over with the init; apart from it they would be added twice."""
+    if not is_injective(block, loops, outer):
+        state.fail(
+            f"{what}: some instances of block {block.name} may run more than once in the loops from "
+            f"{loops[0].var.name} inward",
+            block,
+        )
 
 
 def _require_reduction(state: ScheduleState, block: Block, what: str) -> Stmt:
@@ -94,6 +104,7 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
             )
     inner = above[place:]
     _require_no_opaque(state, block, inner, what)
+    _require_once(state, block, inner, above[:place], what)
     mapping, loops = _copy_loops([item for item in inner if item.var in spatial])
     guards = _spatial_guards(state, block, reducing, spatial, what)
     name = state.fresh_block_name(f"{block.name}_init")
@@ -188,6 +199,7 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
     place = next(n for n, item in enumerate(above) if len(index.blocks_under(item)) == 1)
     top = above[place]
     _require_no_opaque(state, block, above[place:], what)
+    _require_once(state, block, above[place:], above[:place], what)
     partial = {store.buffer: _partial_buffer(state, store.buffer, loop.extent, axis) for store in matched.stores}
     name = state.fresh_block_name(f"{block.name}_rf")
     state.inherit(name, block.name)
