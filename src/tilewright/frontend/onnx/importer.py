@@ -130,11 +130,13 @@ class _Importer:
         scope = _Scope()
         scope.stored = graph.initializers
         inputs = [item for item in graph.inputs if item.name not in graph.initializers]
-        for info, shape in zip(inputs, input_shapes(self.model.source, inputs, shapes), strict=True):
+        for info in inputs:
             if info.dtype is None:
                 raise UnsupportedError(
                     f"the input '{info.name}' is a {info.kind}, which is not supported", where=self.model.source
                 )
+        for info, shape in zip(inputs, input_shapes(self.model.source, inputs, shapes), strict=True):
+            assert info.dtype is not None
             if info.name in scope.values:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
             var = Var(info.name, tensor_type(shape, info.dtype))
@@ -176,6 +178,11 @@ class _Importer:
             value = scope.find(info.name)
             if value is None:
                 raise UserError(f"nothing produces the output '{info.name}'", where=self.model.source)
+            if isinstance(value, Constant) and value.dtype.bits == 4:
+                raise UnsupportedError(
+                    f"the output '{info.name}' is of type {value.dtype}, which is not supported",
+                    where=self.model.source,
+                )
             results.append(value)
         return results
 
@@ -188,6 +195,7 @@ class _Importer:
                 if name and value is None:
                     raise UserError(f"nothing produces its input '{name}'")
                 inputs.append(value)
+            self._check_types(node, inputs)
             outputs = self._convert(node, opset, inputs, scope, opsets)
             for index, name in enumerate(node.outputs):
                 if not name:
@@ -198,6 +206,15 @@ class _Importer:
                 if name in scope.values or name in scope.stored:
                     raise UserError(f"the name '{name}' is given to two values")
                 scope.values[name] = produced
+
+    @staticmethod
+    def _check_types(node: OnnxNode, inputs: Sequence[GraphExpr | None]) -> None:
+        """Four-bit integers have no arithmetic: they can only be turned into floats."""
+        if node.op_type in ("DequantizeLinear", "Identity"):
+            return
+        for value in inputs:
+            if isinstance(value, Constant) and value.dtype.bits == 4:
+                raise UnsupportedError(f"{node.op_type} of {value.dtype} is not supported, only DequantizeLinear is")
 
     def _convert(
         self,

@@ -14,7 +14,7 @@ from tilewright.ir.dtype import DataType
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor stored in the model; `dtype` may be one that numpy lacks (bfloat16 is held as uint16)."""
+    """A tensor stored in the model; numpy lacks some types: bfloat16 is held as uint16, four-bit integers in bytes."""
 
     array: Array
     dtype: DataType

@@ -8,7 +8,7 @@ from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.expr import Constant, GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -28,6 +28,13 @@ def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, blo
     wide = node.builder.broadcast_to(wide, (*shape[: axis + 1], block, *shape[axis + 1 :]))
     flat = node.builder.reshape(wide, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
     return node.builder.slice_axis(flat, axis, 0, dims[axis])
+
+
+def _bytes(node: NodeContext, value: GraphExpr) -> GraphExpr:
+    """Four-bit constants as the bytes that hold them."""
+    if isinstance(value, Constant) and value.dtype.bits == 4:
+        return node.builder.constant(value.data, value.data.dtype.name)
+    return value
 
 
 def _axis(node: NodeContext, data: GraphExpr) -> int:
@@ -77,9 +84,10 @@ def dequantize_linear(node: NodeContext) -> GraphExpr:
     to = dtype_of(scale)
     if node.has_attribute("output_dtype") and node.integer("output_dtype"):
         to = data_type(node.integer("output_dtype"), "the result of DequantizeLinear")
-    value = node.builder.cast(data, INT32)
+    value = node.builder.cast(_bytes(node, data), INT32)
     if zero is not None:
-        value = node.call("subtract", value, node.builder.cast(_spread(node, zero, data, axis, block), INT32))
+        shift = _spread(node, _bytes(node, zero), data, axis, block)
+        value = node.call("subtract", value, node.builder.cast(shift, INT32))
     value = node.builder.cast(value, dtype_of(scale))
     return node.builder.cast(node.call("multiply", value, _spread(node, scale, data, axis, block)), to)
 

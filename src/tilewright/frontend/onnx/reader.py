@@ -50,8 +50,8 @@ DATA_TYPES: dict[int, str] = {
     16: "bfloat16",
 }
 """Element types of ONNX by their number, where there is a data type for them."""
-_WIDENED = {21: "uint8", 22: "int8"}
-"""Four-bit integers, held in bytes: their values are the same."""
+_HALF_BYTES = {21: ("uint4", "uint8"), 22: ("int4", "int8")}
+"""Four-bit integers: their data type, and that of the bytes that hold one value each."""
 _MALFORMED = (ValueError, TypeError, OverflowError, KeyError, IndexError, UnicodeError, MemoryError)
 """What decoding raises for contents that make no sense."""
 
@@ -240,10 +240,12 @@ class _Reader:
         return lru_cache(maxsize=1)(partial(self._guard, what, partial(self._tensor, proto, what)))
 
     def _tensor(self, proto: Proto, what: str) -> TensorValue:
-        if proto.data_type in _WIDENED:
-            dtype = DataType.of(_WIDENED[proto.data_type])
+        if proto.data_type in _HALF_BYTES:
+            names = _HALF_BYTES[proto.data_type]
+            dtype, storage = DataType.of(names[0]), np.dtype(names[1])
         else:
             dtype = data_type(proto.data_type, f"{self.source}: {what}")
+            storage = dtype.numpy()
         if any(dim < 0 for dim in proto.dims):
             raise UserError(f"{self.source}: {what} has a negative dimension: {tuple(proto.dims)}")
         if proto.data_location == self.onnx.TensorProto.EXTERNAL:
@@ -259,7 +261,7 @@ class _Reader:
             raise UserError(f"{self.source}: {what} has shape {array.shape}, its dimensions say {tuple(proto.dims)}")
         if dtype.name == "bfloat16":
             array = array.view(np.uint16)
-        return TensorValue(array.astype(dtype.numpy(), copy=False), dtype)
+        return TensorValue(array.astype(storage, copy=False), dtype)
 
     def _external(self, proto: Proto, what: str) -> Proto:
         """A copy of a tensor with its data read from the file beside the model."""

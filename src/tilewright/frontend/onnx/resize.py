@@ -176,8 +176,10 @@ def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights
     return builder.cast(total if dtype.is_float else node.call("round", total), dtype)
 
 
-def _coordinates(rule: _Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None) -> Array:
-    x = np.arange(size, dtype=np.float64)
+def _coordinates(rule: _Rule, dim: int, size: int, ratio: float, region: tuple[float, float] | None) -> Array:
+    """Where each element of the result lies in the data, in float32 as runtimes compute it: halves round by it."""
+    x = np.arange(size, dtype=np.float32)
+    scale = np.float32(ratio)
     match rule.transformation:
         case "asymmetric":
             return x / scale
@@ -190,7 +192,7 @@ def _coordinates(rule: _Rule, dim: int, size: int, scale: float, region: tuple[f
         case "tf_half_pixel_for_nn":
             return (x + 0.5) / scale
         case "half_pixel_symmetric":
-            adjustment = size / (dim * scale)
+            adjustment = size / (dim * ratio)
             return dim / 2 * (1 - adjustment) + (x + 0.5) / scale - 0.5
         case "tf_crop_and_resize":
             start, end = region if region is not None else (0.0, 1.0)
@@ -227,7 +229,7 @@ def _taps(
     rule: _Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
 ) -> tuple[Array, Array, Array]:
     """For each element of the result: the places it reads, their weights, and whether it lies outside the data."""
-    x = _coordinates(rule, dim, size, scale, region)
+    x = _coordinates(rule, dim, size, scale, region).astype(np.float64)
     beyond = (x < 0) | (x > dim - 1)
     if rule.mode == "nearest":
         places = np.clip(_nearest(rule, x), 0, dim - 1).astype(np.int64)
