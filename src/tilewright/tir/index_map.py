@@ -1,0 +1,106 @@
+"""Index maps: how the elements of a buffer are arranged anew, as expressions of the old indices.
+
+`IndexMap.of(lambda k, n: (n // 16, k, n % 16), 2)` packs the columns of a matrix in panels of 16.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.ir.build import as_expr
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ZERO, ExprLike, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value
+from tilewright.ir.node import Node, node
+from tilewright.ir.visit import substitute
+from tilewright.support.errors import UserError
+from tilewright.tir.buffer import Buffer
+
+
+@node()
+class IndexMap(Node):
+    """New indices (`outputs`) as expressions of old ones (`inputs`). Must be injective on the buffer it is used for."""
+
+    inputs: tuple[Var, ...]
+    outputs: tuple[PrimExpr, ...]
+
+    @staticmethod
+    def of(function: Callable[..., Sequence[ExprLike]], rank: int) -> IndexMap:
+        """The map of a Python function of `rank` indices."""
+        names = list(inspect.signature(function).parameters)
+        if len(names) != rank:
+            names = [f"i{n}" for n in range(rank)]
+        inputs = tuple(Var(name) for name in names)
+        return IndexMap(inputs, tuple(as_expr(item, INDEX) for item in function(*inputs)))
+
+    def apply(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """The new indices of an element."""
+        mapping = dict(zip(self.inputs, indices, strict=True))
+        return tuple(substitute(item, mapping) for item in self.outputs)
+
+    def domains(self, buffer: Buffer) -> dict[Var, Range]:
+        """The range of each input over a buffer."""
+        return {var: Range(ZERO, dim) for var, dim in zip(self.inputs, buffer.shape, strict=True)}
+
+    def steps(self) -> tuple[AxisStep, ...] | None:
+        """The map as a rearrangement of whole and divided axes (i, i // c, i % c), or None if it is more than that."""
+        found = [_axis_step(item, self.inputs) for item in self.outputs]
+        return None if any(item is None for item in found) else tuple(item for item in found if item is not None)
+
+    def new_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that holds a rearranged array; divided axes are rounded up."""
+        return self.rearrange(np.zeros(tuple(shape), np.bool_)).shape
+
+    def rearrange(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """An array with its elements at their new places, zeros in the padding of divided axes."""
+        steps = self.steps()
+        if steps is None:
+            raise UserError(
+                "this index map cannot be applied to data at compile time",
+                hint="use maps made of i, i // c and i % c of the old indices",
+            )
+        divided: dict[int, int] = {}
+        for step in steps:
+            if step.factor is not None and divided.setdefault(step.axis, step.factor) != step.factor:
+                raise UserError("an index map divides one axis by two different numbers")
+        widths = [(0, -array.shape[axis] % divided.get(axis, 1)) for axis in range(array.ndim)]
+        padded = np.pad(array, widths) if any(high for _, high in widths) else array
+        shape: list[int] = []
+        position: dict[tuple[int, str], int] = {}
+        for axis, size in enumerate(padded.shape):
+            factor = divided.get(axis)
+            if factor is None:
+                position[axis, "whole"] = len(shape)
+                shape.append(size)
+            else:
+                position[axis, "outer"] = len(shape)
+                position[axis, "inner"] = len(shape) + 1
+                shape += [size // factor, factor]
+        order = [position.pop((step.axis, step.part)) for step in steps]
+        if position:
+            raise UserError("an index map must keep every old index")
+        return np.ascontiguousarray(padded.reshape(shape).transpose(order))
+
+
+@dataclass(frozen=True, slots=True)
+class AxisStep:
+    """One new index: the whole, the outer part (i // factor) or the inner part (i % factor) of an old axis."""
+
+    axis: int
+    part: str
+    factor: int | None
+
+
+def _axis_step(item: PrimExpr, inputs: tuple[Var, ...]) -> AxisStep | None:
+    places = {var: axis for axis, var in enumerate(inputs)}
+    if isinstance(item, Var):
+        return AxisStep(places[item], "whole", None) if item in places else None
+    if isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, Var) and item.a in places:
+        factor = const_value(item.b)
+        if factor is not None and factor > 0:
+            return AxisStep(places[item.a], "outer" if isinstance(item, FloorDiv) else "inner", factor)
+    return None

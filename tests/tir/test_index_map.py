@@ -1,0 +1,47 @@
+"""Index maps: arithmetic on indices and on data agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import IntImm, const_value
+from tilewright.support.errors import UserError
+from tilewright.tir.index_map import IndexMap
+
+
+def value(expr: object) -> int:
+    found = const_value(Analyzer().simplify(expr))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("columns", [32, 20, 5])
+def test_panels(columns: int) -> None:
+    packing = IndexMap.of(lambda k, n: (n // 16, k, n % 16), 2)
+    data = np.arange(3 * columns).reshape(3, columns) + 1
+    packed = packing.rearrange(data)
+    assert packed.shape == packing.new_shape(data.shape) == (-(-columns // 16), 3, 16)
+    for k in range(3):
+        for n in range(columns):
+            new = tuple(value(item) for item in packing.apply([IntImm(k), IntImm(n)]))
+            assert packed[new] == data[k, n]
+    assert packed.sum() == data.sum()
+
+
+def test_permutation_and_split_of_four_axes() -> None:
+    packing = IndexMap.of(lambda h, w, i, o: (o // 4, h, w, i, o % 4), 4)
+    data = np.random.default_rng(0).integers(0, 100, (2, 3, 4, 8))
+    np.testing.assert_array_equal(
+        packing.rearrange(data), data.reshape(2, 3, 4, 2, 4).transpose(3, 0, 1, 2, 4)
+    )
+
+
+def test_maps_that_data_cannot_follow() -> None:
+    with pytest.raises(UserError, match="cannot be applied to data"):
+        IndexMap.of(lambda i: (i * 2,), 1).rearrange(np.zeros(3))
+    with pytest.raises(UserError, match="keep every old index"):
+        IndexMap.of(lambda i, j: (i,), 2).rearrange(np.zeros((2, 2)))
+    with pytest.raises(UserError, match="two different numbers"):
+        IndexMap.of(lambda i: (i // 2, i % 4), 1).rearrange(np.zeros(8))
