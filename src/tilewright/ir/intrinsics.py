@@ -119,7 +119,7 @@ def fma_reference(a: float, b: float, c: float, bits: int) -> float:
     try:
         return numerator / (x[1] * y[1] * z[1])
     except OverflowError:
-        return math.copysign(math.inf, numerator)
+        return math.inf if numerator > 0 else -math.inf
 
 
 def popcount_int(value: int, bits: int) -> int:

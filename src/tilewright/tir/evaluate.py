@@ -27,7 +27,7 @@ Interval = tuple[int, int]
 _ARITHMETIC: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.FloorDiv: "//", e.FloorMod: "%"}
 _COMPARE: Final[dict[type, str]] = {e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
 _BITWISE: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-_THUNK_DEPTH = 40
+_PART_DEPTH = 40
 """Depth of nesting at which a part of an expression moves to a function (Python's parser has a limit)."""
 _SHARE_SIZE = 6
 """Sub-expressions of at least this many nodes that occur more than once are computed once a statement."""
@@ -132,6 +132,23 @@ class Names:
         return f"v_{hint}_{self._count}"
 
 
+def _children_first(roots: Iterable[PrimExpr]) -> tuple[list[PrimExpr], dict[PrimExpr, int]]:
+    """The expressions below roots, each once and after its parts, and how many times each occurs."""
+    order: list[PrimExpr] = []
+    counts: dict[PrimExpr, int] = {}
+    stack: list[tuple[PrimExpr, bool]] = [(root, False) for root in roots]
+    while stack:
+        expr, expanded = stack.pop()
+        if expanded:
+            order.append(expr)
+            continue
+        counts[expr] = counts.get(expr, 0) + 1
+        if counts[expr] == 1:
+            stack.append((expr, True))
+            stack.extend((child, False) for child in expr.children() if isinstance(child, PrimExpr))
+    return order, counts
+
+
 class ExprCompiler:
     """Turns expressions into Python source; collects the constants and functions that the source needs."""
 
@@ -145,7 +162,7 @@ class ExprCompiler:
         """Function definitions that the expression just compiled needs before it."""
         self._by_value: dict[object, str] = {}
         self._shared: dict[PrimExpr, str] = {}
-        self._defined: set[PrimExpr] = set()
+        self._parts: dict[PrimExpr, str] = {}
         # Above 0 while the source being made has a `lane` of its own, which functions outside cannot see.
         self._isolated = 0
 
@@ -167,28 +184,42 @@ class ExprCompiler:
     # ---------------------------------------------------------------- statements ask here
 
     def start(self, roots: Iterable[PrimExpr]) -> list[str]:
-        """Begin a statement with these expressions; gives the names of shared results, to be set to None before it."""
-        self._shared = {}
-        self._defined = set()
-        self.prelude = []
-        counts: dict[PrimExpr, int] = {}
+        """Begin a statement with these expressions; gives the names of shared results, to be set to None before it.
+
+        Large parts that occur more than once, and parts nested too deeply for Python's parser, become functions in
+        the prelude, inner ones first (so that nothing here recurses deeply either).
+        """
+        self._shared, self._parts, self.prelude = {}, {}, []
+        order, counts = _children_first(roots)
         sizes: dict[PrimExpr, int] = {}
-        stack: list[tuple[PrimExpr, bool]] = [(root, False) for root in roots]
-        while stack:
-            expr, expanded = stack.pop()
-            if expanded:
-                size = 1 + sum(sizes[child] for child in expr.children() if isinstance(child, PrimExpr))
-                sizes[expr] = min(size, 1 << 20)
-                continue
-            counts[expr] = counts.get(expr, 0) + 1
-            if counts[expr] > 1:
-                continue
-            stack.append((expr, True))
-            stack.extend((child, False) for child in expr.children() if isinstance(child, PrimExpr))
-        for expr, count in counts.items():
-            if count > 1 and sizes[expr] >= _SHARE_SIZE and not isinstance(expr, e.Ramp):
-                self._shared[expr] = f"s{len(self._shared)}"
+        depths: dict[PrimExpr, int] = {}
+        for expr in order:
+            below = [child for child in expr.children() if isinstance(child, PrimExpr)]
+            sizes[expr] = min(1 + sum(sizes[child] for child in below), 1 << 20)
+            depths[expr] = 1 + max([depths[child] for child in below], default=0)
+            if counts[expr] > 1 and sizes[expr] >= _SHARE_SIZE and not isinstance(expr, e.Ramp):
+                self._define_shared(expr)
+                depths[expr] = 0
+            elif depths[expr] >= _PART_DEPTH:
+                self._define_part(expr)
+                depths[expr] = 0
+            elif depths[expr] == _PART_DEPTH // 2 and expr.dtype.is_integer:
+                # Bounds of the inner half are then known, so that asking for those of the whole stays shallow.
+                self.bounds.of(expr)
         return list(self._shared.values())
+
+    def _define_shared(self, expr: PrimExpr) -> None:
+        # Each use tests whether the function has run: it runs at most once, and not at all when no use is reached.
+        name = f"s{len(self._shared)}"
+        body = self._node(expr, 0)
+        self._shared[expr] = name
+        self.prelude.append(f"def {name}_():\n nonlocal {name}\n {name} = {body}\n return {name}")
+
+    def _define_part(self, expr: PrimExpr) -> None:
+        name = self.names.fresh("part")
+        body = self._node(expr, 0)
+        self._parts[expr] = name
+        self.prelude.append(f"def {name}():\n return {body}")
 
     def scalar(self, expr: PrimExpr) -> str:
         """The source of a scalar expression, or of lane `lane` of a vector."""
@@ -237,25 +268,11 @@ class ExprCompiler:
         if self._isolated == 0:
             name = self._shared.get(expr)
             if name is not None:
-                if expr not in self._defined:
-                    self._define_shared(expr, name)
                 return f"({name} if {name} is not None else {name}_())"
-            if depth >= _THUNK_DEPTH and not isinstance(expr, (Var, e.IntImm, e.FloatImm)):
-                return self._thunk(expr)
+            name = self._parts.get(expr)
+            if name is not None:
+                return f"{name}()"
         return self._node(expr, depth)
-
-    def _define_shared(self, expr: PrimExpr, name: str) -> None:
-        # The text of a shared expression stands in a function of its own: each use tests whether it has run, so that
-        # it runs at most once, and not at all when no use is reached.
-        self._defined.add(expr)
-        body = self._node(expr, 0)
-        self.prelude.append(f"def {name}_():\n nonlocal {name}\n {name} = {body}\n return {name}")
-
-    def _thunk(self, expr: PrimExpr) -> str:
-        name = self.names.fresh("part")
-        body = self._node(expr, 0)
-        self.prelude.append(f"def {name}():\n return {body}")
-        return f"{name}()"
 
     def _node(self, expr: PrimExpr, depth: int) -> str:
         handler = _HANDLERS.get(type(expr))
@@ -310,7 +327,7 @@ class ExprCompiler:
                 least, greatest = type_range(dtype)
                 return self._wrap(f"{a} {_ARITHMETIC[type(expr)]} {b}", dtype, least <= low and high <= greatest)
             if isinstance(expr, (e.FloorDiv, e.FloorMod)):
-                overflow = isinstance(expr, e.FloorDiv) and dtype.is_int and not isinstance(expr.b, e.IntImm)
+                overflow = isinstance(expr, e.FloorDiv) and dtype.is_int and self.bounds.of(expr.b)[0] < 0
                 return self._wrap(f"{a} {_ARITHMETIC[type(expr)]} {b}", dtype, not overflow)
             name = "truncdiv" if isinstance(expr, e.Div) else "truncmod"
             return self._wrap(f"{self.function(name)}({a}, {b})", dtype, isinstance(expr, e.Mod) or dtype.is_uint)
