@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.graph.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
@@ -40,14 +42,21 @@ def passes(options: GraphOptions) -> Sequence[Pass]:
         fold_batch_norm,
         *simplify,
     ]
+    if options.layout is not None:
+        result += [partial(convert_layout, layout=options.layout), *simplify]
     if options.fuse:
         result.append(fuse)
     return result
 
 
+def pass_name(one: Pass) -> str:
+    """The name of a pass, for reports."""
+    return str(getattr(one.func if isinstance(one, partial) else one, "__name__", "pass"))
+
+
 def optimize(module: IRModule, options: GraphOptions | None = None) -> IRModule:
     """Run all graph passes; the result is typed and, unless asked otherwise, fused."""
     for one in passes(options or GraphOptions()):
-        with trace.span(f"graph:{one.__name__}"):
+        with trace.span(f"graph:{pass_name(one)}"):
             module = one(module)
     return module

@@ -12,13 +12,20 @@ from tests.graph.helpers import inputs_for
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.pipeline import optimize
+from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
+
+
+def optimize_channels_last(module):
+    return optimize(module, GraphOptions(layout="NHWC"))
+
 
 PASSES = [
     canonicalize,
@@ -27,7 +34,10 @@ PASSES = [
     eliminate_dead_code,
     fold_batch_norm,
     fuse,
+    recognize,
+    convert_layout,
     optimize,
+    optimize_channels_last,
 ]
 
 

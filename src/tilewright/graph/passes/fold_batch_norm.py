@@ -11,6 +11,8 @@ contraction takes stays as multiply and add, which fuse.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +27,7 @@ from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 
 Wide = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 _CONTRACTIONS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 _FLOATS = ("float16", "float32", "float64")
 
@@ -44,9 +47,15 @@ def _wide(item: Constant) -> Wide:
     return item.data.astype(np.float64)
 
 
-def _narrow(values: Wide, dtype: DataType) -> Constant:
+def _workable(item: Constant) -> Floats:
+    """Weights in a type to scale them in: their own, but at least float32 (weights are large, widening costs time)."""
+    return item.data.astype(np.float32) if item.dtype.name == "float16" else item.data
+
+
+def _narrow(values: Floats, dtype: DataType) -> Constant:
     with np.errstate(over="ignore"):
-        return Constant(np.ascontiguousarray(values.astype(dtype.numpy())).reshape(values.shape), dtype)
+        narrow = values.astype(dtype.numpy(), copy=False)
+    return Constant(np.ascontiguousarray(narrow).reshape(values.shape), dtype)
 
 
 def _floats(*items: GraphExpr) -> bool:
@@ -110,9 +119,10 @@ def _output_axis(call: Call) -> int | None:
     return _layout_axis(call)
 
 
-def _scale_outputs(call: Call, weight: Constant, factor: Wide) -> Wide | None:
+def _scale_outputs(call: Call, weight: Constant, factor: Wide) -> Floats | None:
     """The weights with each output channel scaled."""
-    wide, attributes = _wide(weight), call.attributes
+    wide, attributes = _workable(weight), call.attributes
+    factor = factor.astype(wide.dtype)
     if isinstance(attributes, MatmulAttributes):
         if weight.data.ndim < 2 or call.args[1] is not weight:
             return None
@@ -153,7 +163,7 @@ def _scale_after(b: Bindings) -> GraphExpr | None:
     return None if scaled is None else _with_weight(call, call.args[0], scaled, weight)
 
 
-def _with_weight(call: Call, data: GraphExpr, values: Wide, weight: Constant) -> Call:
+def _with_weight(call: Call, data: GraphExpr, values: Floats, weight: Constant) -> Call:
     new_weight = _narrow(values, weight.dtype)
     new_weight.span = weight.span
     new = Call(call.callee, (data, new_weight), call.attributes)
@@ -162,9 +172,10 @@ def _with_weight(call: Call, data: GraphExpr, values: Wide, weight: Constant) ->
     return new
 
 
-def _scale_inputs(call: Call, weight: Constant, factor: Wide) -> Wide | None:
+def _scale_inputs(call: Call, weight: Constant, factor: Wide) -> Floats | None:
     """The weights with each input channel scaled."""
-    wide, attributes = _wide(weight), call.attributes
+    wide, attributes = _workable(weight), call.attributes
+    factor = factor.astype(wide.dtype)
     if isinstance(attributes, MatmulAttributes):
         if weight.data.ndim < 2 or attributes.transpose_a:
             return None
@@ -227,11 +238,11 @@ def _shift_before(b: Bindings) -> GraphExpr | None:
     if isinstance(attributes, MatmulAttributes):
         if weight.data.ndim != 2:
             return None
-        offset = scaled.sum(axis=1 if attributes.transpose_b else 0)
+        offset = scaled.sum(axis=1 if attributes.transpose_b else 0, dtype=np.float64)
     else:
         assert isinstance(attributes, Conv2dAttributes)
         outputs = attributes.kernel_layout.find("O")
-        offset = scaled.sum(axis=tuple(axis for axis in range(4) if axis != outputs))
+        offset = scaled.sum(axis=tuple(axis for axis in range(4) if axis != outputs), dtype=np.float64)
         offset = offset.reshape(-1, 1, 1) if attributes.data_layout == "NCHW" else offset
     new = Call(call.callee, (b["x"], weight), attributes)
     new.span, new.type = call.span, call.type

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
@@ -333,13 +333,36 @@ def _lower_bound(values: Sequence[_Value]) -> int:
 
 
 def place_values(values: Sequence[_Value]) -> int:
-    """Give each value an offset such that values alive at the same time do not overlap; returns the total."""
+    """Give each value an offset such that values alive at the same time do not overlap; returns the total.
+
+    Three orders are tried and the best is kept: by size, by size times lifetime, by time.
+    """
+    wanted = [value for value in values if value.size > 0]
+    orders: list[Callable[[_Value], tuple[int, ...]]] = [
+        lambda value: (-value.size, value.first),
+        lambda value: (-aligned(value.size) * (value.last - value.first + 1), value.first),
+        lambda value: (value.first, -value.size),
+    ]
+    bound = _lower_bound(wanted)
+    best: tuple[int, list[int]] | None = None
+    for order in orders:
+        total = _place_in_order(sorted(wanted, key=order))
+        if best is None or total < best[0]:
+            best = (total, [value.offset for value in wanted])
+        if total <= bound:
+            break
+    assert best is not None
+    for value, offset in zip(wanted, best[1], strict=True):
+        value.offset = offset
+    return best[0]
+
+
+def _place_in_order(values: Sequence[_Value]) -> int:
+    """Best fit: each value in the smallest gap between those alive at the same time, or after them."""
     placed: list[tuple[int, int, _Value]] = []
     total = 0
-    for number, value in sorted(enumerate(values), key=lambda pair: (-pair[1].size, pair[1].first)):
+    for number, value in enumerate(values):
         size = aligned(value.size)
-        if size == 0:
-            continue
         best, best_gap, end = -1, 0, 0
         for offset, _, other in placed:
             if other.first > value.last or other.last < value.first:

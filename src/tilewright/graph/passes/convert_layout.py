@@ -1,0 +1,257 @@
+"""Layout conversion: networks of NCHW convolutions and pools computed in NHWC.
+
+Before:  x -> conv2d(NCHW) -> + b[C, 1, 1] -> relu -> max_pool2d(NCHW) -> flatten
+After:   x -> transpose -> conv2d(NHWC) -> + b[C] -> relu -> max_pool2d(NHWC) -> transpose -> flatten
+
+With channels last, a convolution reads vectors along channels. Every four-dimensional value may exist in both orders;
+convolutions produce channels last, and elementwise operators, pools, reductions, concatenations, pads and slices keep
+the order that their inputs have, with their axes remapped. Weights and broadcast constants are rearranged at compile
+time. A transpose remains only at the borders: inputs and results of the model, and operators that need the original
+order (reshape). `canonicalize` afterwards removes those that cancel or that move only dimensions of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.indexing import TakeAttributes
+from tilewright.graph.ops.normalization import BatchNormAttributes
+from tilewright.graph.ops.pooling import Pool2dAttributes
+from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
+from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.traverse import children, map_functions, post_order, with_children
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType
+
+TO_LAST = (0, 2, 3, 1)
+"""Axes of a transpose from NCHW to NHWC: dimension i of the result is dimension TO_LAST[i]."""
+TO_FIRST = (0, 3, 1, 2)
+"""Axes of a transpose from NHWC to NCHW."""
+_MOVED = (0, 3, 1, 2)
+"""Where each axis of NCHW is in NHWC."""
+_KERNEL = (2, 3, 1, 0)
+"""Axes of a transpose from OIHW to HWIO."""
+_SAME_AXIS = frozenset(["nn.softmax", "nn.log_softmax", "cumsum", "concatenate", "split"])
+_REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any"])
+_PER_AXIS = {
+    "pad": ("before", "after"),
+    "slice": ("begin", "end", "strides"),
+    "tile": ("repeats",),
+    "broadcast_to": ("shape",),
+}
+
+
+def convert_layout(module: IRModule, layout: str = "NHWC") -> IRModule:
+    """Compute convolutional parts channels last (the only other layout for now is the model's own)."""
+    if layout != "NHWC":
+        return module
+    result = map_functions(module, lambda function: _Converter().run(function))
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _rank(item: GraphExpr) -> int | None:
+    return item.type.rank if isinstance(item.type, TensorType) else None
+
+
+def _last(values: Sequence[int]) -> tuple[int, ...]:
+    """One entry an axis, in the order of NHWC."""
+    return tuple(values[axis] for axis in TO_LAST)
+
+
+class _Converter:
+    """One run: for each node of the old graph, its value in the original order and/or channels last."""
+
+    def __init__(self) -> None:
+        self.plain: dict[int, GraphExpr] = {}
+        self.last: dict[int, GraphExpr] = {}
+        self.native: set[int] = set()
+        """Old nodes that are computed channels last."""
+
+    def run(self, function: Function) -> Function:
+        for item in post_order(function):
+            converted = self._convert(item)
+            if converted is None:
+                self.plain[id(item)] = self._rebuild(item)
+            elif is_call_to(item, "transpose") or _rank(converted) != 4:
+                # The order is the one that the model asks for.
+                self.plain[id(item)] = converted
+            else:
+                self.last[id(item)] = converted
+                self.native.add(id(item))
+        result = self.plain[id(function)]
+        assert isinstance(result, Function)
+        return result
+
+    def _rebuild(self, item: GraphExpr) -> GraphExpr:
+        rebuilt = with_children(item, [self.in_plain(child) for child in children(item)])
+        if rebuilt is not item:
+            fill_type(rebuilt)
+            if rebuilt.type is None:
+                rebuilt.type = item.type
+        return rebuilt
+
+    def in_plain(self, item: GraphExpr) -> GraphExpr:
+        """The value of an old node in its original order."""
+        found = self.plain.get(id(item))
+        if found is None:
+            found = make("transpose", self.last[id(item)], axes=TO_FIRST, span=item.span)
+            self.plain[id(item)] = found
+        return found
+
+    def in_last(self, item: GraphExpr) -> GraphExpr:
+        """The value of an old node of four dimensions, channels last."""
+        found = self.last.get(id(item))
+        if found is None:
+            plain = self.plain[id(item)]
+            if isinstance(plain, Constant):
+                found = _rearranged(plain, plain.data.transpose(TO_LAST))
+            else:
+                found = make("transpose", plain, axes=TO_LAST, span=item.span)
+            self.last[id(item)] = found
+        return found
+
+    def _is_native(self, item: GraphExpr) -> bool:
+        return id(item) in self.native
+
+    def _convert(self, item: GraphExpr) -> GraphExpr | None:
+        """The node computed from inputs channels last, or None to keep it as it is."""
+        if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
+            return None
+        name = item.callee.name
+        if name == "nn.conv2d":
+            return self._convolution(item)
+        if not any(self._is_native(arg) for arg in item.args):
+            return None
+        if item.callee.elementwise:
+            return self._elementwise(item)
+        if name in _SAME_AXIS:
+            return self._with_axis(item)
+        if name in _REDUCTIONS or name in ("argmax", "argmin"):
+            return self._reduction(item)
+        if name in _PER_AXIS:
+            return self._per_axis(item, _PER_AXIS[name])
+        handler = self._handlers().get(name)
+        return None if handler is None else handler(item)
+
+    def _handlers(self) -> dict[str, Callable[[Call], GraphExpr | None]]:
+        return {
+            "nn.max_pool2d": self._pool,
+            "nn.avg_pool2d": self._pool,
+            "nn.batch_norm": self._batch_norm,
+            "transpose": self._transpose,
+            "take": self._take,
+        }
+
+    def _call(self, item: Call, args: Sequence[GraphExpr], attributes: Attributes | None) -> GraphExpr:
+        new = Call(item.callee, tuple(args), attributes)
+        new.span = item.span
+        fill_type(new)
+        return new
+
+    def _convolution(self, item: Call) -> GraphExpr | None:
+        attributes, (data, weight) = item.attributes, item.args
+        assert isinstance(attributes, Conv2dAttributes)
+        if attributes.data_layout != "NCHW" or _rank(data) != 4:
+            return None
+        kernel = self.in_plain(weight)
+        if isinstance(kernel, Constant):
+            kernel = _rearranged(kernel, kernel.data.transpose(_KERNEL))
+        else:
+            kernel = make("transpose", kernel, axes=_KERNEL, span=weight.span)
+        changed = attributes.replace(data_layout="NHWC", kernel_layout="HWIO")
+        return self._call(item, [self.in_last(data), kernel], changed)
+
+    def _pool(self, item: Call) -> GraphExpr | None:
+        assert isinstance(item.attributes, Pool2dAttributes)
+        if item.attributes.layout != "NCHW":
+            return None
+        return self._call(item, [self.in_last(item.args[0])], item.attributes.replace(layout="NHWC"))
+
+    def _batch_norm(self, item: Call) -> GraphExpr | None:
+        data, *statistics = item.args
+        assert isinstance(item.attributes, BatchNormAttributes)
+        if not self._is_native(data):
+            return None
+        changed = item.attributes.replace(axis=_MOVED[item.attributes.axis])
+        return self._call(item, [self.in_last(data), *map(self.in_plain, statistics)], changed)
+
+    def _elementwise(self, item: Call) -> GraphExpr | None:
+        if _rank(item) != 4 or any(static_shape(arg) is None and _rank(arg) != 4 for arg in item.args):
+            return None
+        return self._call(item, [self._broadcast_operand(arg) for arg in item.args], item.attributes)
+
+    def _broadcast_operand(self, item: GraphExpr) -> GraphExpr:
+        """An input that broadcasts to four dimensions, channels last."""
+        rank, shape = _rank(item), static_shape(item)
+        if rank == 4:
+            return self.in_last(item)
+        plain = self.in_plain(item)
+        if rank == 0 or shape is None:
+            return plain
+        full = (1,) * (4 - len(shape)) + shape
+        if isinstance(plain, Constant):
+            data = plain.data.reshape(full).transpose(TO_LAST)
+            while data.ndim > 1 and data.shape[0] == 1:
+                data = data[0]
+            return _rearranged(plain, data)
+        widened = make("reshape", plain, shape=full, span=item.span)
+        return make("transpose", widened, axes=TO_LAST, span=item.span)
+
+    def _with_axis(self, item: Call) -> GraphExpr | None:
+        """Operators with one axis, over inputs that all have four dimensions."""
+        if any(_rank(arg) != 4 for arg in item.args):
+            return None
+        axis = getattr(item.attributes, "axis", None)
+        if item.attributes is None or not isinstance(axis, int) or not isinstance(item.type, TensorType):
+            return None
+        return self._call(item, [self.in_last(arg) for arg in item.args], item.attributes.replace(axis=_MOVED[axis]))
+
+    def _reduction(self, item: Call) -> GraphExpr | None:
+        attributes = item.attributes
+        if isinstance(attributes, ReduceAttributes):
+            axes = tuple(sorted(_MOVED[axis] for axis in attributes.axes))
+            changed: Attributes = attributes.replace(axes=axes)
+        else:
+            assert isinstance(attributes, ArgReduceAttributes)
+            axes = (_MOVED[attributes.axis],)
+            changed = attributes.replace(axis=axes[0])
+        if not attributes.keepdims:
+            rest = [TO_LAST[axis] for axis in range(4) if axis not in axes]
+            if rest != sorted(rest):
+                return None
+        return self._call(item, [self.in_last(item.args[0])], changed)
+
+    def _per_axis(self, item: Call, fields: Sequence[str]) -> GraphExpr | None:
+        if _rank(item) != 4 or _rank(item.args[0]) != 4 or item.attributes is None:
+            return None
+        changes: dict[str, object] = {field: _last(getattr(item.attributes, field)) for field in fields}
+        return self._call(item, [self.in_last(item.args[0])], item.attributes.replace(**changes))
+
+    def _transpose(self, item: Call) -> GraphExpr | None:
+        """The transpose of a transpose: one from the order that the input has."""
+        assert isinstance(item.attributes, TransposeAttributes)
+        axes = tuple(_MOVED[axis] for axis in item.attributes.axes)
+        source = self.in_last(item.args[0])
+        return source if axes == (0, 1, 2, 3) else make("transpose", source, axes=axes, span=item.span)
+
+    def _take(self, item: Call) -> GraphExpr | None:
+        data, indices = item.args
+        assert isinstance(item.attributes, TakeAttributes)
+        if not self._is_native(data) or _rank(indices) != 1:
+            return None
+        changed = item.attributes.replace(axis=_MOVED[item.attributes.axis])
+        return self._call(item, [self.in_last(data), self.in_plain(indices)], changed)
+
+
+def _rearranged(item: Constant, data: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Constant:
+    result = Constant(np.ascontiguousarray(data).reshape(data.shape), item.dtype)
+    result.span = item.span
+    return result
