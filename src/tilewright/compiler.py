@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
 from tilewright.frontend import from_onnx
-from tilewright.graph.pipeline import optimize
+from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
@@ -75,7 +75,7 @@ class Compilation:
     def optimized(self) -> IRModule:
         """The graph after all graph passes."""
         with trace.span("optimize"):
-            return optimize(self.imported)
+            return optimize(self.imported, GraphOptions(layout="NHWC"))
 
     @cached_property
     def lowered(self) -> LoweredModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,9 @@ from tilewright.lower.cost import Work, work_of
 from tilewright.support import trace
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.packing import PACKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,45 @@ def schedule_kernel(func: PrimFunc, target: Target) -> PrimFunc:
         return schedule_cpu(func, target)
 
 
-def compile_kernel(kernel: Kernel, target: Target) -> bytes:
-    """The object code of a kernel, from the cache when this compiler has made it before."""
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """The object code of a kernel, and how its schedule wants constant parameters arranged (by parameter number)."""
+
+    code: bytes
+    packing: dict[int, IndexMap]
+
+    def to_bytes(self) -> bytes:
+        """One string of bytes, for the cache."""
+        header = pickle.dumps(self.packing)
+        return len(header).to_bytes(8, "little") + header + self.code
+
+    @staticmethod
+    def from_bytes(payload: bytes) -> CompiledKernel:
+        """The kernel that `to_bytes` wrote."""
+        start = 8 + int.from_bytes(payload[:8], "little")
+        return CompiledKernel(payload[start:], pickle.loads(payload[8:start]))
+
+
+def compile_kernel(kernel: Kernel, target: Target) -> CompiledKernel:
+    """The code of a kernel, from the cache when this compiler has made it before."""
     store = shared_cache()
     key = _cache_key(kernel, target)
     if store is not None:
         found = store.load(key)
         if found is not None:
-            return found
-    payload = compile_functions([schedule_kernel(kernel.func, target)], target)
+            return CompiledKernel.from_bytes(found)
+    scheduled = schedule_kernel(kernel.func, target)
+    result = CompiledKernel(compile_functions([scheduled], target), packing_of(scheduled))
     if store is not None:
-        store.store(key, payload)
-    return payload
+        store.store(key, result.to_bytes())
+    return result
+
+
+def packing_of(scheduled: PrimFunc) -> dict[int, IndexMap]:
+    """The index maps by which a schedule rearranged constant parameters."""
+    packing = scheduled.attributes.get(PACKING, {})
+    assert isinstance(packing, dict)
+    return {int(number): index_map for number, index_map in packing.items()}
 
 
 def is_cached(kernel: Kernel, target: Target) -> bool:

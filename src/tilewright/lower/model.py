@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.llvm.cache import compile_cached
 from tilewright.codegen.llvm.entry import emit_entry
@@ -15,21 +11,21 @@ from tilewright.graph.expr import Function, Var
 from tilewright.graph.passes.plan_memory import MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
-from tilewright.lower.kernel import Kernel, make_kernel
+from tilewright.lower.constants import ConstantStore
+from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel
 from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.primitive import lower_primitive
 from tilewright.runtime.artifact import (
     ArgKind,
     ArgRef,
     Artifact,
-    ConstantInfo,
     KernelInfo,
     ModelInfo,
     Step,
     TensorInfo,
 )
 from tilewright.support import trace
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
 from tilewright.target import Target, detect_host
 
@@ -66,9 +62,17 @@ class LoweredModel:
     def compile(self, threads: int | None) -> Artifact:
         """Compile kernels and entry; the result runs on `threads` threads by default."""
         with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
-            objects = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
+            compiled = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
+        by_symbol = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
+        with trace.span("constants"):
+            store = ConstantStore()
+            steps = tuple(
+                self._stored_step(step, planned, by_symbol, store)
+                for step, planned in zip(self.info.steps, self.plan.steps, strict=True)
+            )
+        info = replace(self.info, steps=steps, constants=store.table())
         entry = compile_cached(
-            emit_entry(self.info),
+            emit_entry(info),
             triple=self.target.triple,
             cpu=self.target.cpu,
             features=self.target.features,
@@ -78,12 +82,26 @@ class LoweredModel:
             self.target.triple,
             self.target.cpu,
             self.target.features,
-            [*objects, entry],
-            constants=_constants(self.plan),
-            model=self.info,
+            [*(result.code for result in compiled), entry],
+            constants=store.blob(),
+            model=info,
             requires=tuple(sorted(self.target.feature_set)),
         )
         return artifact.with_threads(threads)
+
+    def _stored_step(
+        self, step: Step, planned: PlannedStep, compiled: Mapping[str, CompiledKernel], store: ConstantStore
+    ) -> Step:
+        """A step whose constants are in the store, arranged as its kernel wants them."""
+        packing = compiled[self.info.kernels[step.kernel].symbol].packing
+        places = (*planned.arguments, *planned.results)
+        args = tuple(
+            ArgRef(ArgKind.CONSTANT, 0, store.add(self.plan.constants[place.index], packing.get(number)))
+            if place.kind == "constant"
+            else ref
+            for number, (ref, place) in enumerate(zip(step.args, places, strict=True))
+        )
+        return Step(step.kernel, args)
 
 
 def lower_model(module: IRModule, target: Target) -> LoweredModel:
@@ -102,20 +120,16 @@ def lower_model(module: IRModule, target: Target) -> LoweredModel:
         if kernel is None:
             label = str(function.notes.get("name", "kernel"))
             with trace.span("tensor expressions"):
-                kernel = make_kernel(lower_primitive(function, "kernel"), label.removeprefix("fused_"))
+                constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
+                kernel = make_kernel(lower_primitive(function, "kernel", constants), label.removeprefix("fused_"))
             kernel = made[id(function)] = kernels.setdefault(kernel.symbol, kernel)
         infos.append(_kernel_info(kernel, step))
         steps.append(Step(number, tuple(_reference(place) for place in (*step.arguments, *step.results))))
-    constants = tuple(
-        ConstantInfo(f"constant_{n}", tuple(int(d) for d in item.data.shape), str(item.dtype), offset)
-        for n, (item, offset) in enumerate(zip(plan.constants, plan.constant_offsets, strict=True))
-    )
     info = ModelInfo(
         name=_identifier(str(module.attributes.get("model_name", "model"))),
         inputs=tuple(_input_info(param) for param in main.params),
         outputs=_output_infos(module, main),
         workspace_bytes=plan.workspace_bytes,
-        constants=constants,
         kernels=tuple(infos),
         steps=tuple(steps),
     )
@@ -164,15 +178,3 @@ def _identifier(text: str) -> str:
     if not cleaned:
         return "model"
     return f"model_{cleaned}" if cleaned[0].isdigit() else cleaned
-
-
-def _constants(plan: MemoryPlan) -> npt.NDArray[np.uint8]:
-    """All constants in one block of bytes, each at its offset."""
-    for (one, other), item in zip(pairwise(plan.constant_offsets), plan.constants, strict=False):
-        if other - one < item.data.nbytes:
-            raise CompilerBug("constants overlap in the plan")
-    blob = np.zeros(plan.constant_bytes, np.uint8)
-    for item, offset in zip(plan.constants, plan.constant_offsets, strict=True):
-        data = np.ascontiguousarray(item.data)
-        blob[offset : offset + data.nbytes] = data.reshape(-1).view(np.uint8)
-    return blob

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
 
-from tilewright.lower.kernel import Kernel, compile_kernel, is_cached
+from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, is_cached
 from tilewright.lower.worker import receive, send
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
@@ -22,11 +22,11 @@ _WORTH_A_PROCESS = 3
 
 def compile_kernels(
     kernels: Sequence[Kernel], target: Target, jobs: int, done: Callable[[int], None] = lambda count: None
-) -> list[bytes]:
-    """The objects of kernels, in order; `done(count)` is called as they finish."""
+) -> list[CompiledKernel]:
+    """Kernels compiled, in order; `done(count)` is called as they finish."""
     missing = [n for n, kernel in enumerate(kernels) if not is_cached(kernel, target)]
     workers = min(jobs, 1 + len(missing) // _WORTH_A_PROCESS) - 1
-    results: list[bytes | None] = [None] * len(kernels)
+    results: list[CompiledKernel | None] = [None] * len(kernels)
     # The heaviest first, so that the last ones to finish are light.
     order = sorted(range(len(kernels)), key=lambda n: -kernels[n].work.flops)
     run = _Run(kernels, target, results, deque(order), done)
@@ -57,7 +57,7 @@ class _Run:
         self,
         kernels: Sequence[Kernel],
         target: Target,
-        results: list[bytes | None],
+        results: list[CompiledKernel | None],
         queue: deque[int],
         done: Callable[[int], None],
     ) -> None:
@@ -74,7 +74,7 @@ class _Run:
         with self.lock:
             return self.queue.popleft() if self.queue and self.error is None else None
 
-    def _finish(self, position: int, payload: bytes) -> None:
+    def _finish(self, position: int, payload: CompiledKernel) -> None:
         with self.lock:
             self.results[position] = payload
             self.finished += 1
@@ -100,7 +100,7 @@ class _Run:
         try:
             while (position := self._next()) is not None:
                 reply = _ask(child, (self.kernels[position], self.target))
-                if isinstance(reply, bytes):
+                if isinstance(reply, CompiledKernel):
                     self._finish(position, reply)
                 elif isinstance(reply, TilewrightError):
                     self._fail(reply)

@@ -15,10 +15,13 @@ from tilewright.te.tensor import PlaceholderOp, Tensor
 from tilewright.tir.function import PrimFunc
 from tilewright.topi.library import compute_operator
 from tilewright.topi.registry import result_shape
+from tilewright.topi.schedule.packing import CONSTANTS
 
 
-def lower_primitive(function: Function, name: str) -> PrimFunc:
+def lower_primitive(function: Function, name: str, constants: tuple[int, ...] = ()) -> PrimFunc:
     """The unscheduled loop program of a primitive function: its parameters, then its results, as buffers.
+
+    `constants` are the numbers of the parameters that are known at compile time.
 
     Before: a graph function `(x, w, b) -> relu(conv2d(x, w) + b)`. After: blocks `pad_data`, `conv2d`, `add`, `relu`.
     """
@@ -38,7 +41,8 @@ def lower_primitive(function: Function, name: str) -> PrimFunc:
         if id(tensor) in seen:
             outputs[n] = _copy(tensor)
         seen.add(id(outputs[n]))
-    return create_prim_func([*inputs, *outputs], name)
+    func = create_prim_func([*inputs, *outputs], name)
+    return func.replace(attributes={CONSTANTS: constants}) if constants else func
 
 
 def _input(param: Var, position: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A process that compiles kernels for another: reads requests from stdin, writes objects to stdout.
+"""A process that compiles kernels for another: reads requests from stdin, writes compiled kernels to stdout.
 
 LLVM calls are serialised inside a process, so compiling on several cores takes several processes. They are plain child
 processes speaking length-prefixed pickles (not `multiprocessing`, whose start-up runs the user's main module again).
@@ -35,7 +35,7 @@ def receive(stream: IO[bytes]) -> object | None:
 
 
 def main() -> None:
-    """Serve requests `(kernel, target)` until the stream ends; replies are the object, or the error."""
+    """Serve requests `(kernel, target)` until the stream ends; replies are the compiled kernel, or the error."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints must not mix with the replies.
     sys.stdout = sys.stderr

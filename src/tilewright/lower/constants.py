@@ -1,0 +1,53 @@
+"""The constants of a model: arranged as kernels want them, each arrangement stored once, in one block of bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.expr import Constant
+from tilewright.ir.structural import structural_key
+from tilewright.runtime.artifact import ConstantInfo
+from tilewright.tir.index_map import IndexMap
+
+_ALIGNMENT = 64
+
+
+class ConstantStore:
+    """Collects constants and gives each its place."""
+
+    def __init__(self) -> None:
+        self._arrays: list[npt.NDArray[np.generic]] = []
+        self._infos: list[ConstantInfo] = []
+        self._offsets: dict[tuple[int, object], int] = {}
+        # Constants are told apart by identity, so they must live as long as the store.
+        self._kept: list[Constant] = []
+        self._size = 0
+
+    def add(self, constant: Constant, arrangement: IndexMap | None) -> int:
+        """The offset of a constant, rearranged if a map is given."""
+        key = (id(constant), None if arrangement is None else structural_key(arrangement))
+        known = self._offsets.get(key)
+        if known is not None:
+            return known
+        array = constant.data if arrangement is None else arrangement.rearrange(constant.data)
+        array = np.ascontiguousarray(array)
+        offset = self._size
+        self._kept.append(constant)
+        self._arrays.append(array)
+        shape = tuple(int(dim) for dim in array.shape)
+        self._infos.append(ConstantInfo(f"constant_{len(self._infos)}", shape, str(constant.dtype), offset))
+        self._offsets[key] = offset
+        self._size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return offset
+
+    def table(self) -> tuple[ConstantInfo, ...]:
+        """What is stored, and where."""
+        return tuple(self._infos)
+
+    def blob(self) -> npt.NDArray[np.uint8]:
+        """All constants in one block of bytes."""
+        block = np.zeros(self._size, np.uint8)
+        for array, info in zip(self._arrays, self._infos, strict=True):
+            block[info.offset : info.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        return block
