@@ -160,6 +160,11 @@ def test_predicates_that_are_not_limits():
     assert detect_iter_map([X], domains, build.le(3, X)) is None
 
 
+def test_no_iterations():
+    assert detect_iter_map([X], {X: rng(0, 0)}) is None
+    assert detect_iter_map([X, X // 2], {X: rng(0, 4)}, X < 0) is None
+
+
 def test_a_map_without_inverse():
     found = detect_iter_map([X // 2], {X: rng(0, 8)})
     assert found is not None and not found.injective and found.ranges() is None

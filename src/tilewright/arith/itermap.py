@@ -180,6 +180,8 @@ class _Detector:
 
     def detect(self, exprs: Sequence[PrimExpr], predicate: PrimExpr) -> IterMap | None:
         try:
+            if any(self._at_most(mark.extent, 0) for mark in self.marks.values()):
+                raise _NotAMap  # there are no iterations
             self._read_predicate(predicate)
             sums = [self._sum(expr) for expr in exprs]
             indices = [IterSum(self._ordered(self._limited(item.splits)), item.base) for item in sums]
@@ -445,11 +447,13 @@ class _Detector:
         unit = chain[0].scale
         # unit * x < limit  is  x < ceil(limit / unit)
         bound = self._size(build.floordiv(limit + build.as_expr(unit, INDEX) - 1, unit))
-        extent = self._times(1, 1)
+        extent: Size = 1
         for digit in chain:
             extent = self._times(extent, digit.extent)
         if self._at_most(extent, bound):
             return
+        if self._at_most(bound, 0):
+            raise _NotAMap  # no iteration is left
         if not self._at_most(bound, extent):
             raise _NotAMap
         self._limit(chain, bound)
