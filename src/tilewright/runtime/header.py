@@ -8,6 +8,7 @@ from pathlib import Path
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ModelInfo, ParamInfo, TensorInfo
 from tilewright.runtime.dtypes import C_TYPES
 from tilewright.runtime.shapes import show_shape, trailing_symbols
+from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 from tilewright.support.version import VERSION
 
@@ -54,9 +55,21 @@ def header_text(artifact: Artifact, file_name: str) -> str:
     return "\n\n".join(parts)
 
 
+def header_path(library: Path) -> Path:
+    """Where the header of a library goes: `model.so` gets `model.h`."""
+    path = library.with_suffix(".h")
+    if path == library:
+        raise UserError(
+            f"cannot write a library as {library.name}: the suffix .h is the header's",
+            where=str(library),
+            hint=f"{library.with_suffix('.so')} gets its header beside it",
+        )
+    return path
+
+
 def write_header(artifact: Artifact, library: Path) -> None:
-    """Write the header beside a library: `model.so` gets `model.h`."""
-    with replacing(library.with_suffix(".h")) as temporary:
+    """Write the header beside a library."""
+    with replacing(header_path(library)) as temporary:
         temporary.write_text(header_text(artifact, library.name), encoding="utf-8")
 
 
@@ -81,7 +94,7 @@ def _c_text(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ")
+    return text.replace("*/", "* /").replace("/*", "/ *").replace("\n", " ")
 
 
 def _model_part(model: ModelInfo) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tilewright.runtime.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.header import write_header
+from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.library import SharedLibrary, bind
 from tilewright.runtime.module import Exporter, Module
 from tilewright.support.errors import UserError
@@ -139,6 +139,7 @@ def _copier(source: Path) -> Exporter:
     """Exporting a loaded library is copying its file."""
 
     def copy(artifact: Artifact, path: Path) -> None:
+        header_path(path)
         with replacing(path) as temporary:
             shutil.copy(source, temporary)
         write_header(artifact, path)

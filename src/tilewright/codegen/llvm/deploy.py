@@ -19,7 +19,7 @@ from tilewright.codegen.llvm.link import find_linker, link_shared, work_folder_b
 from tilewright.codegen.llvm.pool import pool_object, runtime_imports
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.header import write_header
+from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.module import Module
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug
@@ -49,6 +49,7 @@ def export_library(artifact: Artifact, path: Path) -> None:
     The library holds the code, the constants, the thread pool and a description of itself (see docs/abi.md).
     """
     path = Path(path)
+    header_path(path)
     with trace.span("export"), work_folder_beside(path) as folder_name:
         folder = Path(folder_name)
         find_linker(artifact.triple)  # before the work, so that a missing one is said at once
