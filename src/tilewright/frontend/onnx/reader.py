@@ -153,30 +153,32 @@ class _Reader:
         functions: dict[tuple[str, str, str], OnnxFunction] = {}
         for item in proto.functions:
             function = self.function(item)
-            functions[(function.domain, function.name, getattr(item, "overload", ""))] = function
+            functions[(function.domain, function.name, _text(getattr(item, "overload", "")))] = function
         return OnnxModel(self.source, self.graph(proto.graph), opsets, functions)
 
     def function(self, proto: Proto) -> OnnxFunction:
         return OnnxFunction(
-            name=proto.name,
-            domain=canonical_domain(proto.domain),
-            inputs=tuple(proto.input),
-            outputs=tuple(proto.output),
+            name=_text(proto.name),
+            domain=canonical_domain(_text(proto.domain)),
+            inputs=tuple(_text(name) for name in proto.input),
+            outputs=tuple(_text(name) for name in proto.output),
             nodes=tuple(self.node(item) for item in proto.node),
             opsets=_opsets(proto.opset_import),
-            defaults={item.name: self.attribute(item) for item in proto.attribute_proto},
-            attribute_names=tuple(proto.attribute),
+            defaults={_text(item.name): self.attribute(item) for item in proto.attribute_proto},
+            attribute_names=tuple(_text(name) for name in proto.attribute),
         )
 
     def graph(self, proto: Proto) -> OnnxGraph:
         initializers: dict[str, Lazy] = {}
         for item in proto.initializer:
-            initializers[item.name] = self._lazy(item, f"the initializer '{item.name}'")
+            name = _text(item.name)
+            initializers[name] = self._lazy(item, f"the initializer '{name}'")
         for item in proto.sparse_initializer:
-            what = f"the sparse initializer '{item.values.name}'"
-            initializers[item.values.name] = lru_cache(maxsize=1)(partial(self._sparse, item, what))
+            name = _text(item.values.name)
+            what = f"the sparse initializer '{name}'"
+            initializers[name] = lru_cache(maxsize=1)(partial(self._sparse, item, what))
         return OnnxGraph(
-            name=proto.name,
+            name=_text(proto.name),
             inputs=tuple(self.value_info(item) for item in proto.input),
             outputs=tuple(self.value_info(item) for item in proto.output),
             nodes=tuple(self.node(item) for item in proto.node),
@@ -185,34 +187,36 @@ class _Reader:
 
     def value_info(self, proto: Proto) -> ValueInfo:
         kind = proto.type.WhichOneof("value")
+        name = _text(proto.name)
         if kind is None:
-            return ValueInfo(proto.name, None, None)
+            return ValueInfo(name, None, None)
         if kind != "tensor_type":
-            return ValueInfo(proto.name, None, None, kind.removesuffix("_type").replace("_", " "))
+            return ValueInfo(name, None, None, kind.removesuffix("_type").replace("_", " "))
         tensor = proto.type.tensor_type
         dtype = DataType.of(DATA_TYPES[tensor.elem_type]) if tensor.elem_type in DATA_TYPES else None
         label = "tensor" if dtype is not None else f"tensor of {type_name(tensor.elem_type)}"
         if not tensor.HasField("shape"):
-            return ValueInfo(proto.name, dtype, None, label)
+            return ValueInfo(name, dtype, None, label)
         dims = tuple(_dim(dim) for dim in tensor.shape.dim)
-        return ValueInfo(proto.name, dtype, dims, label)
+        return ValueInfo(name, dtype, dims, label)
 
     def node(self, proto: Proto) -> OnnxNode:
-        outputs = tuple(proto.output)
+        outputs = tuple(_text(name) for name in proto.output)
+        op_type = _text(proto.op_type)
         first = next((name for name in outputs if name), "")
         return OnnxNode(
-            op_type=proto.op_type,
-            domain=canonical_domain(proto.domain),
-            name=proto.name or f"{proto.op_type}:{first}",
-            inputs=tuple(proto.input),
+            op_type=op_type,
+            domain=canonical_domain(_text(proto.domain)),
+            name=_text(proto.name) or f"{op_type}:{first}",
+            inputs=tuple(_text(name) for name in proto.input),
             outputs=outputs,
-            attributes={item.name: self.attribute(item) for item in proto.attribute},
-            overload=getattr(proto, "overload", ""),
+            attributes={_text(item.name): self.attribute(item) for item in proto.attribute},
+            overload=_text(getattr(proto, "overload", "")),
         )
 
     def attribute(self, proto: Proto) -> AttributeValue:
         if proto.ref_attr_name:
-            return Reference(proto.ref_attr_name)
+            return Reference(_text(proto.ref_attr_name))
         kinds = self.onnx.AttributeProto
         match proto.type:
             case kinds.INT:
@@ -228,9 +232,9 @@ class _Reader:
             case kinds.STRINGS:
                 return tuple(bytes(item) for item in proto.strings)
             case kinds.TENSOR:
-                return self._lazy(proto.t, f"the tensor of attribute '{proto.name}'")
+                return self._lazy(proto.t, f"the tensor of attribute '{_text(proto.name)}'")
             case kinds.SPARSE_TENSOR:
-                what = f"the tensor of attribute '{proto.name}'"
+                what = f"the tensor of attribute '{_text(proto.name)}'"
                 return lru_cache(maxsize=1)(partial(self._sparse, proto.sparse_tensor, what))
             case kinds.GRAPH:
                 return self.graph(proto.g)
@@ -272,7 +276,7 @@ class _Reader:
             )
         copy = self.onnx.TensorProto()
         copy.CopyFrom(proto)
-        place = {entry.key: entry.value for entry in proto.external_data}.get("location", "")
+        place = {_text(entry.key): _text(entry.value) for entry in proto.external_data}.get("location", "")
         where = f"{self.source}: {what}"
         if not place or not (self.folder / place).is_file():
             raise UserError(
@@ -304,12 +308,17 @@ def _dim(proto: Proto) -> int | str | None:
             # Some exporters write -1 for "unknown".
             return int(proto.dim_value) if proto.dim_value >= 0 else None
         case "dim_param":
-            return str(proto.dim_param) or None
+            return _text(proto.dim_param) or None
     return None
 
 
+def _text(value: str | bytes) -> str:
+    """A protobuf string, which comes as bytes if it is not valid UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
 def _opsets(entries: Iterable[Proto]) -> dict[str, int]:
-    return {canonical_domain(entry.domain): int(entry.version) for entry in entries}
+    return {canonical_domain(_text(entry.domain)): int(entry.version) for entry in entries}
 
 
 def read_function(proto: Proto, source: str) -> OnnxFunction:

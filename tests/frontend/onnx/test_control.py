@@ -1,0 +1,149 @@
+"""Branches and loops against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.frontend.onnx.helpers import compare, data, make_model, operators_of, run_tilewright
+from tilewright.frontend import from_onnx
+from tilewright.graph.expr import If
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+def _graph(name, nodes, outputs, inputs=()):
+    return helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info(i, t, s) for i, t, s in inputs],
+        [helper.make_empty_tensor_value_info(o) for o in outputs],
+    )
+
+
+def _branches(outputs=1, other_shape=False):
+    names = [f"r{index}" for index in range(outputs)]
+    then_nodes = [helper.make_node("Exp" if index else "Neg", ["x"], [name]) for index, name in enumerate(names)]
+    other = "Flatten" if other_shape else "Abs"
+    else_nodes = [helper.make_node("Tanh" if index else other, ["x"], [name]) for index, name in enumerate(names)]
+    return {"then_branch": _graph("then", then_nodes, names), "else_branch": _graph("else", else_nodes, names)}
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_if_of_a_computed_condition(value, outputs):
+    names = [f"y{index}" for index in range(outputs)]
+    node = helper.make_node("If", ["c"], names, **_branches(outputs))
+    inputs = {"c": np.array(value), "x": data(3)}
+    model = make_model([node], inputs, names)
+    compare(model, inputs)
+    body = from_onnx(model)["main"].body
+    assert isinstance(body, If) or outputs == 2
+
+
+def test_if_of_a_known_condition_is_its_branch():
+    node = helper.make_node("If", ["c"], ["y"], **_branches())
+    module = from_onnx(make_model([node], {"x": data(3)}, ["y"], {"c": np.array([False])}))
+    assert operators_of(module) == ["abs"]
+
+
+def test_if_refuses():
+    node = helper.make_node("If", ["c"], ["y"], name="fork", **_branches(other_shape=True))
+    inputs = {"c": np.array(True), "x": data(3)}
+    with pytest.raises(UnsupportedError, match=r"(?s)the branches of If give.*fork"):
+        from_onnx(make_model([node], inputs, ["y"]))
+    with pytest.raises(UserError, match="must be one truth value"):
+        from_onnx(make_model([node], {"x": data(3)}, ["y"], {"c": np.array([True, False])}))
+
+
+def _loop_body(condition="c_in", extra=()):
+    nodes = [
+        helper.make_node("Identity" if condition == "c_in" else "Less", [condition, *extra], ["c_out"]),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["v", "f"], ["v_out"]),
+        helper.make_node("Mul", ["v_out", "x"], ["s"]),
+    ]
+    inputs = [("i", TensorProto.INT64, []), ("c_in", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, [3])]
+    return _graph("body", nodes, ["c_out", "v_out", "s"], inputs)
+
+
+def test_loop_of_a_known_number_of_turns():
+    node = helper.make_node("Loop", ["m", "c", "v0"], ["v", "all"], body=_loop_body())
+    inputs = {"v0": data(3), "x": data(3)}
+    compare(make_model([node], inputs, ["v", "all"], {"m": np.array(4), "c": np.array(True)}), inputs)
+    node = helper.make_node("Loop", ["m", "", "v0"], ["v", "all"], body=_loop_body())
+    compare(make_model([node], inputs, ["v", "all"], {"m": np.array(2)}), inputs)
+
+
+def test_loop_until_a_known_condition():
+    node = helper.make_node("Loop", ["", "c", "v0"], ["v", "all"], body=_loop_body("i", ("limit",)))
+    inputs = {"v0": data(3), "x": data(3)}
+    stored = {"c": np.array(True), "limit": np.array(2)}
+    compare(make_model([node], inputs, ["v", "all"], stored), inputs)
+
+
+def test_loop_refuses():
+    inputs = {"v0": data(3), "x": data(3)}
+    node = helper.make_node("Loop", ["m", "", "v0"], ["v", "all"], body=_loop_body())
+    with pytest.raises(UnsupportedError, match="the number of turns of Loop depends on the inputs"):
+        from_onnx(make_model([node], {**inputs, "m": np.array(4)}, ["v", "all"]))
+    with pytest.raises(UnsupportedError, match="more than 4096 turns"):
+        from_onnx(make_model([node], inputs, ["v", "all"], {"m": np.array(1 << 40)}))
+    with pytest.raises(UnsupportedError, match="no turns that collects"):
+        from_onnx(make_model([node], inputs, ["v", "all"], {"m": np.array(0)}))
+    with pytest.raises(UserError, match="must be one value"):
+        from_onnx(make_model([node], inputs, ["v", "all"], {"m": np.array([1, 2])}))
+    endless = helper.make_node("Loop", ["", "", "v0"], ["v", "all"], body=_loop_body())
+    with pytest.raises(UnsupportedError, match="without an end"):
+        from_onnx(make_model([endless], inputs, ["v", "all"]))
+
+
+def _scan_body():
+    nodes = [helper.make_node("Add", ["state", "part"], ["next"]), helper.make_node("Neg", ["next"], ["out"])]
+    inputs = [("state", TensorProto.FLOAT, [2]), ("part", TensorProto.FLOAT, [2])]
+    return _graph("body", nodes, ["next", "out"], inputs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scan_input_directions": [1]},
+        {"scan_output_directions": [1]},
+        {"scan_input_axes": [1], "scan_output_axes": [1]},
+    ],
+)
+def test_scan(options):
+    node = helper.make_node("Scan", ["s0", "x"], ["s", "all"], body=_scan_body(), num_scan_inputs=1, **options)
+    inputs = {"s0": data(2), "x": data(2, 4) if "scan_input_axes" in options else data(4, 2)}
+    compare(make_model([node], inputs, ["s", "all"]), inputs)
+
+
+def test_scan_refuses():
+    node = helper.make_node("Scan", ["s0", "x"], ["s", "all"], body=_scan_body(), num_scan_inputs=3)
+    with pytest.raises(UserError, match="num_scan_inputs is 3"):
+        from_onnx(make_model([node], {"s0": data(2), "x": data(4, 2)}, ["s", "all"]))
+    node = helper.make_node("Scan", ["s0", "x"], ["s", "all"], body=_scan_body(), num_scan_inputs=1)
+    with pytest.raises(UnsupportedError, match="a Scan of 0 turns"):
+        from_onnx(make_model([node], {"s0": data(2), "x": data(0, 2)}, ["s", "all"]))
+
+
+def test_names_inside_a_branch_do_not_leak():
+    then_graph = _graph("then", [helper.make_node("Neg", ["x"], ["inner"])], ["inner"])
+    else_graph = _graph("else", [helper.make_node("Abs", ["x"], ["inner"])], ["inner"])
+    fork = helper.make_node("If", ["c"], ["y"], then_branch=then_graph, else_branch=else_graph)
+    again = helper.make_node("Exp", ["inner"], ["z"], name="outside")
+    with pytest.raises(UserError, match=r"(?s)nothing produces its input 'inner'.*outside"):
+        from_onnx(make_model([fork, again], {"c": np.array(True), "x": data(3)}, ["z"]))
+
+
+def test_initializers_of_a_branch():
+    constant = onnx.numpy_helper.from_array(np.array([2.0], np.float32), "two")
+    then_graph = _graph("then", [helper.make_node("Mul", ["x", "two"], ["t"])], ["t"])
+    then_graph.initializer.append(constant)
+    else_graph = _graph("else", [helper.make_node("Abs", ["x"], ["e"])], ["e"])
+    fork = helper.make_node("If", ["c"], ["y"], then_branch=then_graph, else_branch=else_graph)
+    inputs = {"c": np.array(True), "x": data(3)}
+    (result,) = run_tilewright(make_model([fork], inputs, ["y"]), inputs)
+    np.testing.assert_allclose(result, inputs["x"] * 2)

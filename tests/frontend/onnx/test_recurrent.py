@@ -1,0 +1,159 @@
+"""LSTM, GRU and RNN against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.frontend.onnx.helpers import check, data, import_one, operators_of
+from tilewright.support.errors import UnsupportedError, UserError
+
+_STEPS, _BATCH, _IN, _HIDDEN = 4, 2, 3, 5
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def weights(op_type: str, directions: int = 1, bias: bool = True) -> list:
+    rows = _GATES[op_type] * _HIDDEN
+    return [
+        data(directions, rows, _IN, low=-1, high=1),
+        data(directions, rows, _HIDDEN, low=-1, high=1),
+        data(directions, 2 * rows, low=-1, high=1) if bias else None,
+    ]
+
+
+def run(op_type: str, directions: int = 1, lengths=None, states=(), bias: bool = True, **attributes) -> None:
+    x = data(_STEPS, _BATCH, _IN)
+    outputs = 3 if op_type == "LSTM" else 2
+    given = [x, *weights(op_type, directions, bias), lengths, *states]
+    while given[-1] is None:
+        given.pop()
+    check(op_type, *given, constants=[1, 2, 3], outputs=outputs, hidden_size=_HIDDEN, tolerance=1e-4, **attributes)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_directions(op_type, direction):
+    run(op_type, 2 if direction == "bidirectional" else 1, direction=direction)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_initial_states(op_type, direction):
+    directions = 2 if direction == "bidirectional" else 1
+    states = [data(directions, _BATCH, _HIDDEN) for _ in range(2 if op_type == "LSTM" else 1)]
+    run(op_type, directions, states=states, direction=direction)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_lengths_of_sequences(op_type, direction):
+    lengths = np.array([4, 2], np.int32)
+    run(op_type, 2 if direction == "bidirectional" else 1, lengths=lengths, direction=direction)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_without_bias(op_type):
+    run(op_type, bias=False)
+
+
+def test_full_lengths_need_no_masks():
+    lengths = np.full(_BATCH, _STEPS, np.int32)
+    x = data(_STEPS, _BATCH, _IN)
+    module = import_one("RNN", x, *weights("RNN"), lengths, constants=[1, 2, 3, 4], outputs=2, hidden_size=_HIDDEN)
+    assert "where" not in operators_of(module)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("bias", [False, True])
+def test_gru_resets_before_or_after(after, bias):
+    run("GRU", bias=bias, linear_before_reset=after)
+
+
+def test_lstm_peepholes():
+    states = [data(1, _BATCH, _HIDDEN), data(1, _BATCH, _HIDDEN), data(1, 3 * _HIDDEN)]
+    run("LSTM", states=states)
+
+
+def test_lstm_coupled_gates():
+    run("LSTM", input_forget=1)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_clip(op_type):
+    run(op_type, clip=0.3)
+
+
+@pytest.mark.parametrize(
+    "activations",
+    [["Relu", "Tanh", "Sigmoid"], ["Sigmoid", "Softsign", "Softplus"], ["HardSigmoid", "ScaledTanh", "Affine"]],
+)
+def test_activations(activations):
+    options = {}
+    if "HardSigmoid" in activations:
+        options = {"activation_alpha": [0.3, 0.9, 0.7], "activation_beta": [0.4, 1.1, 0.2]}
+    run("LSTM", activations=activations, **options)
+
+
+@pytest.mark.parametrize("name", ["Relu", "LeakyRelu", "ThresholdedRelu", "Elu"])
+def test_activations_of_rnn(name):
+    options = {} if name == "Relu" else {"activation_alpha": [0.2]}
+    run("RNN", activations=[name], **options)
+
+
+def test_activations_for_both_directions():
+    run("RNN", 2, direction="bidirectional", activations=["Relu", "Sigmoid"])
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_batch_first_equals_transposed(op_type):
+    """onnxruntime has no batch-first form, so it is compared with the other form."""
+    from onnx import helper
+
+    from tests.frontend.onnx.helpers import make_model, run_tilewright
+
+    x, (w, r, b) = data(_STEPS, _BATCH, _IN), weights(op_type)
+    names = ["y", "h"]
+    stored = {"w": w, "r": r, "b": b}
+    results = []
+    for layout, value in ((0, x), (1, x.transpose(1, 0, 2).copy())):
+        node = helper.make_node(op_type, ["x", "w", "r", "b"], names, hidden_size=_HIDDEN, layout=layout)
+        results.append(run_tilewright(make_model([node], {"x": value}, names, stored), {"x": value}))
+    np.testing.assert_array_equal(results[0][0].transpose(2, 0, 1, 3), results[1][0])
+    np.testing.assert_array_equal(results[0][1].transpose(1, 0, 2), results[1][1])
+
+
+def test_the_input_is_projected_once():
+    x = data(_STEPS, _BATCH, _IN)
+    module = import_one("LSTM", x, *weights("LSTM"), constants=[1, 2, 3], outputs=1, hidden_size=_HIDDEN)
+    # The first state is zero, so its product is known while importing.
+    assert operators_of(module).count("matmul") == 1 + (_STEPS - 1)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "message"),
+    [
+        ({"direction": "sideways"}, UserError, "unknown direction 'sideways'"),
+        ({"hidden_size": 0}, UserError, "hidden_size must be positive"),
+        ({"hidden_size": 7}, UserError, "the weights W must have shape"),
+        ({"activations": ["Tanh", "Tanh"]}, UserError, "activations must have 1 entries"),
+        ({"activations": ["Magic"]}, UnsupportedError, "the activation 'Magic' in RNN"),
+    ],
+)
+def test_refusals(attributes, error, message):
+    options = {"hidden_size": _HIDDEN, **attributes}
+    with pytest.raises(error, match=message):
+        import_one("RNN", data(_STEPS, _BATCH, _IN), *weights("RNN"), constants=[1, 2, 3], outputs=2, **options)
+
+
+def test_refusals_of_shapes():
+    w = weights("RNN")
+    with pytest.raises(UserError, match="needs data of 3 dimensions"):
+        import_one("RNN", data(_STEPS, _IN), *w, hidden_size=_HIDDEN)
+    with pytest.raises(UnsupportedError, match="RNN over 20000 steps"):
+        import_one("RNN", data(20000, 1, _IN), *w, hidden_size=_HIDDEN)
+    with pytest.raises(UserError, match="sequence_lens has shape"):
+        import_one("RNN", data(_STEPS, _BATCH, _IN), *w, np.zeros(9, np.int32), hidden_size=_HIDDEN)
+    with pytest.raises(UserError, match="an initial state has shape"):
+        import_one("RNN", data(_STEPS, _BATCH, _IN), *w, None, data(1, 1, 1), hidden_size=_HIDDEN)
+    with pytest.raises(UserError, match="needs the weights W and R"):
+        import_one("RNN", data(_STEPS, _BATCH, _IN), w[0], hidden_size=_HIDDEN)
