@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright import te
+from tilewright.ir.node import Node
 from tilewright.ir.structural import assert_same_ir, structural_equal
+from tilewright.ir.visit import transform
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import Block, For
+from tilewright.tir.schedule.state import substitute_loops
+from tilewright.tir.stmt import Block, For, LoopKind
+from tilewright.tir.verify import verify
 
 
 def run(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
@@ -26,11 +30,27 @@ def run(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
 
 def check(schedule: Schedule, original: PrimFunc) -> None:
     """The scheduled program is well-formed, computes what the original does, and its trace replays to it."""
+    verify(schedule.func, "scheduled")
     for expected, found in zip(run(original), run(schedule.func), strict=True):
         np.testing.assert_array_equal(expected, found)
+    backwards = with_parallel_loops_backwards(schedule.func)
+    if backwards is not schedule.func:
+        for expected, found in zip(run(original), run(backwards), strict=True):
+            np.testing.assert_array_equal(expected, found)
     replayed = schedule.trace.replay(original)
     if not structural_equal(replayed.func, schedule.func):
         assert_same_ir(replayed.func, schedule.func)
+
+
+def with_parallel_loops_backwards(func: PrimFunc) -> PrimFunc:
+    """The program with parallel and vectorized loops run from the last iteration to the first."""
+
+    def visit(item: Node) -> Node | None:
+        if isinstance(item, For) and item.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
+            return item.replace(body=substitute_loops(item.body, {item.var: item.min + item.extent - 1 - item.var}))
+        return None
+
+    return func.replace(body=transform(func.body, visit))
 
 
 def elementwise(shape: tuple[int, ...] = (12, 20), stages: int = 3) -> PrimFunc:

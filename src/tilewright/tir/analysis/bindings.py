@@ -6,11 +6,12 @@ Linear forms answer for almost every program at once; forms with divisions (fuse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
+from tilewright.ir.build import all_of
 from tilewright.ir.expr import LE, LT, ONE, TRUE, And, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.index import ProgramIndex
@@ -152,16 +153,26 @@ def is_domain_guard(block: Block, condition: PrimExpr, analyzer: Analyzer) -> bo
     return analyzer.prove(condition)
 
 
-def exact_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
+def exact_box(
+    block: Block,
+    region: BufferRegion,
+    loops: Sequence[For],
+    analyzer: Analyzer,
+    given: Iterable[PrimExpr] = (),
+) -> Box | None:
     """The box that a block certainly touches, in full, while loops run (as far as its iterators' domains reach).
 
+    `given` are conditions known to hold: the guards of whoever wants to know.
     None when that cannot be told: indices with holes, loops shared by dimensions, predicates that cut more than
     the domains do.
     """
-    return _linear_box(block, region, loops, analyzer) or _mapped_box(block, region, loops, analyzer)
+    box = _linear_box(block, region, loops, analyzer, given)
+    return _mapped_box(block, region, loops, analyzer, given) if box is None else box
 
 
-def _linear_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
+def _linear_box(
+    block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer, given: Iterable[PrimExpr]
+) -> Box | None:
     forms = iterator_forms(block)
     used: set[Var] = set()
     result: list[Range] = []
@@ -171,12 +182,15 @@ def _linear_box(block: Block, region: BufferRegion, loops: Sequence[For], analyz
         if box is None:
             return None
         result.append(box)
-    if not all(is_domain_guard(block, part, analyzer) for part in conjuncts(block.predicate)):
+    parts = [part for part in conjuncts(block.predicate) if all(part is not known for known in given)]
+    if not all(is_domain_guard(block, part, analyzer) for part in parts):
         return None
     return tuple(result)
 
 
-def _mapped_box(block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer) -> Box | None:
+def _mapped_box(
+    block: Block, region: BufferRegion, loops: Sequence[For], analyzer: Analyzer, given: Iterable[PrimExpr]
+) -> Box | None:
     """The box of indices that split and fuse loops, told by their iterator map."""
     if not all(const_value(item.extent) == 1 for item in region.region):
         return None
@@ -185,7 +199,8 @@ def _mapped_box(block: Block, region: BufferRegion, loops: Sequence[For], analyz
     domains = {
         loop.var: Range(loop.min, loop.extent) for loop in loops if any(mentions(point, {loop.var}) for point in points)
     }
-    found = detect_iter_map(points, domains, block.predicate, analyzer)
+    parts = [part for part in conjuncts(block.predicate) if all(part is not known for known in given)]
+    found = detect_iter_map(points, domains, all_of(parts), analyzer)
     ranges = None if found is None else found.ranges()
     return None if ranges is None else tuple(ranges)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.expr import ZERO, Range
-from tilewright.tir.analysis.bindings import exact_box, region_tells_apart
+from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import Box, not_negative, relax, within
@@ -64,7 +64,9 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
     writing = _inner_loops(index, writer, fixed)
     if writing is None:
         return False
-    boxes = [exact_box(writer, region, writing, analyzer) for region in writer.writes if region.buffer is buffer]
+    given = conjuncts(reader.predicate)
+    regions = [region for region in writer.writes if region.buffer is buffer]
+    boxes = [exact_box(writer, region, writing, analyzer, given) for region in regions]
     reading = index.loops_between(fixed, reader)
     wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
     return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
@@ -217,7 +219,8 @@ def _written_within(
     loops = _inner_loops(index, first, loop)
     if loops is None:
         return False
-    boxes = [exact_box(first, region, loops, analyzer) for region in first.writes if region.buffer is buffer]
+    given = conjuncts(other.predicate)
+    boxes = [exact_box(first, region, loops, analyzer, given) for region in first.writes if region.buffer is buffer]
     inner = index.loops_between(loop, other)
     regions = [region for region in other.writes if region.buffer is buffer]
     wanted = [box for _, box in relax(other, regions, inner, analyzer)]

@@ -79,8 +79,10 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
         _require_constant(state, loop, "bind")
     if not (thread.startswith("threadIdx") and _only_reduces(state, loop)):
         _require_independent(state, loop, "bind", private=True)
-    kind = LoopKind.VTHREAD if thread == "vthread" else LoopKind.THREAD
-    state.replace(loop, loop.replace(kind=kind, thread=thread))
+    if thread == "vthread":
+        state.replace(loop, loop.replace(kind=LoopKind.VTHREAD))
+    else:
+        state.replace(loop, loop.replace(kind=LoopKind.THREAD, thread=thread))
 
 
 def _only_reduces(state: ScheduleState, loop: For) -> bool:

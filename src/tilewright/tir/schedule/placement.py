@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, le, lt
-from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value, is_const_int
-from tilewright.tir.analysis.linear import expression, linear
+from tilewright.ir.expr import ZERO, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value, is_const_int
+from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.regions import Box, hull, within
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.schedule.state import ScheduleState, with_value
@@ -26,21 +26,48 @@ def single_iterator(index: PrimExpr, iters: Mapping[Var, BlockIter]) -> tuple[Bl
 
 
 def solve_region(block: Block, region: BufferRegion, box: Box) -> dict[Var, Range]:
-    """The ranges of iterators for which a block's region lies in a box; iterators that are not settled are left out."""
+    """The ranges of iterators for which a block's region lies in a box; iterators that are not settled are left out.
+
+    An index `v + c` settles v; the indices `v // c` and `v % c` of a divided axis settle it together.
+    """
     iters = {item.var: item for item in block.iters}
-    result: dict[Var, Range] = {}
+    settled: dict[Var, Range] = {}
+    divided: dict[Var, tuple[int, Range]] = {}
     repeated: set[Var] = set()
     for item, wanted in zip(region.region, box, strict=True):
-        found = single_iterator(item.min, iters) if is_const_int(item.extent, 1) else None
-        if found is None:
-            repeated.update(var for var in linear(item.min).terms if isinstance(var, Var))
-            continue
-        iterator, offset = found
-        if iterator.var in result:
-            repeated.add(iterator.var)
-        if wanted is not None:
-            result[iterator.var] = Range(expression(linear(wanted.min).shifted(-offset)), wanted.extent)
-    return {var: value for var, value in result.items() if var not in repeated}
+        point = is_const_int(item.extent, 1)
+        found = single_iterator(item.min, iters) if point else None
+        parts = _divided(item.min, iters) if point else None
+        if found is not None:
+            iterator, offset = found
+            if iterator.var in settled:
+                repeated.add(iterator.var)
+            if wanted is not None:
+                settled[iterator.var] = Range(expression(linear(wanted.min).shifted(-offset)), wanted.extent)
+        elif parts is not None:
+            var, divisor, quotient = parts
+            if divided.get(var, (divisor,))[0] != divisor:
+                repeated.add(var)
+            elif quotient and wanted is not None:
+                low = expression(linear(wanted.min).scaled(divisor))
+                divided[var] = (divisor, Range(low, expression(linear(wanted.extent).scaled(divisor))))
+        else:
+            repeated.update(var for var in iters if mentions(item.min, {var}))
+    for var, (_, value) in divided.items():
+        if var in settled:
+            repeated.add(var)
+        settled[var] = value
+    return {var: value for var, value in settled.items() if var not in repeated}
+
+
+def _divided(index: PrimExpr, iters: Mapping[Var, BlockIter]) -> tuple[Var, int, bool] | None:
+    """The iterator, the divisor and whether it is the quotient, when an index is `iterator // c` or `iterator % c`."""
+    if not isinstance(index, (FloorDiv, FloorMod)) or type(index.a) is not Var or index.a not in iters:
+        return None
+    divisor = const_value(index.b)
+    if divisor is None or divisor < 1:
+        return None
+    return index.a, divisor, isinstance(index, FloorDiv)
 
 
 def needed_instances(state: ScheduleState, block: Block, boxes: Mapping[Buffer, Box]) -> dict[Var, Range]:

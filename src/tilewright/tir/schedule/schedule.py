@@ -6,17 +6,19 @@ methods are thin: the transformations are in the files of their families.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import cast
 
+from tilewright.ir.expr import ExprLike
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.dependence import consumers, producers
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule import annotations as notes
-from tilewright.tir.schedule import cache, compute_location, inline, loops, reduction, sampling
+from tilewright.tir.schedule import cache, compute_location, inline, layout, loops, reduction, sampling
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
-from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.state import ScheduleState, require_closed_blocks
 from tilewright.tir.schedule.trace import Trace, Value, replayers
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Block, For
@@ -36,6 +38,7 @@ class Schedule:
             raise UserError(
                 f"function {func.name} has no root block", hint="schedule functions before they are lowered"
             )
+        require_closed_blocks(func)
         self._state = ScheduleState(func)
         self._trace = Trace()
         self._random = Random(seed)
@@ -52,9 +55,10 @@ class Schedule:
 
     def copy(self) -> Schedule:
         """An independent schedule at the same point; handles are valid in both."""
-        other = Schedule(self.func)
+        other = object.__new__(Schedule)
         other._state = self._state.copy()
         other._trace = self._trace.copy()
+        other._random = Random()
         other._random.setstate(self._random.getstate())
         return other
 
@@ -89,8 +93,6 @@ class Schedule:
         self.get_loops(self.get_block(block.name))
 
     def _block(self, handle: object, what: str) -> Block:
-        if isinstance(handle, str):
-            handle = self.get_block(handle)
         if not isinstance(handle, BlockHandle):
             raise UserError(f"{what}: {handle!r} is not a block", hint="get blocks from get_block")
         block = self._state.index.blocks.get(handle.name)
@@ -324,6 +326,28 @@ class Schedule:
         self._record("set_scope", [block], {"buffer": buffer, "scope": scope})
 
     # Reductions
+
+    def transform_layout(
+        self,
+        block: BlockHandle,
+        buffer: int | str,
+        index_map: IndexMap | Callable[..., Sequence[ExprLike]] | Sequence[Sequence[object]],
+    ) -> None:
+        """Store the elements of a buffer that a block reads or writes in another arrangement; see `layout.py`.
+
+        `index_map` is a function of the old indices, `lambda k, n: (n // 16, k, n % 16)`.
+        """
+        node = self._block(block, "transform_layout")
+        chosen = cache.pick_buffer(self._state, node, (*node.reads, *node.writes), buffer, "transform_layout")
+        if isinstance(index_map, IndexMap):
+            arrangement = index_map
+        elif callable(index_map):
+            arrangement = IndexMap.of(index_map, chosen.ndim)
+        else:
+            arrangement = IndexMap.decode(chosen.ndim, index_map)
+        layout.transform_layout(self._state, node, chosen, arrangement)
+        attributes: dict[str, object] = {"buffer": buffer, "index_map": [list(step) for step in arrangement.encode()]}
+        self._record("transform_layout", [block], attributes)
 
     def decompose_reduction(self, block: BlockHandle, loop: LoopHandle) -> BlockHandle:
         """Initialise a reduction in a block of its own before a loop; gives the init block."""

@@ -27,6 +27,7 @@ class ScheduleState:
         self._index: ProgramIndex | None = None
         self._analyzer: Analyzer | None = None
         self._known: set[Var] = set()
+        self._bound: ProgramIndex | None = None
         self._origin: ProgramIndex | None = None
         self._regular: dict[str, bool] = {}
 
@@ -73,10 +74,12 @@ class ScheduleState:
         """
         if self._analyzer is None:
             self._analyzer = Analyzer()
-        for var, loop in self.index.loops.items():
-            if var not in self._known:
-                self._known.add(var)
-                self._analyzer.bind(var, Range(loop.min, loop.extent))
+        if self._bound is not self.index:
+            self._bound = self.index
+            for var, loop in self.index.loops.items():
+                if var not in self._known:
+                    self._known.add(var)
+                    self._analyzer.bind(var, Range(loop.min, loop.extent))
         return self._analyzer
 
     def learn(self, var: Var, domain: Range) -> None:
@@ -125,6 +128,50 @@ class ScheduleState:
     def is_parameter(self, buffer: Buffer) -> bool:
         """Whether a buffer is visible outside the function."""
         return any(param is buffer for param in self.func.params)
+
+
+def require_closed_blocks(func: PrimFunc) -> None:
+    """The inside of a block may speak of loops only through its iterators: primitives change loops, not insides."""
+    hidden: dict[Var, None] = {}
+
+    def visit(stmt: Stmt, loops: tuple[Var, ...], block: Block | None) -> None:
+        if isinstance(stmt, Block):
+            for item in (*stmt.iter_values, stmt.predicate):
+                check(item, block)
+            hidden.update(dict.fromkeys(loops))
+            for region in (*stmt.reads, *stmt.writes):
+                check(region, stmt)
+            block, loops = stmt, ()
+        elif isinstance(stmt, For):
+            check(stmt.min, block)
+            check(stmt.extent, block)
+            loops = (*loops, stmt.var)
+        children = child_statements(stmt)
+        if not children:
+            check(stmt, block)
+        elif isinstance(stmt, (IfThenElse, LetStmt)):
+            check(stmt.condition if isinstance(stmt, IfThenElse) else stmt.value, block)
+        for child in children:
+            visit(child, loops, block)
+
+    def check(root: Node, block: Block | None) -> None:
+        if not hidden or block is None:
+            return
+        stack = [root]
+        while stack:
+            item = stack.pop()
+            if not isinstance(item, Var):
+                stack.extend(item.children())
+                continue
+            if item in hidden:
+                raise ScheduleError(
+                    f"block {block.name} uses the loop variable {item.name} inside",
+                    func=func,
+                    mark=block,
+                    hint="bind the loop to an iterator of the block and use that",
+                )
+
+    visit(func.root, (), None)
 
 
 def unique_name(base: str, taken: Mapping[str, object] | set[str]) -> str:

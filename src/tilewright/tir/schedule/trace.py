@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +53,7 @@ class Trace:
 
     def __init__(self, instructions: Sequence[Instruction] = ()) -> None:
         self.instructions: list[Instruction] = list(instructions)
-        self._results = sum(len(item.outputs) for item in self.instructions)
+        self._results = max((number + 1 for item in self.instructions for number in item.outputs), default=0)
         self._numbers: dict[Handle | int, int] = {}
         # Sampled integers are told apart by identity: they are kept so that identities are not reused.
         self._sampled: list[SampledInt] = []
@@ -143,7 +143,7 @@ class Trace:
 
     def apply(self, call: Callable[[str, list[object], dict[str, object], Value], object]) -> None:
         """Run the instructions through `call(kind, inputs, attributes, decision)`, which gives the results."""
-        results: list[object] = []
+        results: dict[int, object] = {}
 
         def decode(value: Value) -> object:
             if isinstance(value, dict):
@@ -164,7 +164,19 @@ class Trace:
                     f"the trace does not fit the program: {item.kind} gives {len(outputs)} results here, "
                     f"{len(item.outputs)} in the trace"
                 )
-            results.extend(outputs)
+            results.update(zip(item.outputs, outputs, strict=True))
+
+    def simplified(self) -> Trace:
+        """The trace without questions (get_block, get_loops, ...) whose answers nothing uses."""
+        used: set[int] = set()
+        kept: list[Instruction] = []
+        for item in reversed(self.instructions):
+            if item.kind in _QUESTIONS and used.isdisjoint(item.outputs):
+                continue
+            used.update(item.inputs)
+            used.update(_references(list(item.attributes.values())))
+            kept.append(item)
+        return Trace(kept[::-1])
 
     def replay(self, func: PrimFunc) -> Schedule:
         """A schedule of a function with this trace's instructions and decisions applied."""
@@ -199,6 +211,22 @@ _PREFIXES: Final = {
     **dict.fromkeys(_SAMPLES, "x"),
 }
 _LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "sample_perfect_tile")
+
+
+_QUESTIONS: Final = ("get_block", "get_loops", *_BLOCK_LISTS)
+
+
+def _references(value: Value) -> Iterator[int]:
+    """The numbers of results that an attribute refers to."""
+    if isinstance(value, dict):
+        number = value.get("ref")
+        if isinstance(number, int) and len(value) == 1:
+            yield number
+        else:
+            yield from _references(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
 
 
 def _instruction(data: object) -> Instruction:
