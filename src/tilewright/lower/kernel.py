@@ -19,7 +19,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.packing import PACKING
+from tilewright.topi.schedule.packing import packing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,6 @@ def compile_kernel(kernel: Kernel, target: Target) -> CompiledKernel:
     if store is not None:
         store.store(key, result.to_bytes())
     return result
-
-
-def packing_of(scheduled: PrimFunc) -> dict[int, IndexMap]:
-    """The index maps by which a schedule rearranged constant parameters."""
-    packing = scheduled.attributes.get(PACKING, {})
-    assert isinstance(packing, dict)
-    return {int(number): index_map for number, index_map in packing.items()}
 
 
 def is_cached(kernel: Kernel, target: Target) -> bool:

@@ -51,6 +51,37 @@ class IndexMap(Node):
         found = [_axis_step(item, self.inputs) for item in self.outputs]
         return None if any(item is None for item in found) else tuple(item for item in found if item is not None)
 
+    def is_rearrangement(self) -> bool:
+        """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""
+        steps = self.steps()
+        if steps is None:
+            return False
+        divided = {step.axis: step.factor for step in steps if step.factor is not None}
+        wanted = {
+            (axis, part, divided.get(axis))
+            for axis in range(len(self.inputs))
+            for part in (("outer", "inner") if axis in divided else ("whole",))
+        }
+        return len(steps) == len(wanted) and {(step.axis, step.part, step.factor) for step in steps} == wanted
+
+    def encode(self) -> tuple[tuple[int, str, int], ...]:
+        """A rearrangement as plain data, for traces and attributes."""
+        steps = self.steps()
+        if steps is None:
+            raise UserError("only maps made of i, i // c and i % c have a plain form")
+        return tuple((step.axis, step.part, step.factor or 0) for step in steps)
+
+    @staticmethod
+    def decode(rank: int, data: Sequence[Sequence[object]]) -> IndexMap:
+        """The map that `encode` described."""
+        inputs = tuple(Var(f"i{n}") for n in range(rank))
+        outputs: list[PrimExpr] = []
+        for axis, part, factor in data:
+            assert isinstance(axis, int) and isinstance(factor, int)
+            index = inputs[axis]
+            outputs.append(index if part == "whole" else index // factor if part == "outer" else index % factor)
+        return IndexMap(inputs, tuple(outputs))
+
     def new_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that holds a rearranged array; divided axes are rounded up."""
         return self.rearrange(np.zeros(tuple(shape), np.bool_)).shape

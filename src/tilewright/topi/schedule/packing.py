@@ -7,10 +7,12 @@ the assembly of the model stores the constants so arranged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
 
 CONSTANTS: Final = "constant_params"
 PACKING: Final = "packed_params"
@@ -26,3 +28,22 @@ def constant_parameters(func: PrimFunc) -> dict[Buffer, int]:
         assert isinstance(param, Buffer)
         found[param] = number
     return found
+
+
+def with_packing(func: PrimFunc, packing: Mapping[int, IndexMap]) -> PrimFunc:
+    """A scheduled program that records how its constant parameters were rearranged."""
+    if not packing:
+        return func
+    plain = {str(number): index_map.encode() for number, index_map in packing.items()}
+    return func.replace(attributes={**func.attributes, PACKING: plain})
+
+
+def packing_of(func: PrimFunc) -> dict[int, IndexMap]:
+    """The index maps that `with_packing` recorded, by parameter number."""
+    plain = func.attributes.get(PACKING, {})
+    assert isinstance(plain, dict)
+    return {int(number): IndexMap.decode(_old_rank(steps), steps) for number, steps in plain.items()}
+
+
+def _old_rank(steps: Sequence[Sequence[object]]) -> int:
+    return len({step[0] for step in steps})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.ir.expr import BinaryExpr, Call, PrimExpr, Var, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
 from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, BufferStore, For, IterKind
@@ -22,6 +23,8 @@ class CpuContext:
 
     sch: Schedule
     target: Target
+    packing: dict[int, IndexMap] = field(default_factory=dict)
+    """How constant parameters were rearranged, by parameter number."""
 
     def block(self, handle: BlockHandle) -> Block:
         """The block of a handle as it is now."""

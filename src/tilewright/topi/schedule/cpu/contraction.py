@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
+from tilewright.topi.schedule.packing import constant_parameters
 
 
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -33,6 +37,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         return
     rows = extents[row] if row is not None else 1
     tile = register_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
+    _pack_weights(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
@@ -49,6 +54,27 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     sch.vectorize(lane)
     work = prod(extents) * _reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+    """Arrange constant weights in panels as wide as the tile, so that the inner loop walks memory straight through.
+
+    Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`.
+    """
+    block = context.block(anchor)
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    constants = constant_parameters(context.sch.func)
+    for item in find_all(block.body, BufferLoad):
+        buffer = item.buffer
+        if buffer not in constants or buffer.ndim < 2 or not spatial or item.indices[-1] is not spatial[-1]:
+            continue
+        if any(part is not spatial[-1] and part in spatial for part in item.indices):
+            continue
+        number = constants[buffer]
+        index_map = IndexMap.of(lambda *i: (i[-1] // tile.columns, *i[:-1], i[-1] % tile.columns), buffer.ndim)
+        context.sch.transform_layout(anchor, buffer.name, index_map)
+        context.packing[number] = index_map
+        return
 
 
 def _row_axis(context: CpuContext, anchor: BlockHandle, rank: int) -> int | None:

@@ -10,13 +10,22 @@ from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
+from tilewright.topi.schedule.packing import with_packing
 
 _CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
 
 
 def schedule_cpu(func: PrimFunc, target: Target) -> PrimFunc:
-    """A scheduled program for a CPU, equivalent to the given unscheduled one."""
+    """A scheduled program for a CPU, equivalent to the given unscheduled one.
+
+    Constant parameters may come out rearranged: the attribute `PACKING` says how.
+    """
     context = CpuContext(Schedule(func), target)
+    _schedule(context)
+    return with_packing(context.sch.func, context.packing)
+
+
+def _schedule(context: CpuContext) -> None:
     sch = context.sch
     inline_stages(context)
     outputs = sch.get_output_blocks()
@@ -24,15 +33,14 @@ def schedule_cpu(func: PrimFunc, target: Target) -> PrimFunc:
     anchors = [block.name for block in blocks if block.annotations.get("anchor") in _CONTRACTIONS]
     if len(outputs) == 1 and len(anchors) == 1:
         anchor = sch.get_block(anchors[0])
-        consumers = sch.get_consumers(anchor)
-        direct = anchor.name == outputs[0].name or [c.name for c in consumers] == [outputs[0].name]
-        if (direct and not context.block(outputs[0]).is_reduction) or anchor.name == outputs[0].name:
+        consumers = [handle.name for handle in sch.get_consumers(anchor)]
+        alone = anchor.name == outputs[0].name
+        if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
             schedule_contraction(context, anchor, outputs[0])
-            return sch.func
+            return
     if len(outputs) == 1 and any(block.is_reduction for block in blocks):
         schedule_reductions(context, outputs[0])
-        return sch.func
+        return
     for handle in sch.blocks():
         if not context.block(handle).is_reduction:
             schedule_injective(context, handle)
-    return sch.func
