@@ -20,7 +20,7 @@ from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.ops.shape import AxisAttributes, SplitAttributes
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions, post_order, rewrite
+from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 
@@ -41,24 +41,32 @@ def inline_lets(function: Function) -> Function:
     }
     if not values:
         return function
-    done: dict[int, GraphExpr] = {}
 
-    def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if isinstance(old, Let) and id(old.var) in values:
-            assert isinstance(item, Let)
-            return item.body
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
-        return None
+    def below(item: GraphExpr) -> tuple[GraphExpr, ...]:
+        if isinstance(item, Let) and id(item.var) in values:
+            return (item.body,)
+        return (values[id(item)],) if id(item) in values else children(item)
 
-    # A let's value comes before its body in post-order, so the value is rewritten when its variable is met.
-    order = post_order(function)
-    for old in order:
-        if isinstance(old, Let) and id(old.var) in values:
-            done[id(old.var)] = rewrite(old.value, visit, done)
-    result = rewrite(function, visit, done)
+    memo: dict[int, GraphExpr] = {}
+    stack: list[tuple[GraphExpr, bool]] = [(function, False)]
+    while stack:
+        item, expanded = stack.pop()
+        if id(item) in memo:
+            continue
+        if not expanded:
+            stack.append((item, True))
+            stack.extend((child, False) for child in reversed(below(item)))
+            continue
+        new = [memo[id(child)] for child in below(item)]
+        if id(item) in values or (isinstance(item, Let) and id(item.var) in values):
+            memo[id(item)] = new[0]
+            continue
+        rebuilt = with_children(item, new)
+        fill_type(rebuilt)
+        if rebuilt.type is None:
+            rebuilt.type = item.type
+        memo[id(item)] = rebuilt
+    result = memo[id(function)]
     assert isinstance(result, Function)
     return result
 

@@ -416,7 +416,7 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
             new.append(_copy(item, fuser))
         else:
             new.append(item)
-        used.add(id(base))
+            used.add(id(base))
     if all(a is b for a, b in zip(results, new, strict=True)):
         return function
     if isinstance(body, Tuple):

@@ -1,0 +1,136 @@
+"""Constant folding, common subexpressions, dead code, recognition, before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.graph.helpers import function, op, random, var
+from tests.graph.passes.checking import check, program
+from tilewright.graph.expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, Var, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate, to_bfloat16
+from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
+from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import ExternFunc, IRModule
+
+
+def test_folds_what_does_not_depend_on_inputs():
+    before = 'return add(x, reshape(add(constant([1.0, 2.0], "float32"), constant(3.0, "float32")), shape=(2, 1)))'
+    check(fold_constants, before, 'return add(x, constant([[4.0], [5.0]], "float32"))', x="f32[2, 3]")
+
+
+def test_folds_tuples_and_branches():
+    before = """
+        parts = split(constant([1, 2, 3], "int64"), sizes=(1, 2), axis=0)
+        if constant(False, "bool"):
+            y = x
+        else:
+            y = parts[1]
+        return y
+    """
+    check(fold_constants, before, 'return constant([2, 3], "int64")', x="i64[2]")
+
+
+def test_large_growth_is_not_folded():
+    x = var("x", 300, 300)
+    big = op("broadcast_to", constant(1.0, "float32"), shape=(300, 300))
+    module = infer_types(IRModule([function([x], op("add", x, big))]))
+    assert isinstance(fold_constants(module)["main"].body.args[1], Call)
+    small = op("broadcast_to", constant(1.0, "float32"), shape=(3, 3))
+    module = infer_types(IRModule([function([], small)]))
+    assert isinstance(fold_constants(module)["main"].body, Constant)
+
+
+def test_folds_bfloat16_with_its_rounding():
+    values = np.asarray([1.0, 3.140625], np.float32)
+    half = constant(to_bfloat16(values), "bfloat16")
+    module = infer_types(IRModule([function([], op("multiply", half, half))]))
+    folded = fold_constants(module)["main"].body
+    assert folded.dtype.name == "bfloat16"
+    np.testing.assert_array_equal(folded.data, to_bfloat16(values * values))
+
+
+def test_equal_nodes_become_one():
+    before = 'return add(nn.relu(x), add(nn.relu(x), add(constant(1.0, "float32"), constant(1.0, "float32"))))'
+    after = """
+        r = nn.relu(x)
+        return add(r, add(r, add(constant(1.0, "float32"), constant(1.0, "float32"))))
+    """
+    result = check(eliminate_common_subexpressions, before, after, x="f32[2]")
+    constants = [item for item in post_order(result["main"]) if isinstance(item, Constant)]
+    assert len(constants) == 1
+
+
+def test_different_attributes_are_different():
+    before = "return add(sum(x, axes=(0,)), sum(x, axes=(1,)))"
+    check(eliminate_common_subexpressions, before, before, x="f32[2, 2]")
+
+
+def test_unused_lets_and_functions_go():
+    x = var("x", 4)
+    a, b, c = Var("a"), Var("b"), Var("c")
+    body = Let(a, op("exp", x), Let(b, op("nn.relu", a), Let(c, op("tanh", x), c)))
+    helper = function([Var("p", x.annotation)], Call(GlobalVar("used"), (x,)), "unused")
+    p = Var("p", x.annotation)
+    used = function([p], Call(GlobalVar("deep"), (p,)), "used", result_type=x.annotation)
+    q = Var("q", x.annotation)
+    deep = function([q], q, "deep")
+    main = function([x], Let(Var("d"), op("exp", x), Call(GlobalVar("used"), (body,))))
+    module = IRModule([main, used, deep, ExternFunc("outside")])
+    infer_types(module)
+    with_unused = module.with_functions({**module.functions, "unused": helper})
+    result = eliminate_dead_code(with_unused)
+    assert set(result.functions) == {"main", "used", "deep", "outside"}
+    lets = [item.var for item in post_order(result["main"]) if isinstance(item, Let)]
+    assert lets == [c]
+    data = random(0, 4)
+    np.testing.assert_array_equal(evaluate(result, data), np.tanh(data))
+    no_entry = IRModule([used, deep])
+    assert eliminate_dead_code(no_entry).functions.keys() == no_entry.functions.keys()
+
+
+def test_let_needed_only_inside_a_recursive_function_stays():
+    n, x = var("n", dtype="int64"), var("x", 4)
+    y, loop, count = Var("y"), Var("loop"), Var("count", n.annotation)
+    again = op("add", y, Call(loop, (op("subtract", count, constant(1, "int64")),)))
+    body = Function("", (count,), If(op("greater", count, constant(0, "int64")), again, y), x.annotation)
+    main = function([n, x], Let(y, op("nn.relu", x), Let(loop, body, Call(loop, (n,)))))
+    module = infer_types(IRModule([main]))
+    data = random(0, 4)
+    expected = evaluate(module, np.asarray(2), data)
+    np.testing.assert_array_equal(evaluate(eliminate_dead_code(module), np.asarray(2), data), expected)
+
+
+LAYER_NORM = """
+    d = subtract(x, mean(x, axes=(2,), keepdims=True))
+    v = add(mean(multiply(d, d), axes=(2,), keepdims=True), constant(0.001, "float32"))
+"""
+
+
+def test_layer_norm_is_recognised():
+    after = f"return nn.layer_norm(x, scale, bias, axis=2, epsilon={float(np.float32(0.001))})"
+    kinds = {"x": "f32[2, 3, 8]", "scale": "f32[8]", "bias": "f32[8]"}
+    check(recognize, LAYER_NORM + "\n    return add(multiply(divide(d, sqrt(v)), scale), bias)", after, **kinds)
+    check(recognize, LAYER_NORM + "\n    return add(bias, multiply(scale, multiply(rsqrt(v), d)))", after, **kinds)
+    before = program(LAYER_NORM + "\n    return add(multiply(divide(d, sqrt(v)), scale), bias)", **kinds)
+    data = [random(0, 2, 3, 8), random(1, 8), random(2, 8)]
+    np.testing.assert_allclose(evaluate(recognize(before), *data), evaluate(before, *data), rtol=1e-5, atol=1e-5)
+
+
+def test_other_norms_are_left_alone():
+    kinds = {"x": "f32[2, 3, 8]", "scale": "f32[3, 8]", "bias": "f32[8]"}
+    text = LAYER_NORM + "\n    return add(multiply(divide(d, sqrt(v)), scale), bias)"
+    check(recognize, text, text, **kinds)
+    over_middle = text.replace("axes=(2,)", "axes=(1,)")
+    check(recognize, over_middle, over_middle, **{**kinds, "scale": "f32[8]"})
+
+
+def test_tuple_results_survive_all():
+    x = var("x", 4)
+    module = infer_types(IRModule([function([x], Tuple((x, op("nn.relu", x))))]))
+    for one in (fold_constants, eliminate_common_subexpressions, eliminate_dead_code, recognize):
+        module = one(module)
+    assert isinstance(module["main"].body, Tuple)

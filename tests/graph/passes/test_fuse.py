@@ -1,0 +1,217 @@
+"""Fusion: which operators end up in one kernel, and that the pass cannot make wrong groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.generate import random_module
+from tests.graph.helpers import function, inputs_for, op, random, var
+from tilewright.graph.expr import Call, Constant, Function, If, Tuple, TupleGet, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate, to_bfloat16
+from tilewright.graph.op import Operator
+from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+
+
+def fused(params, body):
+    """The fused module, and the names of its kernels."""
+    module = infer_types(IRModule([function(params, body)]))
+    result = fuse(module)
+    arguments = inputs_for(module["main"])
+    actual, expected = evaluate(result, *arguments), evaluate(module, *arguments)
+    for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (actual, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return result, [str(item.notes["name"]) for item in primitive_functions(result)]
+
+
+def conv(x, outputs, seed=0, span=None, **attributes):
+    channels = 4
+    return op(
+        "nn.conv2d", x, constant(random(seed, outputs, channels, 3, 3)), padding=(1, 1, 1, 1), span=span, **attributes
+    )
+
+
+X = var("x", 1, 4, 6, 6)
+
+
+def test_convolution_takes_its_epilogue():
+    body = op("nn.relu", op("add", conv(X, 4, span="conv"), constant(random(1, 4, 1, 1)), span="bias"), span="relu")
+    module, names = fused([X], body)
+    assert names == ["fused_nn_conv2d_add_nn_relu"]
+    (primitive,) = primitive_functions(module)
+    assert primitive.notes["nodes"] == ("conv", "bias", "relu")
+    assert primitive.notes["primitive"] is True
+    assert primitive.result_type is X.annotation
+    assert module["main"].body.span.source == "relu"
+
+
+def test_residual_add_is_part_of_the_second_convolution():
+    first = op("nn.relu", conv(X, 4))
+    second = conv(first, 4, seed=2)
+    _, names = fused([X], op("nn.relu", op("add", second, first)))
+    assert names == ["fused_nn_conv2d_nn_relu", "fused_nn_conv2d_add_nn_relu"]
+
+
+def test_two_convolutions_meet_in_one_add():
+    _, names = fused([X], op("add", conv(X, 4), conv(X, 4, seed=3)))
+    assert sorted(names) == ["fused_nn_conv2d_add", "nn_conv2d"]
+
+
+def test_branches_of_elementwise_operators_join():
+    c = conv(X, 4)
+    _, names = fused([X], op("multiply", c, op("sigmoid", c)))
+    assert names == ["fused_nn_conv2d_sigmoid_multiply"]
+
+
+def test_a_path_through_another_kernel_does_not_make_a_cycle():
+    c = conv(X, 4)
+    r = op("nn.relu", c)
+    _, names = fused([X], op("add", r, conv(r, 4, seed=4)))
+    assert sorted(names) == ["fused_nn_conv2d_add", "fused_nn_conv2d_nn_relu"]
+
+
+def test_broadcasting_of_the_result_ends_the_group():
+    x = var("x", 2, 3)
+    product = op("matmul", x, constant(random(0, 3, 4)))
+    _, names = fused([x], op("add", product, constant(random(0, 5, 2, 4))))
+    assert names == ["matmul", "add"]
+
+
+def test_injective_chains_and_reductions():
+    x = var("x", 4, 6)
+    chain = op("transpose", op("multiply", op("exp", x), constant(2.0, "float32")), axes=(1, 0))
+    assert fused([x], chain)[1] == ["fused_exp_multiply_transpose"]
+    assert fused([x], op("sum", chain, axes=(1,)))[1] == ["fused_exp_multiply_transpose_sum"]
+    assert fused([x], op("nn.relu", op("sum", chain, axes=(1,))))[1] == ["fused_exp_multiply_transpose_sum", "nn_relu"]
+
+
+def test_expensive_work_is_not_repeated():
+    x = var("x", 4, 6)
+    assert fused([x], op("nn.softmax", op("tanh", x), axis=1))[1] == ["tanh", "nn_softmax"]
+    assert fused([x], op("nn.softmax", op("add", x, x), axis=1))[1] == ["fused_add_nn_softmax"]
+    row = var("row", 1, 6)
+    assert fused([x, row], op("multiply", x, op("sigmoid", row)))[1] == ["sigmoid", "multiply"]
+    assert fused([x, row], op("multiply", x, op("nn.relu", row)))[1] == ["fused_nn_relu_multiply"]
+    square = var("s", 4, 4)
+    e = op("exp", square)
+    assert fused([square], op("add", e, op("transpose", e, axes=(1, 0))))[1] == ["exp", "fused_transpose_add"]
+    assert fused([square], op("add", e, op("multiply", e, e)))[1] == ["fused_exp_multiply_add"]
+    image = var("image", 1, 2, 6, 6)
+    pooled = op("nn.max_pool2d", op("sigmoid", image), kernel=(3, 3))
+    assert fused([image], pooled)[1] == ["sigmoid", "nn_max_pool2d"]
+
+
+def test_opaque_operators_are_alone():
+    x = var("x", 4, 6)
+    _, names = fused([x], op("nn.relu", op("cumsum", op("nn.relu", x), axis=0)))
+    assert names == ["nn_relu", "cumsum", "nn_relu_1"]
+
+
+def test_views_stay_outside():
+    x = var("x", 4, 6)
+    module, names = fused([x], op("reshape", op("nn.relu", op("reshape", x, shape=(24,))), shape=(2, 12)))
+    assert names == ["nn_relu"]
+    assert is_view(module["main"].body)
+    _, names = fused([x], op("transpose", op("reshape", op("nn.relu", x), shape=(6, 4)), axes=(1, 0)))
+    assert names == ["fused_nn_relu_reshape_transpose"]
+
+
+def test_contiguous_slices_are_views_unless_they_are_results():
+    x = var("x", 4, 6)
+    doubled = op("add", x, x)
+    rows = op("slice", doubled, begin=(1, 0), end=(3, 6), strides=(1, 1))
+    other = op("slice", doubled, begin=(0, 0), end=(2, 6), strides=(1, 1))
+    products = Tuple((op("matmul", rows, constant(random(0, 6, 2))), op("matmul", other, constant(random(0, 6, 2)))))
+    assert fused([x], products)[1] == ["add", "matmul", "matmul_1"]
+    assert sorted(fused([x], Tuple((rows, doubled)))[1]) == ["add", "reshape"]
+    columns = op("slice", doubled, begin=(0, 1), end=(4, 3), strides=(1, 1))
+    assert fused([x], Tuple((op("cumsum", columns, axis=0), doubled)))[1] == ["add", "slice", "cumsum"]
+
+
+def test_results_have_storage_of_their_own():
+    x = var("x", 4)
+    r = op("nn.relu", x)
+    weight = constant(random(0, 4))
+    view = op("reshape", x, shape=(2, 2))
+    module, names = fused([x], Tuple((x, weight, view, r, r, op("reshape", r, shape=(4, 1)))))
+    assert names == ["reshape", "reshape_1", "reshape_2", "nn_relu", "reshape_3", "reshape_4"]
+    assert all(isinstance(item, Call) for item in module["main"].body.items)
+    assert fused([x], x)[1] == ["reshape"]
+
+
+def test_numbers_stay_in_the_kernel_and_weights_are_parameters():
+    x = var("x", 4)
+    module, _ = fused([x], op("add", op("multiply", x, constant(3.0, "float32")), constant(random(0, 4))))
+    (primitive,) = primitive_functions(module)
+    assert len(primitive.params) == 2
+    inside = [item for item in post_order(primitive.body) if isinstance(item, Constant)]
+    assert [item.data.size for item in inside] == [1]
+    half = var("h", 4, dtype="bfloat16")
+    one = constant(to_bfloat16(np.float32(1)), "bfloat16")
+    result = fuse(infer_types(IRModule([function([half], op("add", half, one))])))
+    assert len(primitive_functions(result)[0].params) == 2
+
+
+def test_operators_with_several_results():
+    x = var("x", 4, 6)
+    parts = op("split", x, sizes=(2, 4), axis=1)
+    _, names = fused([x], Tuple((TupleGet(parts, 0), op("nn.relu", TupleGet(parts, 1)))))
+    assert names == ["split", "nn_relu"]
+    assert fused([x], parts)[1] == ["split"]
+
+
+def test_groups_are_limited():
+    x = var("x", 4)
+    value = x
+    for index in range(3 * MAX_GROUP):
+        value = op("add" if index % 2 else "multiply", value, x)
+    _, names = fused([x], value)
+    assert 3 <= len(names) <= 7
+
+
+def test_nothing_moves_out_of_a_branch():
+    c, x = var("c", dtype="bool"), var("x", 4)
+    outside = op("exp", x)
+    body = If(c, op("nn.relu", op("add", outside, x)), x)
+    module = infer_types(IRModule([function([c, x], op("add", body, x))]))
+    result = fuse(module)
+    names = [str(item.notes["name"]) for item in primitive_functions(result)]
+    assert sorted(names) == ["add", "fused_exp_add_nn_relu"]
+    data = random(0, 4)
+    for condition in (True, False):
+        expected = evaluate(module, np.asarray(condition), data)
+        np.testing.assert_allclose(evaluate(result, np.asarray(condition), data), expected, rtol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_every_operator_is_in_a_kernel_or_a_view(seed):
+    result = fuse(random_module(seed, size=20))
+    for item in post_order(result["main"], closures=False):
+        if isinstance(item, Call):
+            assert is_primitive(item.callee) or is_view(item)
+        assert not isinstance(item, Function) or is_primitive(item) or item is result["main"]
+    for primitive in primitive_functions(result):
+        heavy = [
+            item.callee.name
+            for item in post_order(primitive.body)
+            if isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.kind > 0
+        ]
+        assert len(heavy) <= 1
+    again = fuse(result)
+    assert len(primitive_functions(again)) == len(primitive_functions(result))
+
+
+@pytest.mark.parametrize("count", [3000])
+def test_large_graphs_are_quick(count):
+    x = var("x", 4, 4)
+    value = x
+    for index in range(count):
+        value = op("nn.relu" if index % 3 else "matmul", value, *([] if index % 3 else [x]))
+    module = infer_types(IRModule([function([x], value)]))
+    assert len(primitive_functions(fuse(module))) == count // 3
