@@ -42,10 +42,10 @@ def vectorized() -> Schedule:
 
 
 def in_registers() -> Schedule:
-    """Accumulate a tile of C in registers and write it out when it is finished."""
+    """Accumulate a tile of C in registers, 8 rows of 2 vectors, and write it out when it is finished."""
     s = te.create_schedule(C.op)
     CL = s.cache_write(C, "local")
-    yo, xo, yi, xi = s[C].tile(*C.op.axis, 4, 16)
+    yo, xo, yi, xi = s[C].tile(*C.op.axis, 8, 2 * tw.Target("native").lanes(32))
     s[CL].compute_at(s[C], xo)
     y, x = s[CL].op.axis
     (k,) = s[CL].op.reduce_axis

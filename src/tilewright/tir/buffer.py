@@ -35,6 +35,11 @@ class Buffer(Node):
         if self.strides and len(self.strides) != len(self.shape):
             raise UserError(f"buffer {self.name}: {len(self.strides)} strides for {len(self.shape)} dimensions")
 
+    def __repr__(self) -> str:
+        dims = ", ".join(str(getattr(dim, "value", getattr(dim, "name", dim))) for dim in self.shape)
+        place = "" if self.scope == "global" else f", {self.scope}"
+        return f"Buffer({self.name}, ({dims}), {self.dtype}{place})"
+
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
