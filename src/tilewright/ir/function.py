@@ -35,6 +35,11 @@ class ExternFunc(BaseFunction):
     def _post_init(self) -> None:
         self.span: Span | None = None
 
+    def copy_side_data(self, other: Node) -> None:
+        """Keep the span on rebuilt functions."""
+        if isinstance(other, ExternFunc):
+            other.span = self.span
+
 
 @node()
 class Constructor(Node):

@@ -53,10 +53,7 @@ def interpret(
     """
     program = _compiled(func, check_bounds)
     binding = _Binding(func, arguments)
-    lists = [
-        binding.list_of(param) if isinstance(param, Buffer) else numbers.to_scalar(value, param.dtype)
-        for param, value in zip(func.params, arguments, strict=False)
-    ]
+    lists = [binding.list_of(param) if isinstance(param, Buffer) else binding.scalars[param] for param in func.params]
     dims = [binding.dims[var] for var in func.symbolic_dims()]
     with np.errstate(all="ignore"):
         try:
@@ -88,7 +85,8 @@ class _Binding:
         self._lists: dict[tuple[int, str, int], list[Any]] = {}
         for var, value in zip(symbols, arguments[len(params) :], strict=False):
             self.dims[var] = numbers.to_scalar(value, var.dtype)
-        scalars: dict[Var, int | float | bool] = {}
+        self.scalars: dict[Var, int | float | bool] = {}
+        scalars = self.scalars
         for param, value in zip(params, arguments, strict=False):
             if isinstance(param, Var):
                 if isinstance(value, np.ndarray) and value.ndim:

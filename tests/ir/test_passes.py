@@ -1,0 +1,191 @@
+"""The pass manager: order, contracts, timing, dumps, overrides, instruments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.ir import passes
+from tilewright.ir.function import BaseFunction, ExternFunc, IRModule
+from tilewright.ir.passes import Pipeline, Recorder, function_pass, instrumented, module_pass, register_stage
+from tilewright.ir.structural import assert_same_ir
+from tilewright.support import settings, trace
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.script import parse_script, script
+
+TEXT = """
+@script.function
+def f(A: Buffer[(8,), "float32"]):
+    A[0] = 1.0
+"""
+
+
+@function_pass("rename", requires="start", leaves="start")
+def rename(func: PrimFunc, *, name: str = "g") -> PrimFunc:
+    """Give the function another name."""
+    return func.replace(name=name)
+
+
+@function_pass("note", requires="start", leaves="end")
+def note(func: PrimFunc) -> PrimFunc:
+    """Leave a mark."""
+    return func.replace(attributes={**func.attributes, "seen": True})
+
+
+@module_pass("drop_externs")
+def drop_externs(module: IRModule) -> IRModule:
+    """Keep loop functions only."""
+    return module.with_functions({k: v for k, v in module.functions.items() if isinstance(v, PrimFunc)})
+
+
+@function_pass("broken")
+def broken(func: BaseFunction) -> BaseFunction:
+    """Fail."""
+    raise CompilerBug("oops")
+
+
+def function() -> PrimFunc:
+    func = parse_script(TEXT)
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+def test_passes_are_functions() -> None:
+    func = function()
+    assert rename(func).name == "g"
+    assert rename(func, name="h").name == "h"
+    assert rename.with_options(name="k")(func).name == "k"
+    with pytest.raises(UserError, match="the pass rename has no option colour") as caught:
+        rename.with_options(colour=1)
+    assert "it has: name" in str(caught.value)
+
+
+def test_pipelines_run_in_order() -> None:
+    pipeline = Pipeline("test", [rename.with_options(name="a"), note], starts_at="start")
+    result = pipeline.run(function())
+    assert result.name == "a"
+    assert result.attributes == {"seen": True}
+    assert pipeline.ends_at == "end"
+
+
+def test_contracts_are_checked_when_a_pipeline_is_made() -> None:
+    with pytest.raises(CompilerBug, match="the pass rename needs stage 'start', it comes at stage 'end'"):
+        Pipeline("test", [note, rename])
+    with pytest.raises(CompilerBug, match="it comes at stage 'elsewhere'"):
+        Pipeline("test", [note], starts_at="elsewhere")
+
+
+def test_modules() -> None:
+    module = IRModule({"f": function(), "x": ExternFunc("x")})
+    result = Pipeline("test", [rename, note]).run(module)
+    assert result["f"].name == "g"
+    assert result["x"].name == "x"
+    assert list(Pipeline("test", [drop_externs]).run(module)) == ["f"]
+    with pytest.raises(CompilerBug, match="the module pass drop_externs is run on a single function"):
+        Pipeline("test", [drop_externs]).run(function())
+    with pytest.raises(CompilerBug, match="a pipeline does not run on a int"):
+        Pipeline("test", [drop_externs]).run(3)
+
+
+def test_failures_name_the_pass() -> None:
+    with pytest.raises(CompilerBug) as caught:
+        Pipeline("test", [broken]).run(function())
+    assert caught.value.__notes__ == ["(in the pass broken of the pipeline test)"]
+
+
+def test_timing() -> None:
+    with trace.collect() as times:
+        Pipeline("test", [rename, note]).run(function())
+    assert times.count("pipeline:test", "pass:rename") == 1
+
+
+def test_dumps(tmp_path: Path) -> None:
+    with settings.TRACE.override(frozenset(["dump"])), settings.DUMP_DIR.override(tmp_path):
+        Pipeline("test", [rename, note]).run(function())
+        Pipeline("graph/x", [drop_externs]).run(IRModule({"x": ExternFunc("x")}))
+        Pipeline("none", [drop_externs]).run(IRModule())
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if path.is_file())
+    assert names == [
+        "graph_x.module/00_input.py",
+        "graph_x.module/01_drop_externs.txt",
+        "none.module/00_input.txt",
+        "none.module/01_drop_externs.txt",
+        "test.f/00_input.py",
+        "test.f/01_rename.py",
+        "test.f/02_note.py",
+    ]
+    text = (tmp_path / "test.f/02_note.py").read_text()
+    assert_same_ir(script.parse(text), note(rename(function())))
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "test.f" / "01_rename.py"
+    path.parent.mkdir()
+    path.write_text(TEXT.replace("def f", "def g").replace("1.0", "7.0"))
+    with settings.OVERRIDE_DIR.override(tmp_path):
+        result = Pipeline("test", [rename, note]).run(function())
+        assert "7.0" in script.print(result)
+        assert result.attributes == {"seen": True}
+        path.write_text(TEXT)
+        with pytest.raises(UserError, match="the file defines the function f, the stage's function is g") as caught:
+            Pipeline("test", [rename, note]).run(function())
+        assert str(path) in str(caught.value)
+        path.write_text("class Module:\n    pass")
+        with pytest.raises(UserError, match="the file holds a IRModule, the stage is a PrimFunc"):
+            Pipeline("test", [rename, note]).run(function())
+        path.write_text("def g(:")
+        with pytest.raises(UserError, match="not valid Python"):
+            Pipeline("test", [rename, note]).run(function())
+
+
+def test_overrides_of_modules(tmp_path: Path) -> None:
+    module = IRModule({"f": function()})
+    path = tmp_path / "test.module" / "01_drop_externs.py"
+    path.parent.mkdir()
+    path.write_text(script.print(IRModule({"other": function()})))
+    with settings.OVERRIDE_DIR.override(tmp_path):
+        with pytest.raises(UserError, match="the functions in the file are not those of the stage"):
+            Pipeline("test", [drop_externs]).run(module)
+        unreadable = tmp_path / "empty.module" / "01_drop_externs.txt"
+        unreadable.parent.mkdir()
+        unreadable.write_text("x")
+        with pytest.raises(UserError, match="has no text that can be read back"):
+            Pipeline("empty", [drop_externs]).run(IRModule())
+
+
+def test_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_verifiers", {})
+    seen: list[str] = []
+
+    def check_start(program: object) -> None:
+        seen.append("start")
+
+    def check_end(program: object) -> None:
+        seen.append("end")
+        raise UserError("not quite")
+
+    register_stage("start", check_start)
+    register_stage("end", check_end)
+    pipeline = Pipeline("test", [rename, note], starts_at="start")
+    with settings.VERIFY.override(False):
+        pipeline.run(function())
+    assert seen == []
+    with settings.VERIFY.override(True):
+        message = "after the pass note of pipeline test the stage 'end' does not hold: not quite"
+        with pytest.raises(CompilerBug, match=message):
+            pipeline.run(function())
+        Pipeline("test", [function_pass("x", leaves="unchecked")(lambda f: f)]).run(function())
+    assert seen == ["start", "start", "end"]
+    with pytest.raises(CompilerBug, match="the stage 'nowhere' has no verifier"):
+        passes.verify_stage(function(), "nowhere")
+
+
+def test_instruments() -> None:
+    recorder = Recorder()
+    with instrumented(recorder):
+        Pipeline("test", [rename, note]).run(function())
+    Pipeline("test", [rename, note]).run(function())
+    assert [name for name, _ in recorder.stages] == ["input", "rename", "note"]
+    assert "def g(" in recorder.stages[1][1]
