@@ -85,7 +85,7 @@ def _step(draw: Draw, schedule: Schedule) -> None:
     )
     if kind in ("compute_at", "reverse_compute_at"):
         mine = {handle.var for handle in own}
-        getattr(schedule, kind)(block, draw(st.sampled_from([l for l in every if l.var not in mine] or every)))
+        getattr(schedule, kind)(block, draw(st.sampled_from([loop for loop in every if loop.var not in mine] or every)))
     elif kind in ("compute_inline", "reverse_compute_inline"):
         getattr(schedule, kind)(block)
     elif kind in ("cache_read", "cache_write", "set_scope"):
@@ -99,7 +99,7 @@ def _step(draw: Draw, schedule: Schedule) -> None:
         start = draw(st.integers(0, len(own) - 1))
         schedule.fuse(*own[start : start + 2])  # type: ignore[operator]
     elif kind == "reorder":
-        schedule.reorder(*draw(st.lists(st.sampled_from(own), min_size=1, max_size=4, unique=True)))  # type: ignore
+        schedule.reorder(*draw(st.lists(st.sampled_from(own), min_size=1, max_size=4, unique=True)))  # type: ignore[misc]
     elif kind == "tile":
         if len(own) > 1:
             schedule.tile(own[0], own[1], 3, 2)

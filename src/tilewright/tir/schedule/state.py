@@ -132,38 +132,35 @@ class ScheduleState:
 
 def require_closed_blocks(func: PrimFunc) -> None:
     """The inside of a block may speak of loops only through its iterators: primitives change loops, not insides."""
-    hidden: dict[Var, None] = {}
 
-    def visit(stmt: Stmt, loops: tuple[Var, ...], block: Block | None) -> None:
+    def visit(stmt: Stmt, loops: tuple[Var, ...], hidden: frozenset[Var], block: Block) -> None:
         if isinstance(stmt, Block):
             for item in (*stmt.iter_values, stmt.predicate):
-                check(item, block)
-            hidden.update(dict.fromkeys(loops))
+                check(item, hidden, block)
+            block, loops, hidden = stmt, (), hidden.union(loops)
             for region in (*stmt.reads, *stmt.writes):
-                check(region, stmt)
-            block, loops = stmt, ()
+                check(region, hidden, block)
         elif isinstance(stmt, For):
-            check(stmt.min, block)
-            check(stmt.extent, block)
+            check(stmt.min, hidden, block)
+            check(stmt.extent, hidden, block)
             loops = (*loops, stmt.var)
+        elif isinstance(stmt, IfThenElse):
+            check(stmt.condition, hidden, block)
+        elif isinstance(stmt, LetStmt):
+            check(stmt.value, hidden, block)
         children = child_statements(stmt)
         if not children:
-            check(stmt, block)
-        elif isinstance(stmt, (IfThenElse, LetStmt)):
-            check(stmt.condition if isinstance(stmt, IfThenElse) else stmt.value, block)
+            check(stmt, hidden, block)
         for child in children:
-            visit(child, loops, block)
+            visit(child, loops, hidden, block)
 
-    def check(root: Node, block: Block | None) -> None:
-        if not hidden or block is None:
-            return
-        stack = [root]
+    def check(root: Node, hidden: frozenset[Var], block: Block) -> None:
+        stack = [root] if hidden else []
         while stack:
             item = stack.pop()
             if not isinstance(item, Var):
                 stack.extend(item.children())
-                continue
-            if item in hidden:
+            elif item in hidden:
                 raise ScheduleError(
                     f"block {block.name} uses the loop variable {item.name} inside",
                     func=func,
@@ -171,7 +168,7 @@ def require_closed_blocks(func: PrimFunc) -> None:
                     hint="bind the loop to an iterator of the block and use that",
                 )
 
-    visit(func.root, (), None)
+    visit(func.root, (), frozenset(), func.root)
 
 
 def unique_name(base: str, taken: Mapping[str, object] | set[str]) -> str:

@@ -1,0 +1,254 @@
+"""Schedules of programs written by hand: what te never makes (odd dependences, loose statements, partial loops)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tir.schedule.programs import check
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script.parser import parse_script
+
+
+def parse(text: str) -> PrimFunc:
+    func = parse_script(text)
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+SKEWED = """
+@script.function
+def skewed(A: Buffer[(8, 8), "int32"], B: Buffer[(8, 8), "int32"]):
+    T = alloc_buffer((9, 9), "int32")
+    for i, j in grid(8, 8):
+        with block("T"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            T[vi, vj] = A[vi, vj] * 2
+        with block("B"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            B[vi, vj] = T[vi - 1, vj + 1] if vi >= 1 and vj < 7 else 0
+"""
+
+
+def test_dependences_across_iterations_stop_reorder_and_parallel() -> None:
+    func = parse(SKEWED)
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="block B may read elements of T that block T writes in another iteration"):
+        schedule.reorder(j, i)
+    for loop in (i, j):
+        with pytest.raises(ScheduleError, match="block B may read elements of T that another iteration writes"):
+            schedule.parallel(loop)
+    schedule.split(i, [None, 3])
+    check(schedule, func)
+
+
+IN_PLACE = """
+@script.function
+def in_place(A: Buffer[(16,), "int32"], B: Buffer[(16,), "int32"]):
+    T = alloc_buffer((16,), "int32")
+    for i in range(16):
+        with block("T"):
+            v = spatial(16, i)
+            T[v] = A[v] + 1
+    for i in range(16):
+        with block("A"):
+            v = spatial(16, i)
+            A[v] = A[v] * 2
+    for i in range(16):
+        with block("B"):
+            v = spatial(16, i)
+            B[v] = T[v] + A[v]
+"""
+
+
+def test_what_is_overwritten_is_not_inlined_or_moved_past() -> None:
+    func = parse(IN_PLACE)
+    schedule = Schedule(func)
+    block = schedule.get_block("T")
+    with pytest.raises(ScheduleError, match="block A writes A after block T has read it"):
+        schedule.compute_inline(block)
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="it would run after block A, which writes A"):
+        schedule.compute_at(block, i)
+    (j,) = schedule.get_loops(schedule.get_block("A"))
+    schedule.parallel(j)
+    schedule.reverse_compute_at(schedule.get_block("B"), j)
+    check(schedule, func)
+
+
+def test_a_block_that_reads_what_it_writes_does_not_move() -> None:
+    schedule = Schedule(parse(IN_PLACE))
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="block A reads what it writes"):
+        schedule.compute_at(schedule.get_block("A"), i)
+
+
+def test_loose_statements_can_be_split_but_not_reordered() -> None:
+    func = parse(
+        """
+@script.function
+def loose(A: Buffer[(6, 7), "int32"], B: Buffer[(6, 7), "int32"]):
+    for i, j in grid(6, 7):
+        with block("A"):
+            vi, vj = spatial(6, i), spatial(7, j)
+            A[vi, vj] = A[vi, vj] + 1
+        B[i, j] = A[i, j] * 2
+"""
+    )
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("A"))
+    with pytest.raises(ScheduleError, match="statements under loop i stand outside any block"):
+        schedule.reorder(j, i)
+    with pytest.raises(ScheduleError, match="statements under loop j stand outside any block"):
+        schedule.vectorize(j)
+    schedule.split(j, [None, 3])
+    schedule.split(i, [None, 4])
+    check(schedule, func)
+
+
+def test_a_block_must_use_its_own_iterators() -> None:
+    func = parse(
+        """
+@script.function
+def leaky(A: Buffer[(6,), "int32"]):
+    for i in range(6):
+        with block("A"):
+            v = spatial(6, i)
+            A[v] = int32(i)
+"""
+    )
+    with pytest.raises(ScheduleError, match="block A uses the loop variable i inside"):
+        Schedule(func)
+
+
+def test_partial_loops_keep_a_block_in_place() -> None:
+    func = parse(
+        """
+@script.function
+def partial(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+    T = alloc_buffer((8,), "int32")
+    for i in range(4):
+        with block("T"):
+            v = spatial(8, i)
+            T[v] = A[v] * 2
+    for i in range(4):
+        with block("B"):
+            v = spatial(8, i)
+            B[v] = T[v]
+"""
+    )
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("B"))
+    for move in (
+        lambda: schedule.compute_at(schedule.get_block("T"), i),
+        lambda: schedule.compute_inline(schedule.get_block("T")),
+        lambda: schedule.cache_write(schedule.get_block("T"), 0, "local"),
+    ):
+        with pytest.raises(ScheduleError, match="do not visit exactly the domains of its iterators"):
+            move()
+
+
+def test_triangular_loops_split_but_do_not_fuse_or_reorder() -> None:
+    func = parse(
+        """
+@script.function
+def triangle(A: Buffer[(6, 6), "int32"], B: Buffer[(6, 6), "int32"]):
+    for i in range(6):
+        for j in range(i + 1):
+            with block("B"):
+                vi, vj = spatial(6, i), spatial(6, j)
+                B[vi, vj] = A[vi, vj] + 1
+"""
+    )
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="the range of loop j depends on an outer one"):
+        schedule.fuse(i, j)
+    with pytest.raises(ScheduleError, match="the range of loop j depends on a loop that would be inside it"):
+        schedule.reorder(j, i)
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.split(j, [None, 2])
+    schedule.parallel(outer)
+    check(schedule, func)
+
+
+def test_several_iterations_writing_one_element() -> None:
+    func = parse(
+        """
+@script.function
+def last(A: Buffer[(4, 6), "int32"], B: Buffer[(4,), "int32"]):
+    for i, j in grid(4, 6):
+        with block("B"):
+            vi, vj = spatial(4, i), spatial(6, j)
+            B[vi] = A[vi, vj]
+"""
+    )
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B"))
+    with pytest.raises(ScheduleError, match="several iterations may write the same elements of B"):
+        schedule.parallel(j)
+    schedule.parallel(i)
+
+
+def test_scheduled_programs_can_be_scheduled_again() -> None:
+    func = parse(IN_PLACE)
+    first = Schedule(func)
+    (i,) = first.get_loops(first.get_block("B"))
+    first.split(i, [None, 5])
+    again = Schedule(parse(first.show()))
+    (j,) = again.get_loops(again.get_block("T"))
+    again.split(j, [None, 3])
+    (a,) = again.get_loops(again.get_block("A"))
+    again.reverse_compute_at(again.get_block("B"), a)
+    check(again, parse(first.show()))
+
+
+def test_conditions_around_blocks() -> None:
+    func = parse(
+        """
+@script.function
+def halves(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+    for i in range(8):
+        if i < 4:
+            with block("low"):
+                v = spatial(8, i)
+                B[v] = A[v] + 1
+        else:
+            with block("high"):
+                v = spatial(8, i)
+                B[v] = A[v] - 1
+"""
+    )
+    schedule = Schedule(func)
+    (i,) = schedule.get_loops(schedule.get_block("low"))
+    with pytest.raises(ScheduleError, match="blocks low and high both write B"):
+        schedule.parallel(i)
+    schedule.split(i, [None, 3])
+    check(schedule, func)
+
+
+def test_fixed_order_inside_a_time_loop() -> None:
+    func = parse(
+        """
+@script.function
+def steps(A: Buffer[(4, 6), "int32"], X: Buffer[(5, 6), "int32"]):
+    for i in range(6):
+        with block("start"):
+            v = spatial(6, i)
+            X[0, v] = 0
+    for t in range(4):
+        for i in range(6):
+            with block("step"):
+                vt, v = opaque(4, t), spatial(6, i)
+                X[vt + 1, v] = X[vt, v] + A[vt, v]
+"""
+    )
+    schedule = Schedule(func)
+    t, i = schedule.get_loops(schedule.get_block("step"))
+    with pytest.raises(ScheduleError, match="opaque iterator"):
+        schedule.parallel(t)
+    outer, inner = schedule.split(i, [None, 4])
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    check(schedule, func)
