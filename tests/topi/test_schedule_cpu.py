@@ -8,7 +8,7 @@ import pytest
 import tilewright.graph.ops  # noqa: F401  (registers the operators)
 from tilewright.graph.expr import Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import infer_types
-from tilewright.graph.op import call
+from tilewright.graph.op import call, get_operator
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -94,6 +94,27 @@ class TestTemplates:
         data, weight = var("x", 1, 3, 4, 4), var("w", 3, 5, 4, 4)
         body = call("nn.relu", call("nn.conv2d_transpose", data, weight, strides=(2, 2), padding=(1, 1, 1, 1)))
         check(kernel([data, weight], body), target)
+
+    @pytest.mark.parametrize(("size", "kernel_size", "pad"), [(4, 4, 1), (3, 4, 1), (2, 2, 0), (1, 4, 0)])
+    def test_transposed_convolution_by_phases(self, target: Target, size: int, kernel_size: int, pad: int) -> None:
+        data, weight = var("x", 1, size, size, 3), var("w", kernel_size, kernel_size, 3, 16)
+        body = call(
+            "nn.conv2d_transpose",
+            data,
+            weight,
+            strides=(2, 2),
+            padding=(pad,) * 4,
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        )
+        func = kernel([data, weight], call("nn.relu", body))
+        check(func, target)
+        rng = np.random.default_rng(1)
+        x, w = (rng.standard_normal(b.static_shape).astype(np.float32) for b in func.buffers[:2])
+        out = np.zeros(func.buffers[2].static_shape, np.float32)
+        interpret(func, x, w, out)
+        expected = get_operator("nn.conv2d_transpose").reference([x, w], body.attributes)
+        np.testing.assert_allclose(out, np.maximum(expected, 0), rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize(("m", "k", "n"), [(8, 5, 48), (1, 7, 33), (5, 3, 16), (7, 1, 1), (13, 4, 31)])
     def test_matrix_product(self, target: Target, m: int, k: int, n: int) -> None:

@@ -75,15 +75,79 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 @compute_of("nn.conv2d_transpose")
 def _conv2d_transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """Gather form: each output element sums the kernel taps whose stride phase meets an input element.
-
-    Taps are walked phase by phase: output row oh receives kernel rows kh with (oh + pad - kh*dilation) divisible by
-    the stride, so kh = kh0 + stride * step visits only useful ones when dilation is 1.
-    """
     data, weight = inputs
+    layouts = (attributes.data_layout, attributes.kernel_layout)
+    if layouts not in (("NCHW", "IOHW"), ("NHWC", "HWIO")):
+        raise UnsupportedError(f"conv2d_transpose in layout {layouts[0]} / {layouts[1]}")
+    if _has_phases(data, weight, attributes, result):
+        product = _by_phases(data, weight, attributes, result)
+    else:
+        product = _by_gathering(data, weight, attributes, result)
+    if product.dtype is data.dtype:
+        return product
+    return compute(product.shape, lambda *i: cast(product[i], data.dtype), "conv2d_transpose_out")
+
+
+def _has_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> bool:
+    """Whether the output splits evenly into stride x stride phases, each an ordinary convolution."""
+    if attributes.data_layout != "NHWC" or attributes.groups != 1 or tuple(attributes.dilation) != (1, 1):
+        return False
+    shape = result_shape(result)
+    for axis, stride in enumerate(attributes.strides):
+        kernel, size = const_value(weight.shape[axis]), const_value(shape[axis + 1])
+        if kernel is None or size is None or const_value(data.shape[axis + 1]) is None:
+            return False
+        if kernel % stride or size % stride:
+            return False
+    return True
+
+
+def _by_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> Tensor:
+    """Sub-pixel form: output row y * stride + p takes kernel rows (p + pad) % stride + r * stride from input row
+    y + (p + pad) // stride - r, so for a fixed phase p the taps are constants and the rows are neighbours.
+
+    The anchor has the axes (n, y, phase_y, x, phase_x, c); the result picks from it. The input is padded once.
+    """
+    n, height, width, channels = result_shape(result)
+    (sh, sw), pads = attributes.strides, attributes.padding
+    total = accumulator_type(data.dtype)
+    steps = [const_value(weight.shape[axis]) or 0 for axis in range(2)]
+    steps = [kernel // stride for kernel, stride in zip(steps, (sh, sw), strict=True)]
+    before, after = [], []
+    for axis, stride in enumerate((sh, sw)):
+        size, out = const_value(data.shape[axis + 1]) or 0, const_value((height, width)[axis]) or 0
+        first = pads[axis] // stride - (steps[axis] - 1)
+        last = out // stride - 1 + (stride - 1 + pads[axis]) // stride
+        before.append(max(0, -first))
+        after.append(max(0, last - (size - 1)))
+    padded = pad_spatial(data, (before[0], before[1], after[0], after[1]), "NHWC")
+    rh, rw = reduce_axis((0, steps[0]), "kh"), reduce_axis((0, steps[1]), "kw")
+    ic = reduce_axis((0, data.shape[3]), "ic")
+
+    def element(b: ExprLike, y: ExprLike, p: ExprLike, x: ExprLike, q: ExprLike, c: ExprLike) -> PrimExpr:
+        shifted_y, shifted_x = build.add(p, pads[0]), build.add(q, pads[1])
+        row = build.add(y, shifted_y // sh) - rh + before[0]
+        column = build.add(x, shifted_x // sw) - rw + before[1]
+        value = padded[b, row, column, ic]
+        factor = weight[shifted_y % sh + rh * sh, shifted_x % sw + rw * sw, ic, c]
+        return reduction.sum(cast(value, total) * cast(factor, total), [rh, rw, ic])
+
+    phases = compute(
+        (n, height // sh, sh, width // sw, sw, channels),
+        element,
+        "conv2d_transpose",
+        {"anchor": "conv2d_transpose", "layout": "NHWC", "phases": (sh, sw)},
+    )
+    return compute(
+        (n, height, width, channels),
+        lambda b, y, x, c: phases[b, y // sh, y % sh, x // sw, x % sw, c],
+        "interleave",
+    )
+
+
+def _by_gathering(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> Tensor:
+    """Gather form: each output element sums the kernel taps whose stride phase meets an input element."""
     layout = attributes.data_layout
-    if layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("IOHW", "HWIO", "HWOI"):
-        raise UnsupportedError(f"conv2d_transpose in layout {layout} / {attributes.kernel_layout}")
     kernel = attributes.kernel_layout
     groups = attributes.groups
     kernel_h = weight.shape[kernel.index("H")]
@@ -135,7 +199,4 @@ def _conv2d_transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Te
         product = cast(value, total) * cast(factor, total)
         return reduction.sum(build.select(inside, product, const(0, total)), [rh, rw, ic])
 
-    product = compute(shape, element, "conv2d_transpose", {"anchor": "conv2d_transpose", "layout": layout})
-    if total is data.dtype:
-        return product
-    return compute(shape, lambda *i: cast(product[i], data.dtype), "conv2d_transpose_out")
+    return compute(shape, element, "conv2d_transpose", {"anchor": "conv2d_transpose", "layout": layout})

@@ -171,6 +171,9 @@ def conv2d(types: Types, attributes: Conv2dAttributes) -> Type:
 
 def _conv2d_transpose(args: list[Array], attributes: Conv2dTransposeAttributes) -> Array:
     data, weight = (array.astype(accumulation_type(array.dtype), copy=False) for array in args)
+    last = attributes.data_layout == "NHWC"
+    if last:
+        data, weight = data.transpose(0, 3, 1, 2), weight.transpose(2, 3, 0, 1)
     groups = attributes.groups
     n, channels, height, width = data.shape
     _, group_outputs, kernel_height, kernel_width = weight.shape
@@ -189,7 +192,8 @@ def _conv2d_transpose(args: list[Array], attributes: Conv2dTransposeAttributes) 
                 columns = slice(j * space_w, j * space_w + (width - 1) * step_w + 1, step_w)
                 total[:, :, :, rows, columns] += part.reshape(n, groups, group_outputs, height, width)
     result = total.reshape(n, groups * group_outputs, full_h, full_w)
-    return np.ascontiguousarray(result[:, :, top : full_h - bottom, left : full_w - right], args[0].dtype)
+    result = result[:, :, top : full_h - bottom, left : full_w - right]
+    return np.ascontiguousarray(result.transpose(0, 2, 3, 1) if last else result, args[0].dtype)
 
 
 def _transposed_dim(size: Dim, kernel: Dim, stride: int, padding: int, extra: int, dilation: int, what: str) -> Dim:
@@ -210,24 +214,27 @@ def _transposed_dim(size: Dim, kernel: Dim, stride: int, padding: int, extra: in
     attributes=Conv2dTransposeAttributes,
 )
 def conv2d_transpose(types: Types, attributes: Conv2dTransposeAttributes) -> Type:
-    """The transpose of a convolution (each input element spreads the kernel), of NCHW data with IOHW weights."""
+    """The transpose of a convolution (each input element spreads the kernel): NCHW with IOHW, or NHWC with HWIO."""
     data, weight = tensors(types, _NAMES)
     dtype = same_dtype([data, weight], _NAMES)
     require_number(dtype, "the inputs")
     _check_common(attributes)
     require_length(attributes.output_padding, 2, "output_padding")
     require_not_negative(attributes.output_padding, "output_padding")
-    if (attributes.data_layout, attributes.kernel_layout) != ("NCHW", "IOHW"):
+    layouts = (attributes.data_layout, attributes.kernel_layout)
+    if layouts not in (("NCHW", "IOHW"), ("NHWC", "HWIO")):
         raise UserError(
             f"no transposed convolution for {attributes.data_layout} with {attributes.kernel_layout}",
-            hint="NCHW with IOHW",
+            hint="NCHW with IOHW, or NHWC with HWIO",
         )
     if data.shape is None or weight.shape is None:
         return TensorType((None,) * 4, dtype)
     require_rank(data.shape, 4, "data")
     require_rank(weight.shape, 4, "weight")
-    batch, channels, height, width = data.shape
-    inputs, group_outputs, kernel_height, kernel_width = weight.shape
+    last = attributes.data_layout == "NHWC"
+    batch, channels, height, width = [data.shape[n] for n in ((0, 3, 1, 2) if last else (0, 1, 2, 3))]
+    order = (2, 3, 0, 1) if last else (0, 1, 2, 3)
+    inputs, group_outputs, kernel_height, kernel_width = [weight.shape[n] for n in order]
     agree(channels, inputs, "channels of the data, and inputs of the weight")
     _divisible(channels, attributes.groups, "input channels")
     top, left, bottom, right = attributes.padding
@@ -235,4 +242,5 @@ def conv2d_transpose(types: Types, attributes: Conv2dTransposeAttributes) -> Typ
     extra_h, extra_w = attributes.output_padding
     rows = _transposed_dim(height, kernel_height, step_h, top + bottom, extra_h, space_h, "height")
     columns = _transposed_dim(width, kernel_width, step_w, left + right, extra_w, space_w, "width")
-    return TensorType((batch, multiply(group_outputs, attributes.groups), rows, columns), dtype)
+    outputs = multiply(group_outputs, attributes.groups)
+    return TensorType((batch, rows, columns, outputs) if last else (batch, outputs, rows, columns), dtype)

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator, is_call_to
-from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes
 from tilewright.graph.ops.pooling import Pool2dAttributes
@@ -38,6 +38,8 @@ _MOVED = (0, 3, 1, 2)
 """Where each axis of NCHW is in NHWC."""
 _KERNEL = (2, 3, 1, 0)
 """Axes of a transpose from OIHW to HWIO."""
+_TRANSPOSED_KERNEL = (2, 3, 0, 1)
+"""Axes of a transpose from IOHW to HWIO."""
 _SAME_AXIS = frozenset(["nn.softmax", "nn.log_softmax", "cumsum", "concatenate", "split"])
 _REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any"])
 _PER_AXIS = {
@@ -126,7 +128,7 @@ class _Converter:
         if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
             return None
         name = item.callee.name
-        if name == "nn.conv2d":
+        if name in ("nn.conv2d", "nn.conv2d_transpose"):
             return self._convolution(item)
         if not any(self._is_native(arg) for arg in item.args):
             return None
@@ -158,14 +160,15 @@ class _Converter:
 
     def _convolution(self, item: Call) -> GraphExpr | None:
         attributes, (data, weight) = item.attributes, item.args
-        assert isinstance(attributes, Conv2dAttributes)
+        assert isinstance(attributes, (Conv2dAttributes, Conv2dTransposeAttributes))
+        order = _KERNEL if isinstance(attributes, Conv2dAttributes) else _TRANSPOSED_KERNEL
         if attributes.data_layout != "NCHW" or _rank(data) != 4:
             return None
         kernel = self.in_plain(weight)
         if isinstance(kernel, Constant):
-            kernel = _rearranged(kernel, kernel.data.transpose(_KERNEL))
+            kernel = _rearranged(kernel, kernel.data.transpose(order))
         else:
-            kernel = make("transpose", kernel, axes=_KERNEL, span=weight.span)
+            kernel = make("transpose", kernel, axes=order, span=weight.span)
         changed = attributes.replace(data_layout="NHWC", kernel_layout="HWIO")
         return self._call(item, [self.in_last(data), kernel], changed)
 

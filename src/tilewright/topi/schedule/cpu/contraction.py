@@ -29,7 +29,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     if anchor.name == output.name:
         # The result itself is the contraction: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
-    loops = sch.get_loops(output)
+    loops = _split_phases(context, anchor, sch.get_loops(output))
     extents = context.extents(loops)
     row = _row_axis(context, anchor, len(loops))
     if extents is None or prod(extents) == 0:
@@ -75,6 +75,21 @@ def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) 
         context.sch.transform_layout(anchor, buffer.name, index_map)
         context.packing[number] = index_map
         return
+
+
+def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+    """The loops of the output, with each phase of a transposed convolution a loop of its own.
+
+    Before: `n, y, x, c`; after, for stride s: `n, y, y % s, x % s, x, c`.
+    """
+    phases = context.block(anchor).annotations.get("phases")
+    if not isinstance(phases, tuple) or len(loops) != 4:
+        return loops
+    sch = context.sch
+    row, row_phase = sch.split(loops[1], [None, phases[0]])
+    column, column_phase = sch.split(loops[2], [None, phases[1]])
+    sch.reorder(row, row_phase, column_phase, column)
+    return [loops[0], row, row_phase, column_phase, column, loops[3]]
 
 
 def _row_axis(context: CpuContext, anchor: BlockHandle, rank: int) -> int | None:
