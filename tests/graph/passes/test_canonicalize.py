@@ -99,6 +99,16 @@ def test_rules(before, after, kind):
     assert infer_types(result) is result
 
 
+def test_padding_becomes_part_of_the_convolution():
+    kinds = {"x": "f32[1, 2, 4, 4]", "w": "f32[3, 2, 3, 3]"}
+    padded = "return nn.conv2d(pad(x, before=(0, 0, 1, 2), after=(0, 0, 0, 1)), w, padding=(1, 0, 0, 0))"
+    check(canonicalize, padded, "return nn.conv2d(x, w, padding=(2, 2, 0, 1))", **kinds)
+    for other in ("(0, 1, 1, 2), after=(0, 0, 0, 1)", "(0, 0, 1, 2), after=(0, 0, 0, 1), value=1.0"):
+        kinds["w"] = "f32[3, 3, 3, 3]" if other.startswith("(0, 1") else "f32[3, 2, 3, 3]"
+        kept = f"return nn.conv2d(pad(x, before={other}), w)"
+        check(canonicalize, kept, kept, **kinds)
+
+
 def test_rule_sources_are_known():
     assert all("canonicalize.py" in rule.source or "rewrite.py" in rule.source for rule in RULES)
 

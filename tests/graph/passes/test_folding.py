@@ -64,6 +64,13 @@ def test_equal_nodes_become_one():
     assert len(constants) == 1
 
 
+def test_swapped_inputs_are_equal_where_the_order_does_not_matter():
+    after = "s = add(x, y)\nreturn multiply(s, s)"
+    check(eliminate_common_subexpressions, "return multiply(add(x, y), add(y, x))", after, x="f32[2]", y="f32[2]")
+    minus = "return multiply(subtract(x, y), subtract(y, x))"
+    check(eliminate_common_subexpressions, minus, minus, x="f32[2]", y="f32[2]")
+
+
 def test_different_attributes_are_different():
     before = "return add(sum(x, axes=(0,)), sum(x, axes=(1,)))"
     check(eliminate_common_subexpressions, before, before, x="f32[2, 2]")

@@ -17,8 +17,9 @@ from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Let, Tupl
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
-from tilewright.graph.ops.shape import AxisAttributes, SplitAttributes
+from tilewright.graph.ops.shape import AxisAttributes, PadAttributes, SplitAttributes
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import DataType
@@ -314,6 +315,23 @@ def _matmul_of_transpose(b: Bindings) -> GraphExpr | None:
     return make("matmul", *args, transpose_a=flags[0], transpose_b=flags[1]) if changed else None
 
 
+def _padded_convolution(b: Bindings) -> GraphExpr | None:
+    """A convolution pads with zeros itself."""
+    call, pad = b.call("root"), b.call("pad")
+    assert isinstance(call.attributes, Conv2dAttributes)
+    assert isinstance(pad.attributes, PadAttributes)
+    layout, before, after = call.attributes.data_layout, pad.attributes.before, pad.attributes.after
+    h, w = layout.index("H"), layout.index("W")
+    elsewhere = any(before[axis] or after[axis] for axis in range(len(layout)) if axis not in (h, w))
+    if pad.attributes.mode != "constant" or pad.attributes.value != 0 or elsewhere:
+        return None
+    added = (before[h], before[w], after[h], after[w])
+    padding = tuple(old + new for old, new in zip(call.attributes.padding, added, strict=True))
+    result = Call(call.callee, (b["x"], call.args[1]), call.attributes.replace(padding=padding))
+    fill_type(result)
+    return result
+
+
 _X = P.any("x")
 _BINARY = ("add", "subtract", "multiply", "divide", "minimum", "maximum", "power", "floor_divide", "floor_mod", "fmod")
 _BROADCASTING = (*_BINARY, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where")
@@ -353,6 +371,11 @@ RULES = (
         _merge_clips,
     ),
     Rule("reduction of nothing", P.op(("sum", "mean", "max", "min", "prod", "all", "any"), _X), _trivial_reduction),
+    Rule(
+        "pad before a convolution",
+        P.op("nn.conv2d", P.op("pad", _X, name="pad"), P.any(), name="root"),
+        _padded_convolution,
+    ),
     Rule("matmul of a transpose", P.op("matmul", name="root"), _matmul_of_transpose),
 )
 """All rules, tried in order at each node."""

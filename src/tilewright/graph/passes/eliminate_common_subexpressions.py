@@ -4,7 +4,7 @@ Before:  add(relu(x), relu(x)) with two relu nodes
 After:   add(r, r) with r = relu(x) computed once
 
 A node of a closure that equals one of the function around it becomes that one (it is captured). Small constants with
-equal contents are merged too.
+equal contents are merged too, and `a + b` with `b + a`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator
+from tilewright.graph.rewrite import COMMUTATIVE
 from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 
@@ -45,7 +46,10 @@ def _merge_function(function: Function) -> Function:
 def _key(item: GraphExpr) -> tuple[object, ...] | None:
     if isinstance(item, Call) and isinstance(item.callee, Operator):
         attributes = () if item.attributes is None else item.attributes.field_values()
-        return ("call", item.callee.name, *[id(arg) for arg in item.args], repr(attributes))
+        inputs = [id(arg) for arg in item.args]
+        if item.callee.name in COMMUTATIVE:
+            inputs.sort()
+        return ("call", item.callee.name, *inputs, repr(attributes))
     if isinstance(item, TupleGet):
         return ("get", id(item.value), item.index)
     if isinstance(item, Tuple):
