@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from tilewright.ir.codec import codec_for, to_text
 from tilewright.ir.function import BaseFunction, IRModule
@@ -175,6 +175,10 @@ class Pipeline:
                 )
             stage = item.leaves or item.requires or stage
         self.ends_at = stage
+
+    def __iter__(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+        """Each pass with its name, to run them one at a time."""
+        return iter([(item.name, item) for item in self.passes])
 
     def run(self, program: T) -> T:
         """The program after all passes."""

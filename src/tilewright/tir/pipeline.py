@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tilewright.support import trace
+import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
+from tilewright.ir.passes import Pipeline, function_pass
+from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
@@ -19,34 +19,35 @@ from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
+from tilewright.tir.stmt import Block
+from tilewright.tir.verify import verify
 
-Pass = Callable[[PrimFunc], PrimFunc]
-"""A pass: from a function to a function that computes the same."""
 
-
-def cpu_pipeline(target: Target) -> list[tuple[str, Pass]]:
-    """The passes for a CPU, in order, each with its name."""
-    return [
-        ("lower_blocks", lower_blocks),
-        ("lower_threads", lower_threads),
-        ("simplify", simplify_loops),
-        ("compact_buffers", compact_buffers),
-        ("partition_loops", partition_loops),
-        ("flatten_buffers", flatten_buffers),
-        ("vectorize_loops", vectorize_loops),
-        ("unroll_loops", unroll_loops),
-        ("simplify_again", simplify_loops),
-        ("plan_storage", plan_storage),
-        ("legalize_types", lambda func: legalize_types(func, has_half=target.has_fp16)),
-        ("lower_intrinsics", lower_intrinsics),
-    ]
+def cpu_pipeline(target: Target) -> Pipeline:
+    """The passes for a CPU, in order."""
+    return Pipeline(
+        "cpu",
+        [
+            function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
+            function_pass("lower_threads")(lower_threads),
+            function_pass("simplify")(simplify_loops),
+            function_pass("compact_buffers")(compact_buffers),
+            function_pass("partition_loops")(partition_loops),
+            function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
+            function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
+            function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),
+            function_pass("simplify_again")(simplify_loops),
+            function_pass("plan_storage")(plan_storage),
+            function_pass("legalize_types")(legalize_types).with_options(has_half=target.has_fp16),
+            function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics),
+        ],
+    )
 
 
 def lower(func: PrimFunc, target: Target) -> PrimFunc:
     """A scheduled function lowered for a target, ready for its code generator."""
     if not target.is_cpu:
         raise UnsupportedError(f"there is no lowering for the target kind {target.kind!r} yet")
-    for name, function in cpu_pipeline(target):
-        with trace.span(f"pass:{name}"):
-            func = function(func)
-    return func
+    if settings.VERIFY.get() and isinstance(func.body, Block):
+        verify(func, "scheduled")
+    return cpu_pipeline(target).run(func)
