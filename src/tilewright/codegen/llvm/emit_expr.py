@@ -52,7 +52,8 @@ def _arithmetic(c: FunctionContext, expr: PrimExpr) -> str:
     elif dtype.is_bool:
         raise CompilerBug(f"{type(expr).__name__} of bool values")
     else:
-        operation = _INT_OPS[type(expr)] + (" nsw" if dtype is INDEX else "")
+        # Only what comes from loops and dimensions is an index; data read from memory wraps.
+        operation = _INT_OPS[type(expr)] + (" nsw" if dtype is INDEX and c.is_pure(expr) else "")
     a, b = c.value(expr.a), c.value(expr.b)
     return c.op(f"{operation} {register_type(dtype)} {a}, {b}")
 
@@ -72,12 +73,13 @@ def _division(c: FunctionContext, expr: PrimExpr) -> str:
     if divisor is not None and divisor > 0:
         if divisor & (divisor - 1) == 0 and (floors or unsigned):
             return _divide_by_power_of_two(c, a, divisor, expr.dtype, wants_quotient)
-        unsigned = unsigned or (expr.dtype.element is INDEX and is_nonnegative(c, expr.a))
+        unsigned = unsigned or (expr.dtype.element is INDEX and c.is_pure(expr.a) and is_nonnegative(c, expr.a))
         if unsigned or not floors:
             sign = "u" if unsigned else "s"
             return c.op(f"{sign}{'div' if wants_quotient else 'rem'} {text} {a}, {b}")
         return _floor_fix(c, a, b, expr.dtype, wants_quotient)
-    if expr.dtype is INDEX and is_nonnegative(c, expr.a) and (c.analyzer.lower_bound(expr.b) or 0) > 0:
+    is_index = expr.dtype is INDEX and c.is_pure(expr)
+    if is_index and is_nonnegative(c, expr.a) and (c.analyzer.lower_bound(expr.b) or 0) > 0:
         return c.op(f"{'udiv' if wants_quotient else 'urem'} {text} {a}, {b}")
     return _guarded_division(c, a, b, expr.dtype, floors, wants_quotient)
 

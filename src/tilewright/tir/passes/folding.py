@@ -41,6 +41,8 @@ def fold_node(expr: PrimExpr) -> PrimExpr | None:
         return build.select(expr.condition, expr.a, expr.b) if expr.condition.dtype.is_scalar else None
     if type(expr) is e.Cast:
         return build.cast(expr.value, expr.dtype)
+    if type(expr) is e.Call and expr.name == "likely" and isinstance(expr.args[0], e.IntImm):
+        return expr.args[0]
     return None
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.build import all_of, eq
 from tilewright.ir.expr import TRUE, PrimExpr, Var
+from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -134,8 +135,12 @@ def _stored_buffers(stmt: Stmt) -> set[Buffer]:
 
 def _touched_beside(block: Block, inner: list[Stmt], buffers: set[Buffer]) -> bool:
     """Whether any other statement under the outermost reduce loop touches the buffers."""
-    own = {id(item) for item in pre_order(block)}
-    return any(
-        isinstance(item, (BufferStore, BufferLoad)) and item.buffer in buffers and id(item) not in own
-        for item in pre_order(inner[0])
-    )
+    stack: list[Node] = [inner[0]]
+    while stack:
+        item = stack.pop()
+        if item is block:
+            continue
+        if isinstance(item, (BufferStore, BufferLoad)) and item.buffer in buffers:
+            return True
+        stack.extend(item.children())
+    return False

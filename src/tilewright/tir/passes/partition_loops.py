@@ -136,22 +136,23 @@ class _Partition(StmtRewriter):
             return None
         trimmed = _part(loop, low, high, self._analyzer)
         with self._analyzer.scope():
-            return self._inside(simplify_stmt(trimmed, self._analyzer))
+            return self._inside(trimmed)
 
     def _main(self, loop: For) -> Stmt:
         with self._analyzer.scope():
-            return self._inside(simplify_stmt(loop, self._analyzer))
+            return self._inside(loop)
 
     def _edge(self, loop: For) -> Stmt:
         self._edge_depth += 1
         with self._analyzer.scope():
-            result = self._inside(simplify_stmt(loop, self._analyzer))
+            result = self._inside(loop)
         self._edge_depth -= 1
         return result
 
-    def _inside(self, stmt: Stmt) -> Stmt:
-        """Go on below a loop that was just split (it may have become its body)."""
-        if isinstance(stmt, For):
+    def _inside(self, part: For) -> Stmt:
+        """Simplify a part of a split loop and go on below it (it may become its body, or nothing)."""
+        stmt = simplify_stmt(part, self._analyzer)
+        if isinstance(stmt, For) and stmt.var is part.var:
             self._loop_vars.add(stmt.var)
             with inside_loop(self._analyzer, stmt):
                 return stmt.replace(body=self.stmt(stmt.body))

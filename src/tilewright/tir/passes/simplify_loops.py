@@ -12,6 +12,7 @@ branch never taken become nothing.
 from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import logical_not
 from tilewright.ir.expr import FALSE, TRUE, And, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.node import Node
@@ -132,8 +133,11 @@ class _Simplify(StmtRewriter):
 
 
 def _is_index_like(expr: PrimExpr) -> bool:
-    """Integers and conditions over integers: what the analyzer understands (loads inside are opaque to it)."""
-    return expr.dtype.is_scalar and (expr.dtype.is_integer or expr.dtype.is_bool) and not isinstance(expr, BufferLoad)
+    """Integers and conditions over integers that come from loops and dimensions: what the analyzer understands.
+
+    Values read from memory are data: their arithmetic wraps, while index arithmetic is taken not to overflow.
+    """
+    return expr.dtype.is_scalar and (expr.dtype.is_integer or expr.dtype.is_bool) and not depends_on_memory(expr)
 
 
 def _mentions_load_or_condition(expr: PrimExpr) -> bool:

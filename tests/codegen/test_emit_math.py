@@ -1,0 +1,116 @@
+"""Errors of the single-precision functions in units of the last place, over the whole range of arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.codegen.compiled import HOST, run
+from tilewright.ir import intrinsics
+from tilewright.ir.expr import ZERO, Call, IntImm, Var
+from tilewright.target.target import Target
+from tilewright.tir.buffer import make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.float_math import MAX_ULP
+from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.stmt import BufferStore, For, LoopKind
+
+COUNT = 1 << 16
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-45,
+        -1e-45,
+        1.1754942e-38,
+        3.4028235e38,
+        -3.4028235e38,
+        0.5,
+        -0.5,
+    ]
+    + [2.0, -2.0, 3.0, -3.0, 88.72, 89.0, -87.3, -103.9, -104.0, 1e30, 1e6, 1000001.0, 16384.0, 0.98, 1.4142135],
+    "float32",
+)
+
+
+def kernel(name: str, count: int, lanes: int) -> PrimFunc:
+    arity = intrinsics.table[name].arity or 1
+    buffers = [make_buffer(f"a{number}", (count,)) for number in range(arity)]
+    result = make_buffer("result", (count,))
+    outer, inner = Var("outer"), Var("inner")
+    place = outer * lanes + inner
+    store = BufferStore(result, (place,), Call(name, tuple(b[place] for b in buffers), result.dtype))
+    kind = LoopKind.VECTORIZED if lanes > 1 else LoopKind.SERIAL
+    loops = For(outer, ZERO, IntImm(count // lanes), LoopKind.SERIAL, For(inner, ZERO, IntImm(lanes), kind, store))
+    return PrimFunc("kernel", (*buffers, result), loops)
+
+
+def arguments(arity: int, seed: int, count: int = COUNT) -> list[np.ndarray]:
+    """Every exponent, dense samples where the functions bend, and all pairs of special values."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 1 << 32, count // 2, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    dense = np.concatenate(
+        [rng.normal(size=count // 4), rng.uniform(-20, 20, count // 8), rng.uniform(0.5, 1.5, count - 7 * (count // 8))]
+    ).astype("float32")
+    values = np.concatenate([bits, dense])
+    if arity == 1:
+        values[: len(SPECIAL)] = SPECIAL
+        return [values]
+    second = rng.permutation(values)
+    pairs = np.stack(np.meshgrid(SPECIAL, SPECIAL)).reshape(2, -1)
+    values[: pairs.shape[1]], second[: pairs.shape[1]] = pairs
+    return [values, second]
+
+
+def errors(name: str, args: list[np.ndarray], result: np.ndarray) -> np.ndarray:
+    """The error of each result in units of the last place of the exact value; infinite where the kind is wrong."""
+    with np.errstate(all="ignore"):
+        exact = np.asarray(intrinsics.table[name].reference(*[a.astype(np.float64) for a in args]), np.float64)
+        rounded = exact.astype(np.float32)
+        spacing = 2.0 ** (np.maximum(np.floor(np.log2(np.maximum(np.abs(exact), 2.0**-126))), -126) - 23)
+        distance = np.abs(result.astype(np.float64) - exact) / spacing
+    same = (result == rounded) | (np.isnan(result) & np.isnan(exact))
+    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+
+
+@pytest.mark.parametrize("name", sorted(MAX_ULP))
+def test_errors_stay_below_what_is_promised(name: str) -> None:
+    arity = intrinsics.table[name].arity or 1
+    for machine in (HOST, Target("llvm -mcpu=x86-64")):
+        if not machine.is_host:
+            continue
+        args = arguments(arity, 7)
+        result = run(kernel(name, COUNT, 16), *args, np.zeros(COUNT, "float32"), target=machine)[-1]
+        found = errors(name, args, result)
+        worst = int(np.argmax(found))
+        at = [float(a[worst]) for a in args]
+        assert found[worst] <= MAX_ULP[name], (
+            f"{name}{at} = {result[worst]!r}: {found[worst]} units off ({machine.cpu})"
+        )
+
+
+@pytest.mark.parametrize("name", sorted(MAX_ULP))
+def test_the_pass_is_right_by_itself(name: str) -> None:
+    """Scalar code, interpreted: the expansion does not lean on how it is compiled."""
+    arity, count = intrinsics.table[name].arity or 1, 1600
+    args = arguments(arity, 3, count)
+    result = np.zeros(count, "float32")
+    interpret(lower_intrinsics(kernel(name, count, 1)), *args, result)
+    assert errors(name, args, result).max() <= MAX_ULP[name]
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, -1.0, 0.5])
+def test_powers_with_constant_exponents(exponent: float) -> None:
+    buffer, result = make_buffer("a", (COUNT,)), make_buffer("result", (COUNT,))
+    i = Var("i")
+    store = BufferStore(result, (i,), intrinsics.pow(buffer[i], exponent))
+    func = PrimFunc("power", (buffer, result), For(i, ZERO, IntImm(COUNT), LoopKind.SERIAL, store))
+    (values,) = arguments(1, 5)
+    out = run(func, values, np.zeros(COUNT, "float32"))[1]
+    assert errors("pow", [values, np.full(COUNT, exponent, "float32")], out).max() <= 2.0
