@@ -14,13 +14,14 @@ from tilewright.ir import intrinsics
 from tilewright.ir.build import const
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Range, Var
+from tilewright.ir.structural import assert_same_ir
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import element_type, interpret
 from tilewright.tir.numbers import InterpreterError
-from tilewright.tir.script import parse_script
+from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind
 
 
@@ -242,6 +243,26 @@ def f(A: Buffer[(16,), "float32"], B: Buffer[(16,), "float32"]):
     expected = a * 2 + np.tile(np.arange(4, dtype=np.float32), 4)
     expected[1:5] = expected[0:4].copy()
     np.testing.assert_array_equal(b, expected)
+
+
+def test_vector_conditions_mask_a_store() -> None:
+    func = program("""
+def f(A: Buffer[(8,), "float32"], B: Buffer[(4,), "float32"]):
+    if ramp(0, 1, 8) < broadcast(int64(4), 8):
+        A[ramp(0, 1, 8)] = B[ramp(0, 1, 8)]
+""")
+    a = np.zeros(8, np.float32)
+    interpret(func, a, np.ones(4, np.float32))
+    np.testing.assert_array_equal(a, [1, 1, 1, 1, 0, 0, 0, 0])
+    assert_same_ir(parse_script(to_script(func)), func)
+    condition = func.body.condition
+    store = func.body.then_body
+    for body in (s.IfThenElse(condition, store, store), s.IfThenElse(condition, s.SeqStmt((store, store)))):
+        with pytest.raises(CompilerBug, match="a vector condition guards a single store"):
+            interpret(func.replace(body=body), a, np.ones(4, np.float32))
+    one = s.BufferStore(func.buffers[0], (e.ZERO,), const(1.0))
+    with pytest.raises(CompilerBug, match="a vector condition has the lanes of the store"):
+        interpret(func.replace(body=s.IfThenElse(condition, one)), a, np.ones(4, np.float32))
 
 
 def test_shared_values_in_vector_stores_are_per_lane() -> None:

@@ -101,6 +101,9 @@ BOOLX = Var("p", DataType.of("int32"))
 OTHER = make_buffer("B", (8,))
 WIDE = make_buffer("W", (8, 8))
 
+MASK = e.Broadcast(e.TRUE, 4)
+VECTOR = s.BufferStore(A, (e.Ramp(e.ZERO, e.ONE, 4),), e.Broadcast(const(1.0), 4))
+
 CASES: list[tuple[str, s.Stmt, str, str]] = [
     ("root", ONE, "scheduled", "the body is not a root block"),
     ("root name", block("main", ONE), "scheduled", "the body is not a root block"),
@@ -124,6 +127,11 @@ CASES: list[tuple[str, s.Stmt, str, str]] = [
     ("let type", s.LetStmt(LOOP_I, const(1.0), ONE), "flattened", "variable i of int64 is defined as a float32"),
     ("nested", s.SeqStmt((s.SeqStmt((ONE, ONE)), ONE)), "flattened", "a sequence inside a sequence"),
     ("if", s.IfThenElse(const(1), ONE), "flattened", "the condition of an if is a int64"),
+    ("mask early", s.IfThenElse(MASK, VECTOR), "flattened", "the condition of an if is a boolx4"),
+    ("mask type", s.IfThenElse(e.Ramp(e.ZERO, e.ONE, 4), VECTOR), "vectorized", "the condition of an if is a int64x4"),
+    ("mask else", s.IfThenElse(MASK, VECTOR, VECTOR), "vectorized", "guards more than a single store"),
+    ("mask body", s.IfThenElse(MASK, s.SeqStmt((VECTOR, VECTOR))), "vectorized", "guards more than a single store"),
+    ("mask lanes", s.IfThenElse(MASK, ONE), "vectorized", "a condition of 4 lanes guards a store of others"),
     ("assert", s.Assert(const(1), "x"), "flattened", "an asserted condition is a int64"),
     (
         "thread",
@@ -234,6 +242,10 @@ CASES: list[tuple[str, s.Stmt, str, str]] = [
 @pytest.mark.parametrize(("body", "stage", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_violations(body: s.Stmt, stage: str, message: str) -> None:
     assert any(message in item for item in found(body, stage)), found(body, stage)
+
+
+def test_masked_stores_are_allowed_after_vectorization() -> None:
+    assert found(s.IfThenElse(MASK, VECTOR), "vectorized") == []
 
 
 def test_parameters_are_distinct() -> None:

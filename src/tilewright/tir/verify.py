@@ -223,7 +223,10 @@ class _Checker:
             self._bind(stmt.var, "variable", stmt)
             self._inside(f"let {stmt.var.name}", [stmt.var], stmt.body)
         elif isinstance(stmt, s.IfThenElse):
-            self._condition(stmt.condition, "the condition of an if", stmt)
+            if stmt.condition.dtype.is_scalar or self.level < STAGES.index("vectorized"):
+                self._condition(stmt.condition, "the condition of an if", stmt)
+            else:
+                self._mask(stmt)
             self._stmt(stmt.then_body)
             if stmt.else_body is not None:
                 self._stmt(stmt.else_body)
@@ -238,6 +241,17 @@ class _Checker:
             self._condition(stmt.condition, "an asserted condition", stmt)
         else:
             self._say(f"an unknown statement {type(stmt).__name__}")
+
+    def _mask(self, stmt: s.IfThenElse) -> None:
+        """A vector condition guards the lanes of a single store."""
+        self._expr(stmt.condition, stmt)
+        store = stmt.then_body
+        if not stmt.condition.dtype.is_bool:
+            self._say(f"the condition of an if is a {stmt.condition.dtype}", stmt)
+        elif not isinstance(store, s.BufferStore) or stmt.else_body is not None:
+            self._say("a vector condition guards more than a single store", stmt)
+        elif store.value.dtype.lanes != stmt.condition.dtype.lanes:
+            self._say(f"a condition of {stmt.condition.dtype.lanes} lanes guards a store of others", stmt)
 
     def _allocated(self, buffer: Buffer, stmt: Stmt) -> None:
         self._declared(buffer)
