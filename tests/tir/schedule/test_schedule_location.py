@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.tir.schedule.programs import (
@@ -10,8 +11,8 @@ from tests.tir.schedule.programs import (
     convolution,
     elementwise,
     loops_of,
-    matmul,
     matmul_relu,
+    run,
     stencil,
 )
 from tilewright import te
@@ -225,7 +226,28 @@ def test_reverse_compute_at_needs_a_producer_there() -> None:
         schedule.reverse_compute_at(schedule.get_block("C"), i)
 
 
-def test_blocks_with_partial_loops_do_not_move() -> None:
-    func = matmul()
+def test_compute_at_of_a_rearranged_buffer() -> None:
+    func = matmul_relu(6, 20, 5)
     schedule = Schedule(func)
-    assert schedule._state.is_regular("C")
+    c = schedule.get_block("C")
+    copy = schedule.cache_read(c, "B", "global")
+    schedule.transform_layout(c, "B_global", lambda k, j: (j // 4, k, j % 4))
+    i, j, k = schedule.get_loops(c)
+    outer, inner = schedule.split(j, [None, 4])
+    schedule.reorder(outer, i, k, inner)
+    schedule.compute_at(copy, outer)
+    assert [extent for _, extent, _ in loops_of(schedule, copy.name)] == [5, 5, 4]
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    for expected, found in zip(run(func), run(schedule.func), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
+def test_loops_split_after_the_move_stay_parallel() -> None:
+    func = matmul_relu(10, 12, 5)
+    schedule = Schedule(func)
+    i, _ = schedule.get_loops(schedule.get_block("D"))
+    schedule.compute_at(schedule.get_block("C"), i)
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.parallel(outer)
+    check(schedule, func)

@@ -177,3 +177,18 @@ def test_only_functions_with_blocks_are_scheduled() -> None:
     func = matmul()
     with pytest.raises(UserError, match="has no root block"):
         Schedule(func.replace(body=func.root.body))
+
+
+def test_simplified_traces_drop_unused_questions() -> None:
+    schedule = Schedule(matmul())
+    schedule.blocks()
+    schedule.get_output_blocks()
+    block = schedule.get_block("C")
+    i, _, _ = schedule.get_loops(block)
+    schedule.get_loops(block)
+    schedule.cache_read(block, "A", "local", [block])
+    schedule.parallel(i)
+    short = schedule.trace.simplified()
+    assert [item.kind for item in short.instructions] == ["get_block", "get_loops", "cache_read", "parallel"]
+    assert structural_equal(short.replay(matmul()).func, schedule.func)
+    assert structural_equal(Trace.from_json(short.to_json()).replay(matmul()).func, schedule.func)
