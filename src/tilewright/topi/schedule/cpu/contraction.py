@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import find_all
+from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -31,10 +31,10 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         output = sch.cache_write(anchor, 0, "local")
     loops = _split_phases(context, anchor, sch.get_loops(output))
     extents = context.extents(loops)
-    row = _row_axis(context, anchor, len(loops))
     if extents is None or prod(extents) == 0:
         schedule_injective(context, output)
         return
+    row = _row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     tile = register_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
     _pack_weights(context, anchor, tile)
@@ -92,15 +92,23 @@ def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHand
     return [loops[0], row, row_phase, column_phase, column, loops[3]]
 
 
-def _row_axis(context: CpuContext, anchor: BlockHandle, rank: int) -> int | None:
-    """The position of the spatial axis whose elements share weights: the second axis of the register tile."""
+def _row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> int | None:
+    """The position of the loop whose elements share weights: the second axis of the register tile.
+
+    Pixels of a row for channels-last convolutions, rows of a matrix (whichever loop counts them), output channels for
+    planar convolutions.
+    """
     block = context.block(anchor)
-    kind = block.annotations.get("anchor")
-    if rank < 2:
-        return None
-    if kind in ("conv2d", "conv2d_transpose") and block.annotations.get("layout") == "NCHW":
+    rank = len(extents)
+    if block.annotations.get("layout") == "NCHW" and rank > 1:
         return 1
-    return rank - 2
+    if block.annotations.get("anchor") != "matmul":
+        return max(range(rank - 1), key=lambda n: (extents[n] > 1, n), default=None)
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    weights = [item for item in loads if uses_any(item, spatial[-1:])]
+    shared = [n for n in range(rank - 1) if not any(uses_any(item, [spatial[n]]) for item in weights)]
+    return max(shared, key=lambda n: (extents[n] > 1, n), default=None)
 
 
 def _reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
