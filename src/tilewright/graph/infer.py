@@ -40,7 +40,7 @@ from tilewright.ir.function import Constructor, IRModule
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UserError
 
-F = TypeVar("F", Function, IRModule)
+F = TypeVar("F", bound=Function | IRModule)
 
 
 def infer_types(value: F) -> F:
@@ -49,11 +49,7 @@ def infer_types(value: F) -> F:
     Raises a UserError that names the place (the node's span) where types do not fit; then no type is filled.
     """
     module = value if isinstance(value, IRModule) else IRModule([value])
-    inference = _Inference(module)
-    if isinstance(value, IRModule):
-        inference.run(list(graph_functions(module).values()))
-    else:
-        inference.run([value])
+    _Inference(module).run(list(graph_functions(module).values()))
     return value
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
+import tilewright.graph.text
+import tilewright.graph.verify  # noqa: F401  (dumps, overrides and checks of stages need the text and the contracts)
 from tilewright.graph.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -16,9 +16,7 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.function import IRModule
-from tilewright.support import trace
-
-Pass = Callable[[IRModule], IRModule]
+from tilewright.ir.passes import Pass, Pipeline, module_pass
 
 
 @dataclass(frozen=True)
@@ -31,32 +29,35 @@ class GraphOptions:
     """Whether operators are grouped into kernels."""
 
 
-def passes(options: GraphOptions) -> Sequence[Pass]:
+def _infer(module: IRModule) -> IRModule:
+    return infer_types(module)
+
+
+_SIMPLIFY: list[Pass[IRModule]] = [
+    module_pass("canonicalize", requires="graph_typed")(canonicalize),
+    module_pass("fold_constants", requires="graph_typed")(fold_constants),
+    module_pass("eliminate_common_subexpressions", requires="graph_typed")(eliminate_common_subexpressions),
+]
+
+
+def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
-    simplify: list[Pass] = [canonicalize, fold_constants, eliminate_common_subexpressions]
-    result: list[Pass] = [
-        infer_types,
-        eliminate_dead_code,
-        *simplify,
-        recognize,
-        fold_batch_norm,
-        *simplify,
+    passes: list[Pass[IRModule]] = [
+        module_pass("infer_types", leaves="graph_typed")(_infer),
+        module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
+        *_SIMPLIFY,
+        module_pass("recognize", requires="graph_typed")(recognize),
+        module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
+        *_SIMPLIFY,
     ]
     if options.layout is not None:
-        result += [partial(convert_layout, layout=options.layout), *simplify]
+        convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
+        passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]
     if options.fuse:
-        result.append(fuse)
-    return result
-
-
-def pass_name(one: Pass) -> str:
-    """The name of a pass, for reports."""
-    return str(getattr(one.func if isinstance(one, partial) else one, "__name__", "pass"))
+        passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse))
+    return Pipeline("graph", passes)
 
 
 def optimize(module: IRModule, options: GraphOptions | None = None) -> IRModule:
     """Run all graph passes; the result is typed and, unless asked otherwise, fused."""
-    for one in passes(options or GraphOptions()):
-        with trace.span(f"graph:{pass_name(one)}"):
-            module = one(module)
-    return module
+    return graph_pipeline(options or GraphOptions()).run(module)

@@ -13,7 +13,8 @@ class Codec:
     """How one level of the IR is printed and parsed.
 
     `handles` says whether a value (a function, a module, a node) is of this level; `parse(text, source)` reads what
-    `print` wrote, `source` being the name of the file for messages.
+    `print` wrote, `source` being the name of the file for messages. `parse_beside(text, source, value)` reads a text
+    that takes the place of a value and may refer to parts of it that the text leaves out (large constants).
     """
 
     name: str
@@ -21,6 +22,7 @@ class Codec:
     handles: Callable[[object], bool]
     print: Callable[[object], str]
     parse: Callable[[str, str], object]
+    parse_beside: Callable[[str, str, object], object] | None = None
 
 
 _codecs: dict[str, Codec] = {}

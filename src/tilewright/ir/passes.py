@@ -280,7 +280,11 @@ class _StageFiles:
         codec = codec_for(program)
         if codec is None:
             raise UserError(f"the stage {name} has no text that can be read back", where=str(path))
-        result = codec.parse(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
+        if codec.parse_beside is not None:
+            result = codec.parse_beside(text, str(path), program)
+        else:
+            result = codec.parse(text, str(path))
         if type(result) is not type(program):
             raise UserError(
                 f"the file holds a {type(result).__name__}, the stage is a {type(program).__name__}", where=str(path)

@@ -11,7 +11,7 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import Operator
 from tilewright.graph.passes.convert_layout import convert_layout
-from tilewright.graph.pipeline import GraphOptions, optimize, pass_name, passes
+from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 
@@ -143,10 +143,3 @@ def test_networks_without_convolutions_do_not_change():
     assert converted([X], Tuple((shared, pooled))).count("transpose") == 2
     module = infer_types(IRModule([function([X], pooled)]))
     assert convert_layout(module, "NCHW") is module
-
-
-def test_pipeline_lists_its_passes():
-    names = [pass_name(one) for one in passes(GraphOptions(layout="NHWC"))]
-    assert names[0] == "infer_types"
-    assert names[-1] == "fuse"
-    assert "convert_layout" in names
