@@ -8,6 +8,7 @@ from tests.arith.helpers import rng
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.interval import Interval
 from tilewright.ir import build
+from tilewright.ir import expr as e
 from tilewright.ir.dtype import BOOL, INT32
 from tilewright.ir.expr import TRUE, IntImm, Range, Var
 from tilewright.support.errors import CompilerBug
@@ -108,6 +109,7 @@ def test_contradictory_assumptions_do_not_crash():
     analyzer = Analyzer()
     with analyzer.assume(X < 0, X > 5):
         analyzer.simplify((X + 3) // 4 + build.minimum(X, J) % 3)
+        analyzer.bounds(J // (X + 6) + J % (X + 6) + e.Div(J, X + 6) + e.Mod(J, X + 6))
 
 
 def test_conjuncts():

@@ -107,6 +107,13 @@ def test_touched_with_symbolic_products():
     assert found is None
 
 
+def test_the_ends_do_not_evaluate_what_a_selection_guarded():
+    """Where z is 0 the quotient is not evaluated, so it must not be in the range either."""
+    guarded = build.select(X < Z, X, IntImm(1) // Z)
+    (found,) = region.touched([guarded], {X: rng(0, 4)}, Analyzer())
+    assert found is None
+
+
 def test_domains_may_depend_on_each_other():
     (found,) = region.touched([Y], {X: rng(0, 4), Y: rng(X * 2, 3)}, Analyzer())
     assert found is not None

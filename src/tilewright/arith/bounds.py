@@ -231,7 +231,7 @@ def _floormod(analysis: BoundsAnalysis, expr: e.FloorMod) -> Interval:
 
 def _div(analysis: BoundsAnalysis, expr: e.Div) -> Interval:
     a, b = analysis.bounds(expr.a), analysis.bounds(expr.b)
-    if b.lower is None or b.lower <= 0:
+    if b.lower is None or not b.is_positive:
         return EVERYTHING
     # Truncation mirrors the floor quotient of the negative part.
     low = high = None
@@ -247,7 +247,7 @@ def _div(analysis: BoundsAnalysis, expr: e.Div) -> Interval:
 
 def _mod(analysis: BoundsAnalysis, expr: e.Mod) -> Interval:
     a, b = analysis.bounds(expr.a), analysis.bounds(expr.b)
-    if b.lower is None or b.lower <= 0:
+    if b.lower is None or not b.is_positive:
         return EVERYTHING
     if a.lower is not None and a.lower >= 0:
         return iv.floormod(a, b)

@@ -17,6 +17,11 @@ class Interval(NamedTuple):
     upper: int | None
 
     @property
+    def is_positive(self) -> bool:
+        """Whether there are values and all are above zero."""
+        return self.lower is not None and self.lower > 0 and (self.upper is None or self.lower <= self.upper)
+
+    @property
     def is_constant(self) -> bool:
         """Whether there is exactly one value."""
         return self.lower is not None and self.lower == self.upper
@@ -111,7 +116,7 @@ def mul(a: Interval, b: Interval) -> Interval:
 
 def floordiv(a: Interval, b: Interval) -> Interval:
     """The floor quotients, where the divisor is positive; everything otherwise."""
-    if b.lower is None or b.lower <= 0:
+    if b.lower is None or not b.is_positive:
         return EVERYTHING
     # A larger divisor pulls the quotient toward zero (or to -1 from below).
     low: int | None = None
@@ -131,7 +136,7 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 
 def floormod(a: Interval, b: Interval) -> Interval:
     """The floor remainders, where the divisor is positive; everything otherwise."""
-    if b.lower is None or b.lower <= 0:
+    if b.lower is None or not b.is_positive:
         return EVERYTHING
     if a.lower is not None and a.upper is not None:
         if 0 <= a.lower and a.upper < b.lower:

@@ -13,6 +13,7 @@ from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.bounds import factors
 from tilewright.arith.interval import Interval, fits
 from tilewright.arith.linear import Linear
+from tilewright.arith.simplify import may_fail
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
@@ -183,6 +184,9 @@ def _max(self: IntervalEvaluator, term: e.Max) -> SymbolicInterval:
 def _select(self: IntervalEvaluator, term: e.Select) -> SymbolicInterval:
     (a_low, a_high), (b_low, b_high) = self._interval(term.a), self._interval(term.b)
     if self.moves(term.condition):
+        # The ends are evaluated whichever side is chosen: what the condition guarded must not be in them.
+        if any(end is not None and may_fail(end) for end in (a_low, a_high, b_low, b_high)):
+            return UNKNOWN
         return SymbolicInterval(
             None if a_low is None or b_low is None else build.minimum(a_low, b_low),
             None if a_high is None or b_high is None else build.maximum(a_high, b_high),
