@@ -152,13 +152,15 @@ def build(
 
 
 def _checked_threads(threads: int | None) -> int | None:
-    if threads is not None and threads < 1:
-        raise UserError(f"the number of threads must be at least 1, not {threads}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
     return threads
 
 
 def _cpu_target(target: Target | str, threads: int | None) -> Target:
     """The resolved target; a model for one thread is scheduled as for one core."""
+    if not isinstance(target, (Target, str)):
+        raise UserError(f"a target is a text or a tw.Target, not a {type(target).__name__}", hint="target='native'")
     resolved = target if isinstance(target, Target) else Target(target)
     if not resolved.is_cpu:
         raise UnsupportedError(

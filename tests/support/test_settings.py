@@ -82,3 +82,21 @@ def test_the_table_in_the_docs_is_complete() -> None:
     text = (Path(__file__).parents[2] / "docs" / "runtime.md").read_text()
     for setting in settings.all_settings():
         assert f"| `{setting.name}` |" in text
+
+
+def test_a_child_process_sees_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "1")
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    with (
+        settings.CACHE_DIR.override(tmp_path),
+        settings.CACHE.override(False),
+        settings.TRACE.override(frozenset({"time", "dump"})),
+        settings.NUM_THREADS.override(None),
+    ):
+        environment = settings.child_environment()
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    assert settings.CACHE_DIR.get() == tmp_path
+    assert settings.CACHE.get() is False
+    assert settings.TRACE.get() == {"time", "dump"}
+    assert settings.NUM_THREADS.get() is None

@@ -13,6 +13,7 @@ from threading import Lock, Thread
 
 from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, is_cached
 from tilewright.lower.worker import receive, send
+from tilewright.support import settings
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 
@@ -119,7 +120,9 @@ class _Run:
 def _start_child() -> subprocess.Popen[bytes]:
     package_root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)}
+    # The report of times is one table of this process, not one more for every child.
+    environment[settings.TRACE.name] = ",".join(sorted(settings.TRACE.get() - {"time"}))
     return subprocess.Popen(
         [sys.executable, "-m", "tilewright.lower.worker"],
         stdin=subprocess.PIPE,

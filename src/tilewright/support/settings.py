@@ -50,6 +50,17 @@ class Setting(Generic[T]):
                 hint=f"{self.doc} (default: {self.default_text})",
             ) from None
 
+    def override_text(self) -> str | None:
+        """The text that gives the override in force to another process; None when there is no override."""
+        if not self._overrides:
+            return None
+        value = self._overrides[-1]
+        if isinstance(value, bool):
+            return str(int(value))
+        if isinstance(value, frozenset):
+            return ",".join(sorted(map(str, value)))
+        return "" if value is None else str(value)
+
     @contextmanager
     def override(self, value: T) -> Iterator[None]:
         """Use `value` instead of the environment inside the `with` body."""
@@ -76,6 +87,12 @@ def define(name: str, read: Callable[[str], T], default: Callable[[], T], *, def
 def all_settings() -> list[Setting[object]]:
     """Every setting, by name: the source of `tilewright doctor` and of the table in the docs."""
     return [_registry[name] for name in sorted(_registry)]
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for a child process that shall see the settings as this one does, overrides included."""
+    texts = {name: setting.override_text() for name, setting in _registry.items()}
+    return {**os.environ, **{name: text for name, text in texts.items() if text is not None}}
 
 
 def unknown_variables() -> list[str]:
