@@ -16,6 +16,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
+from tilewright.tir.verify import verify
 
 HOST = Target("native")
 Array = np.ndarray
@@ -77,11 +78,13 @@ def assert_stages_agree(
     """Interpret a function before lowering and after every pass, and run it compiled: all must give the same."""
     expected = copied(arguments)
     interpret(func, *expected, *dims)
-    lowered = func
-    for name, function in cpu_pipeline(target):
-        lowered = function(lowered)
+    lowered, stage = func, None
+    for name, item in cpu_pipeline(target):
+        lowered = item(lowered)
+        stage = item.leaves or stage
         actual = copied(arguments)
         try:
+            verify(lowered, stage)
             extra = dims if dims else ()
             interpret(lowered, *actual, *extra)
             assert_close(func, actual, expected, tolerance, name)
