@@ -155,7 +155,6 @@ CASES: list[tuple[str, s.Stmt, str, str]] = [
     ("rank", s.Allocate(WIDE, ONE), "flattened", "buffer W has 2 dimensions, strides or an offset after flattening"),
     ("rank of access", s.Allocate(WIDE, s.Evaluate(WIDE[0, 0])), "flattened", "W is indexed with 2 dimensions"),
     ("constant", s.Evaluate(e.FloatImm(0.1, DataType.of("float32"))), "flattened", "the constant 0.1 is not a float32"),
-    ("intrinsic", s.Evaluate(e.Call("mystery", (), F64)), "flattened", "the intrinsic mystery is not known"),
     ("arity", s.Evaluate(e.Call("exp", (), F64)), "flattened", "exp with 0 arguments"),
     ("argument", s.Evaluate(e.Call("exp", (const(1),), F64)), "flattened", "exp of int64"),
     (
