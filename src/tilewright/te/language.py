@@ -126,7 +126,9 @@ def compute_many(
         if len(reduces) != len(first.sources):
             raise UserError(f"te.compute {name}: all {len(first.sources)} values of the reduction must be outputs")
         reduce_axes = first.axes
-    return ComputeOp(name, dims, axes, body, reduce_axes, tensors_in(body), notes or {}).outputs
+    # A reduction over nothing is its identity: it reads nothing.
+    empty = any(const_value(axis.domain.extent) == 0 for axis in reduce_axes)
+    return ComputeOp(name, dims, axes, body, reduce_axes, () if empty else tensors_in(body), notes or {}).outputs
 
 
 def scan(

@@ -138,9 +138,7 @@ class _ProgramMaker:
             iters.append(BlockIter(variable, domain, kind, axis.var))
             mapping[axis.var] = variable
         indices = tuple(item.var for item in iters[: len(op.axis)])
-        init, body = self._body(op, targets, indices, mapping)
-        if empty and init is not None:
-            body, init = init, None
+        init, body = self._identity(op, targets, indices) if empty else self._body(op, targets, indices, mapping)
         reads = _reads(body, init, targets if op.reduce_axis else [])
         writes = tuple(BufferRegion.point(target, indices) for target in targets)
         name = self.blocks[op] = _unique(op.name, self.names)
@@ -151,20 +149,21 @@ class _ProgramMaker:
                 result = For(axis.var, axis.domain.min, axis.domain.extent, LoopKind.SERIAL, result)
         return result
 
+    def _identity(
+        self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...]
+    ) -> tuple[Stmt | None, Stmt]:
+        reduce = op.body[0]
+        assert isinstance(reduce, Reduce)
+        return None, _stores(targets, indices, reduce.reducer.identity)
+
     def _body(
         self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr]
     ) -> tuple[Stmt | None, Stmt]:
         if not isinstance(op.body[0], Reduce):
-            stores = [
-                BufferStore(target, indices, self._lower(value, mapping))
-                for target, value in zip(targets, op.body, strict=True)
-            ]
-            return None, seq(*stores)
+            return None, _stores(targets, indices, [self._lower(value, mapping) for value in op.body])
         reduce = op.body[0]
         reducer = reduce.reducer
-        init = seq(
-            *(BufferStore(target, indices, value) for target, value in zip(targets, reducer.identity, strict=True))
-        )
+        init = _stores(targets, indices, reducer.identity)
         condition = self._lower(reduce.condition, mapping)
         combine: dict[Var, PrimExpr] = {}
         for variable, target in zip(reducer.left, targets, strict=True):
@@ -176,7 +175,7 @@ class _ProgramMaker:
             return init, BufferStore(targets[0], indices, results[0])
         # Both values are computed before either is stored: each may depend on both old ones.
         held = [Var(f"{target.name}_next", target.dtype) for target in targets]
-        body = seq(*(BufferStore(target, indices, value) for target, value in zip(targets, held, strict=True)))
+        body = _stores(targets, indices, held)
         for variable, value in zip(reversed(held), reversed(results), strict=True):
             body = LetStmt(variable, value, body)
         return init, body
@@ -241,6 +240,10 @@ class _ProgramMaker:
             tuple(buffer.full_region() for buffer in outputs),
             body,
         )
+
+
+def _stores(targets: Sequence[Buffer], indices: tuple[PrimExpr, ...], values: Sequence[PrimExpr]) -> Stmt:
+    return seq(*(BufferStore(target, indices, value) for target, value in zip(targets, values, strict=True)))
 
 
 def _reads(body: Stmt, init: Stmt | None, accumulators: list[Buffer]) -> tuple[BufferRegion, ...]:

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
-from tilewright.ir.expr import TRUE, PrimExpr, Range, Var
+from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import substitute, transform
+from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
@@ -260,7 +260,13 @@ def substitute_loops(
                 return item
             return item.replace(min=low, extent=extent, body=body)
         if isinstance(item, Block):
-            return bind_block(item, on_expr)
+            bound = bind_block(item, on_expr)
+            if simplify is None or not any(_divides_sum(entry.value) for entry in bound.iters):
+                return bound
+            # Simplified, a sum of loops under a division falls apart in pieces that no longer look like one fused
+            # loop taken apart: (i * 16 + j) // 2 % 5 is recognised, (i * 8 + j // 2) % 5 is not.
+            plain = tuple(with_value(entry, substitute(entry.value, mapping)) for entry in item.iters)
+            return bound.replace(iters=plain)
         if isinstance(item, SeqStmt):
             stmts = tuple(visit(child) for child in item.stmts)
             if all(a is b for a, b in zip(stmts, item.stmts, strict=True)):
@@ -285,6 +291,10 @@ def _substitute_other(
     if isinstance(item, Allocate):
         return item.replace(body=visit(item.body))
     return substitute(item, mapping)
+
+
+def _divides_sum(value: PrimExpr) -> bool:
+    return any(isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, (Add, Sub)) for item in pre_order(value))
 
 
 def bind_block(block: Block, function: Callable[[PrimExpr], PrimExpr]) -> Block:
