@@ -56,7 +56,9 @@ SEES_ONLY: dict[str, set[str]] = {
 LAZY_PACKAGES = {
     "cuda",
     "jax",
+    "google",
     "llvmlite",
+    "openvino",
     "matplotlib",
     "ml_dtypes",
     "onnx",
