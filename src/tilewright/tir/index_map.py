@@ -31,9 +31,12 @@ class IndexMap(Node):
     @staticmethod
     def of(function: Callable[..., Sequence[ExprLike]], rank: int) -> IndexMap:
         """The map of a Python function of `rank` indices."""
-        names = list(inspect.signature(function).parameters)
-        if len(names) != rank:
+        parameters = list(inspect.signature(function).parameters.values())
+        names = [parameter.name for parameter in parameters]
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
             names = [f"i{n}" for n in range(rank)]
+        if len(names) != rank:
+            raise UserError(f"an index map of {len(names)} indices for a buffer of {rank} dimensions")
         inputs = tuple(Var(name) for name in names)
         return IndexMap(inputs, tuple(as_expr(item, INDEX) for item in function(*inputs)))
 
