@@ -17,11 +17,15 @@ from tilewright.graph.expr import Call, Constant, GraphExpr, Tuple, TupleGet, co
 from tilewright.graph.op import Array, Operator, call
 from tilewright.ir.dtype import DataType
 from tilewright.ir.types import TensorType, TupleType, Type
-from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.support.span import Span
 
 FOLD_LIMIT = 1 << 16
 """The most elements of a result that is computed while importing."""
+LARGEST_MADE = 1 << 26
+"""The most elements of a constant that an importer makes itself."""
+LARGEST_TENSOR = 1 << 60
+"""The most elements of any tensor."""
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
@@ -65,6 +69,12 @@ def elements(kind: Type) -> int:
     return FOLD_LIMIT + 1
 
 
+def check_size(kind: Type) -> None:
+    """Refuse tensors so large that positions in them are no 64-bit numbers."""
+    if elements(kind) > LARGEST_TENSOR:
+        raise UserError(f"a tensor of {elements(kind)} elements is too large")
+
+
 class Builder:
     """Makes typed graph nodes that carry a span."""
 
@@ -81,9 +91,22 @@ class Builder:
     def constant_like(self, value: float | int, other: GraphExpr) -> GraphExpr:
         """A scalar constant of the data type of another value."""
         dtype = dtype_of(other)
+        if dtype.is_integer and not (float(value).is_integer() and dtype.min_value() <= value <= dtype.max_value()):
+            raise UserError(f"a value of type {dtype} cannot hold {value}: a floating-point type is needed here")
         if is_plain(dtype):
             return self.constant(value, dtype)
         return self.call("cast", self.constant(value, "float32"), dtype=dtype)
+
+    def filled(self, value: float | int, shape: Sequence[int], dtype: DataType) -> GraphExpr:
+        """A tensor of one value."""
+        scalar: GraphExpr = self.constant(value, dtype if is_plain(dtype) else "float32")
+        return self.broadcast_to(self.cast(scalar, dtype), shape)
+
+    def count(self, size: int, step: int = 1) -> Array:
+        """0, step, 2 * step ... for a table that becomes a constant; refuses tables that are too large."""
+        if size > LARGEST_MADE:
+            raise UnsupportedError(f"a table of {size} entries is needed here, which is too large")
+        return np.arange(size, dtype=np.int64) * step
 
     def call(self, name: str, *args: GraphExpr, **attributes: object) -> GraphExpr:
         """Apply an operator; the result is a constant if all inputs are and it is small."""
@@ -96,6 +119,7 @@ class Builder:
                 raise CompilerBug(f"an input of {name} has no type")
             types.append(arg.type)
         made.type = operator.infer(types, made.attributes)
+        check_size(made.type)
         if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in args) and (
             name in _VIEWS or elements(made.type) <= FOLD_LIMIT
         ):

@@ -174,6 +174,6 @@ def hardmax(node: NodeContext) -> GraphExpr:
     place = node.call("argmax", value, axis=axis, keepdims=True, select_last=False)
     counter = [1] * len(flat)
     counter[axis] = flat[axis]
-    order = node.builder.constant(list(range(flat[axis])), "int64")
+    order = node.builder.constant(node.builder.count(flat[axis]), "int64")
     hit = node.call("equal", place, node.builder.reshape(order, counter))
     return node.builder.reshape(node.builder.cast(hit, dtype_of(data)), shape)

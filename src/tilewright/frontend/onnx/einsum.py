@@ -84,7 +84,7 @@ def _diagonal(node: NodeContext, value: GraphExpr, letters: str, first: int, sec
     moved = node.builder.transpose(value, [*others, first, second])
     rest = [shape[axis] for axis in others]
     flat = node.builder.reshape(moved, (*rest, size * size))
-    places = node.builder.constant([index * (size + 1) for index in range(size)], "int64")
+    places = node.builder.constant(node.builder.count(size, size + 1), "int64")
     return node.call("take", flat, places, axis=len(rest)), "".join(letters[axis] for axis in others) + letters[first]
 
 

@@ -56,17 +56,16 @@ def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | Non
         parsed = onnx.FunctionProto()
         parsed.ParseFromString(proto)
         proto = parsed
-    return _named(read_function(proto, f"the definition of {node.op_type}"), node)
+    return _with_defaults(read_function(proto, f"the definition of {node.op_type}"), schema)
 
 
 def _has_body(schema: Proto, opset: int) -> bool:
     return any(version <= opset for version in schema.function_opset_versions)
 
 
-def _named(function: OnnxFunction, node: OnnxNode) -> OnnxFunction:
+def _with_defaults(function: OnnxFunction, schema: Proto) -> OnnxFunction:
     """Defaults that the schema declares, filled in: bodies refer to them."""
     onnx = onnx_package()
-    schema = onnx.defs.get_schema(node.op_type, max(1, function.opsets.get(node.domain, 1)), node.domain)
     defaults = dict(function.defaults)
     for name, attribute in schema.attributes.items():
         if attribute.default_value.name and name not in defaults:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tilewright.frontend.builder import Builder
+from tilewright.frontend.builder import Builder, check_size
 from tilewright.frontend.onnx import (
     activation,
     contract,
@@ -139,7 +139,9 @@ class _Importer:
             assert info.dtype is not None
             if info.name in scope.values:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
-            var = Var(info.name, tensor_type(shape, info.dtype))
+            annotation = tensor_type(shape, info.dtype)
+            check_size(annotation)
+            var = Var(info.name, annotation)
             var.span = Span(info.name)
             params.append(var)
             scope.values[info.name] = var

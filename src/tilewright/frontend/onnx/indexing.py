@@ -6,16 +6,14 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import rank_of, shape_of
+from tilewright.frontend.builder import LARGEST_MADE, rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.expr import Constant, GraphExpr
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import BOOL
 from tilewright.support.errors import UnsupportedError, UserError
 
-_LARGEST_MAP = 1 << 26
-"""The most elements of an index table that the importer makes itself."""
 _MOST_ROUNDS = 64
 """The most updates that a scatter combines in one place."""
 _REDUCTIONS = {"none": None, "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
@@ -26,7 +24,17 @@ def gather(node: NodeContext) -> GraphExpr:
     """Slices along an axis; a single index is a slice and a reshape."""
     data, indices = node.input(0), node.input(1)
     axis = node.axis(node.integer("axis", 0), rank_of(data))
+    _check_range(indices, shape_of(data)[axis])
     return node.call("take", data, indices, axis=axis)
+
+
+def _check_range(indices: GraphExpr, size: int) -> None:
+    """Indices that are known now must lie in the data; those that come at run time are clamped."""
+    if isinstance(indices, Constant) and indices.data.size:
+        least, most = int(indices.data.min()), int(indices.data.max())
+        if least < -size or most >= size:
+            wrong = least if least < -size else most
+            raise UserError(f"the index {wrong} is out of range for a dimension of {size}")
 
 
 def _wrapped(node: NodeContext, indices: GraphExpr, size: int) -> GraphExpr:
@@ -44,6 +52,7 @@ def gather_elements(node: NodeContext) -> GraphExpr:
     if len(wanted) != len(dims):
         raise UserError(f"indices of shape {wanted} do not fit data of shape {dims}")
     steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
+    _check_range(indices, dims[axis])
     place = _wrapped(node, indices, dims[axis])
     place = node.call("multiply", place, node.builder.constant(steps[axis], "int64"))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
@@ -52,7 +61,9 @@ def gather_elements(node: NodeContext) -> GraphExpr:
         if size > limit:
             raise UserError(f"indices of shape {wanted} reach beyond data of shape {dims}")
         if size > 1:
-            offsets = (np.arange(size) * steps[other]).reshape([-1 if at == other else 1 for at in range(len(dims))])
+            offsets = node.builder.count(size, steps[other]).reshape(
+                [-1 if at == other else 1 for at in range(len(dims))]
+            )
             place = node.call("add", place, node.builder.constant(offsets, "int64"))
     flat = node.builder.reshape(data, (math.prod(dims),))
     return node.call("take", flat, place, axis=0)
@@ -78,7 +89,7 @@ def gather_nd(node: NodeContext) -> GraphExpr:
     assert place is not None
     if batch:
         count = math.prod(dims[:batch])
-        starts = (np.arange(count) * math.prod(indexed)).reshape(*dims[:batch], *(1,) * (len(wanted) - 1 - batch))
+        starts = node.builder.count(count, math.prod(indexed)).reshape(*dims[:batch], *(1,) * (len(wanted) - 1 - batch))
         place = node.call("add", place, node.builder.constant(starts, "int64"))
     flat = node.builder.reshape(data, (math.prod(dims[: batch + depth]), *rest))
     return node.call("take", flat, place, axis=0)
@@ -94,7 +105,7 @@ def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphEx
         raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
     dims = shape_of(data)
     total = math.prod(dims)
-    if total > _LARGEST_MAP:
+    if total > LARGEST_MADE:
         raise UnsupportedError(f"{node.node.op_type} on data of shape {dims}")
     if places.size and (places.min() < 0 or places.max() >= total):
         raise UserError(f"indices of {node.node.op_type} are out of range for data of shape {dims}")
@@ -176,7 +187,7 @@ def one_hot(node: NodeContext) -> GraphExpr:
     place = node.builder.expand_dims(_wrapped(node, whole, depth), (axis,))
     counter = [1] * rank_of(place)
     counter[axis] = depth
-    order = node.builder.constant(np.arange(depth).reshape(counter), "int64")
+    order = node.builder.constant(node.builder.count(depth).reshape(counter), "int64")
     off = node.builder.reshape(node.builder.slice_axis(values, 0, 0, 1), ())
     on = node.builder.reshape(node.builder.slice_axis(values, 0, 1, 2), ())
     return node.call("where", node.call("equal", place, order), on, off)
@@ -212,7 +223,7 @@ def reverse_sequence(node: NodeContext) -> GraphExpr:
     if sorted((time_axis, batch_axis)) != [0, 1] or len(dims) < 2 or len(lengths) != dims[batch_axis]:
         raise UserError(f"ReverseSequence over {len(lengths)} lengths does not fit data of shape {dims}")
     steps, count = dims[time_axis], dims[batch_axis]
-    if steps * count > _LARGEST_MAP or any(not 0 <= length <= steps for length in lengths):
+    if steps * count > LARGEST_MADE or any(not 0 <= length <= steps for length in lengths):
         raise UserError(f"lengths {lengths[:8]} do not fit sequences of {steps}")
     table = np.arange(steps)[None, :].repeat(count, axis=0)
     for row, length in enumerate(lengths):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
@@ -57,10 +55,7 @@ def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
         _, mean, inverse = _normalised(node, wide, range(axis, len(shape)), epsilon)
     if rank_of(scale) <= len(shape) - axis and (bias is None or rank_of(bias) <= len(shape) - axis):
         if bias is None:
-            if not is_plain(dtype_of(data)):
-                bias = node.builder.broadcast_to(node.builder.constant_like(0, data), shape[axis:])
-            else:
-                bias = node.builder.constant(np.zeros(shape[axis:], dtype_of(data).numpy()), dtype_of(data))
+            bias = node.builder.filled(0, shape[axis:], dtype_of(data))
         return [node.call("nn.layer_norm", data, scale, bias, axis=axis, epsilon=epsilon), mean, inverse]
     normal, _, _ = _normalised(node, node.builder.cast(data, stash), range(axis, len(shape)), epsilon)
     result = node.call("multiply", node.builder.cast(normal, dtype_of(data)), scale)

@@ -116,6 +116,8 @@ def lp_pool(node: NodeContext) -> GraphExpr:
 
 
 def _powers(node: NodeContext, value: GraphExpr, p: int) -> GraphExpr:
+    if p < 1:
+        raise UserError(f"p of a norm must be positive, it is {p}")
     if p == 2:
         return node.call("multiply", value, value)
     magnitude = node.call("abs", value)

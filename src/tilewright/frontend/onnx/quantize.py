@@ -18,6 +18,8 @@ def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, blo
     shape, dims = shape_of(value), shape_of(data)
     if not shape or (shape == (1,) and (not dims or dims[axis] != 1)):
         return node.builder.reshape(value, ())
+    if not dims:
+        raise UserError(f"scales of shape {shape} do not fit a single number")
     if len(shape) == 1 and not block:
         if shape[0] != dims[axis]:
             raise UserError(f"{shape[0]} scales do not fit dimension {axis} of {dims}")

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from tilewright.frontend.builder import dtype_of, evaluate, is_plain, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of
 from tilewright.frontend.onnx.activation import build_softsign, build_thresholded_relu
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
@@ -90,10 +88,7 @@ class _Layer:
         shape = (self.batch, self.hidden)
         value = self.node.optional(index)
         if value is None:
-            dtype = dtype_of(self.data)
-            if not is_plain(dtype):
-                return builder.broadcast_to(builder.constant_like(0, self.data), shape)
-            return builder.constant(np.zeros(shape, dtype.numpy()), dtype)
+            return builder.filled(0, shape, dtype_of(self.data))
         if self.batch_first and rank_of(value) == 3:
             value = builder.transpose(value, (1, 0, 2))
         if shape_of(value) != (self.directions, *shape):
