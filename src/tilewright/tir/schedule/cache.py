@@ -117,7 +117,7 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     if isinstance(where, For):
         box = _read_box(state, where, users, buffer)
         needed = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
-    nest = build_nest(state, copy, needed)
+    nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
     state.mark_regular(name)
     _finish(state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what)
@@ -178,7 +178,7 @@ def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: st
     if isinstance(where, For):
         box = _written(state, block, buffer, where, what)
         needed = {item.var: part for item, part in zip(copy.iters, box, strict=True)}
-    nest = build_nest(state, copy, needed)
+    nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     body = replace_buffers(block.body, {buffer: staged})
     init = None if block.init is None else replace_buffers(block.init, {buffer: staged})
     writes = tuple(BufferRegion(staged, r.region) if r.buffer is buffer else r for r in block.writes)
