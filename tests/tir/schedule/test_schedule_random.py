@@ -22,7 +22,20 @@ def _stage(draw: Draw, number: int, sources: list[Tensor]) -> Tensor:
     assert isinstance(source, Tensor)
     shape = [int(dim.value) for dim in source.shape]  # type: ignore[attr-defined]
     name = f"S{number}"
-    kind = draw(st.sampled_from(["map", "join", "stencil", "pad", "transpose", "broadcast", "reduce", "window"]))
+    kinds = [
+        "map",
+        "join",
+        "stencil",
+        "pad",
+        "transpose",
+        "broadcast",
+        "reduce",
+        "window",
+        "flatten",
+        "repeat",
+        "every",
+    ]
+    kind = draw(st.sampled_from(kinds))
     if kind == "join":
         others = [t for t in sources if [int(d.value) for d in t.shape] == shape]  # type: ignore[attr-defined]
         other = draw(st.sampled_from(others))
@@ -45,6 +58,16 @@ def _stage(draw: Draw, number: int, sources: list[Tensor]) -> Tensor:
         k = te.reduce_axis((0, shape[1]), name="k")
         reducer = draw(st.sampled_from([te.sum, te.max]))
         return te.compute(shape[:1], lambda i: reducer(source[i, k], axis=k), name=name)  # type: ignore[operator]
+    if kind == "reduce":
+        k = te.reduce_axis((0, shape[0]), name="k")
+        return te.compute((1,), lambda i: te.sum(source[k] * (i + 2), axis=k), name=name)
+    if kind == "flatten" and len(shape) == 2:
+        width = shape[1]
+        return te.compute((shape[0] * width,), lambda i: source[i // width, i % width] + i, name=name)
+    if kind == "repeat" and shape[0] < 10:
+        return te.compute([shape[0] * 2, *shape[1:]], lambda i, *r: source[(i // 2, *r)] - 1, name=name)
+    if kind == "every" and shape[0] > 2:
+        return te.compute([shape[0] // 2, *shape[1:]], lambda i, *r: source[(i * 2 + 1, *r)] - 1, name=name)
     if kind == "window" and shape[0] > 4:
         k = te.reduce_axis((0, 3), name="k")
         step = draw(st.integers(1, 2))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tir.schedule.programs import check
+from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.schedule import BlockHandle, LoopHandle, Schedule, ScheduleError
 from tilewright.tir.script.parser import parse_script
 
 
@@ -251,4 +252,81 @@ def steps(A: Buffer[(4, 6), "int32"], X: Buffer[(5, 6), "int32"]):
     outer, inner = schedule.split(i, [None, 4])
     schedule.parallel(outer)
     schedule.vectorize(inner)
+    check(schedule, func)
+
+
+NESTED = """
+@script.function
+def nested(A: Buffer[(4, 6), "int32"], B: Buffer[(4, 6), "int32"]):
+    for i in range(4):
+        with block("row"):
+            v = spatial(4, i)
+            for j in range(6):
+                with block("element"):
+                    w = spatial(6, j)
+                    B[v, w] = A[v, w] * 2
+"""
+
+
+def test_blocks_inside_blocks_have_a_scope_of_their_own() -> None:
+    func = parse(NESTED)
+    schedule = Schedule(func)
+    inner = schedule.get_block("element")
+    (j,) = schedule.get_loops(inner)
+    outer_loop = schedule.get_loops(schedule.get_block("row"))[0]
+    with pytest.raises(ScheduleError, match="are not in the same scope"):
+        schedule.compute_at(inner, outer_loop)
+    with pytest.raises(ScheduleError, match="are not in the same scope"):
+        schedule.cache_read(inner, "A", "local", [schedule.get_block("row")])
+    _, last = schedule.split(j, [None, 4])
+    schedule.vectorize(last)
+    schedule.parallel(outer_loop)
+    schedule.cache_read(inner, "A", "local")
+    check(schedule, func)
+
+
+def test_names_of_what_is_gone_or_cannot_be_named() -> None:
+    func = parse(
+        """
+@script.function
+def empty(A: Buffer[(6,), "int32"], B: Buffer[(6,), "int32"]):
+    for i in range(6):
+        A[i] = 1
+    for i in range(6):
+        with block("B"):
+            v = spatial(6, i)
+            B[v] = A[v]
+"""
+    )
+    schedule = Schedule(func)
+    var = next(iter(schedule._state.index.loops))
+    with pytest.raises(UserError, match="has no block inside, so a trace cannot name it"):
+        schedule.split(LoopHandle(var), [None, 2])
+    other = Schedule(parse(IN_PLACE))
+    block = other.get_block("B")
+    other.cache_write(block, 0, "local")
+    other.reverse_compute_inline(other.get_block("B_local"))
+    with pytest.raises(ScheduleError, match="the block B_local is no longer in the program"):
+        other.get_loops(BlockHandle("B_local"))
+    with pytest.raises(UserError, match="is not a block"):
+        other.compute_inline("B")  # type: ignore[arg-type]
+
+
+def test_cache_write_needs_to_know_what_is_written() -> None:
+    func = parse(
+        """
+@script.function
+def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
+    for i, j in grid(4, 6):
+        with block("B"):
+            vi, vj = spatial(4, i), spatial(6, j)
+            B[vi * 6 + vj] = A[vi * 6 + vj] + 1
+"""
+    )
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="which elements of B block B writes cannot be told exactly"):
+        schedule.cache_write(schedule.get_block("B"), 0, "local")
+    i, j = schedule.get_loops(schedule.get_block("B"))
+    schedule.parallel(i)
+    schedule.vectorize(j)
     check(schedule, func)

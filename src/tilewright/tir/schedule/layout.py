@@ -28,7 +28,7 @@ def transform_layout(state: ScheduleState, block: Block, buffer: Buffer, index_m
             f"transform_layout: the map takes {len(index_map.inputs)} indices, buffer {buffer.name} has {buffer.ndim}",
             block,
         )
-    if not index_map.is_rearrangement() and detect_iter_map(index_map.outputs, index_map.domains(buffer)) is None:
+    if not index_map.is_rearrangement() and not _keeps_apart(buffer, index_map):
         state.fail(
             f"transform_layout: the map does not provably keep the elements of {buffer.name} apart",
             block,
@@ -39,6 +39,12 @@ def transform_layout(state: ScheduleState, block: Block, buffer: Buffer, index_m
     body = _rewrite(func.body, buffer, arranged, index_map)
     params = tuple(arranged if param is buffer else param for param in func.params)
     state.commit(func.replace(params=params, body=body))
+
+
+def _keeps_apart(buffer: Buffer, index_map: IndexMap) -> bool:
+    """Whether different elements certainly go to different places."""
+    found = detect_iter_map(index_map.outputs, index_map.domains(buffer))
+    return found is not None and found.injective
 
 
 def _shape(state: ScheduleState, block: Block, buffer: Buffer, index_map: IndexMap) -> tuple[PrimExpr, ...]:
