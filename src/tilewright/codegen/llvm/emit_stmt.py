@@ -21,6 +21,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.rewriting import all_statements, inner_statements
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -336,7 +337,7 @@ def _frame_allocations(stmt: Stmt, inside: bool) -> list[Allocate]:
             found.append(item)
         if isinstance(item, For) and item.kind is LoopKind.PARALLEL and not inside:
             continue
-        stack.extend(child for child in item.children() if isinstance(child, Stmt))
+        stack.extend(inner_statements(item))
     return found
 
 
@@ -362,7 +363,7 @@ def _both_const(loop: For) -> bool:
 def _loop_metadata(module: ModuleContext, loop: For) -> str:
     """A loop whose body has explicit vectors or many statements is as its schedule wants it: LLVM leaves it alone."""
     statements = 0
-    for item in pre_order(loop.body):
+    for item in all_statements(loop.body):
         if isinstance(item, For):
             # LLVM unrolls innermost loops; outer ones only by accident.
             statements += 16

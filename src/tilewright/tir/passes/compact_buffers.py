@@ -105,7 +105,8 @@ class _Compact(StmtRewriter):
         if buffer.strides:
             return Allocate(buffer, stmt)
         accesses = accesses_of(buffer, stmt)
-        window = [self._dimension(buffer, number, accesses) for number in range(buffer.ndim)]
+        boxes = [access.box(0, self._analyzer, guarded=False) for access in accesses]
+        window = [self._dimension(buffer, number, accesses, boxes) for number in range(buffer.ndim)]
         if all(item is None for item in window):
             return Allocate(buffer, stmt)
         origin: list[PrimExpr] = [ZERO if item is None else item.min for item in window]
@@ -113,11 +114,13 @@ class _Compact(StmtRewriter):
         compact = buffer.replace(shape=shape)
         return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
 
-    def _dimension(self, buffer: Buffer, number: int, accesses: list[Access]) -> Range | None:
+    def _dimension(
+        self, buffer: Buffer, number: int, accesses: list[Access], boxes: list[list[Range | None]]
+    ) -> Range | None:
         """The range that a dimension needs, with a constant extent; None to keep it whole."""
         ranges: list[Range] = []
-        for access in accesses:
-            item = self._needed(access, number)
+        for access, box in zip(accesses, boxes, strict=True):
+            item = self._needed(access, box, number)
             if item is None:
                 return None
             ranges.append(item)
@@ -130,11 +133,11 @@ class _Compact(StmtRewriter):
             return None
         return Range(needed.min, const(extent, INDEX))
 
-    def _needed(self, access: Access, number: int) -> Range | None:
+    def _needed(self, access: Access, box: list[Range | None], number: int) -> Range | None:
         """The range of one index of an access; with its guards only where they make a constant of the extent."""
         best: Range | None = None
         for guarded in (False, True):
-            item = access.box(0, self._analyzer, guarded)[number]
+            item = access.box(0, self._analyzer)[number] if guarded else box[number]
             if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
                 continue
             if isinstance(item.extent, IntImm):

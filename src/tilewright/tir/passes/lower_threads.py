@@ -13,7 +13,7 @@ from tilewright.ir.expr import Call
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter
+from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 COOPERATIVE_SCOPES = frozenset(["shared", "warp"])
@@ -22,7 +22,7 @@ COOPERATIVE_SCOPES = frozenset(["shared", "warp"])
 
 def lower_threads(func: PrimFunc) -> PrimFunc:
     """The function with its thread loops serial."""
-    has_threads = any(isinstance(item, For) and item.kind is LoopKind.THREAD for item in pre_order(func.body))
+    has_threads = any(isinstance(item, For) and item.kind is LoopKind.THREAD for item in all_statements(func.body))
     if has_threads:
         _check_independent(func)
     return func.replace(body=_LowerThreads().stmt(func.body))

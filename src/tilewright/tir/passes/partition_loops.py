@@ -25,7 +25,7 @@ from tilewright.ir.expr import EQ, LE, LT, IntImm, Not, PrimExpr, Range, Select,
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, inside_loop, is_nothing
+from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy, inside_loop, is_nothing
 from tilewright.tir.passes.simplify_loops import simplify_stmt
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
@@ -184,7 +184,7 @@ def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For
 
 
 def _statements(stmt: Stmt) -> int:
-    return sum(1 for item in pre_order(stmt) if isinstance(item, (BufferStore, Evaluate)))
+    return sum(1 for item in all_statements(stmt) if isinstance(item, (BufferStore, Evaluate)))
 
 
 def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:

@@ -33,6 +33,30 @@ def is_nothing(stmt: Stmt) -> bool:
     return isinstance(stmt, SeqStmt) and all(is_nothing(item) for item in stmt.stmts)
 
 
+def inner_statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside a statement."""
+    match stmt:
+        case SeqStmt():
+            return stmt.stmts
+        case For() | LetStmt() | Allocate():
+            return (stmt.body,)
+        case IfThenElse():
+            return (stmt.then_body,) if stmt.else_body is None else (stmt.then_body, stmt.else_body)
+        case Block():
+            return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
+        case _:
+            return ()
+
+
+def all_statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement below and including the root, parents first; expressions are not entered."""
+    stack = [root]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack.extend(reversed(inner_statements(stmt)))
+
+
 @contextmanager
 def inside_loop(analyzer: Analyzer, loop: For) -> Iterator[None]:
     """A `with` block in which an analyzer knows the range of a loop's variable.

@@ -18,7 +18,7 @@ from tilewright.ir.expr import IntImm, Var, is_const_int
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy
+from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
@@ -54,7 +54,7 @@ def _copies(loop: For, count: int) -> Stmt:
 
 
 def _statements(stmt: Stmt) -> int:
-    return sum(1 for item in pre_order(stmt) if isinstance(item, (BufferStore, Evaluate)))
+    return sum(1 for item in all_statements(stmt) if isinstance(item, (BufferStore, Evaluate)))
 
 
 def _indexes_registers(body: Stmt, var: Var) -> bool:

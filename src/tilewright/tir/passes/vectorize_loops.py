@@ -25,7 +25,7 @@ from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, fresh_copy, substitute_stmt
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -60,7 +60,7 @@ class _Vectorize(StmtRewriter):
     def visit_for(self, loop: For) -> Stmt:
         if loop.kind is not LoopKind.VECTORIZED:
             return super().visit_for(loop)
-        inner = any(isinstance(item, For) and item.kind is LoopKind.VECTORIZED for item in pre_order(loop.body))
+        inner = any(isinstance(item, For) and item.kind is LoopKind.VECTORIZED for item in all_statements(loop.body))
         if inner or not isinstance(loop.extent, IntImm):
             # The innermost vectorized loop has the lanes; vectors of symbolic length do not exist.
             return super().visit_for(loop.replace(kind=LoopKind.SERIAL))
