@@ -10,6 +10,7 @@ from tilewright.graph.ops import (
     pooling,
     reduce,
     shape,
+    winograd,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "pooling",
     "reduce",
     "shape",
+    "winograd",
 ]

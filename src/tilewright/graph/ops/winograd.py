@@ -1,0 +1,209 @@
+"""Convolution by Winograd's algorithm F(m x m, 3 x 3): fewer multiplications, on tiles of transformed data.
+
+A 3 x 3 convolution of stride 1 computes m x m results from a window of (m + 2) x (m + 2) elements. With matrices A, B, G
+made from m + 1 points and infinity (Toom and Cook's interpolation),
+
+    Y = A [ (G g G') * (B d B') ] A'        (* elementwise; X' is X transposed)
+
+so that a window costs (m + 2)^2 multiplications for each pair of channels instead of 9 m^2: a quarter for m = 4. The
+weights G g G' are constant and are computed at compile time (`nn.winograd_weight`).
+
+Rounding errors grow with the size of the matrices' entries. The points of m = 4 are 0, +-sqrt(1/2), +-sqrt(2): their
+errors are several times smaller than those of the usual 0, +-1, +-2. See docs/winograd.md for measured errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.expr import Attributes
+from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ops.common import (
+    agree,
+    constant_dim,
+    dims,
+    require_length,
+    require_not_negative,
+    require_rank,
+    same_dtype,
+    shape_text,
+    tensors,
+    window_dim,
+)
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import IntImm
+from tilewright.ir.node import node
+from tilewright.ir.types import TensorType, Type
+from tilewright.support.errors import UserError
+
+KERNEL = 3
+"""Rows and columns of the convolution's window."""
+TILES = (2, 4, 6)
+"""The sizes of result tiles that have matrices."""
+_SQUARED_POINTS = {2: (1.0,), 4: (0.5, 2.0), 6: (1.0, 0.25, 4.0)}
+"""For each tile size, the squares of the points; the points are 0, infinity, and plus and minus their roots."""
+
+Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class WinogradMatrices:
+    """The three matrices of one tile size, with n = tile + 2: `output` (A) tile x n, `input` (B) n x n,
+    `weight` (G) n x 3."""
+
+    output: Matrix
+    input: Matrix
+    weight: Matrix
+
+
+@cache
+def winograd_matrices(tile: int) -> WinogradMatrices:
+    """The matrices of a tile size: Toom and Cook's interpolation, transposed.
+
+    Zeros are exact, and points come in pairs of opposite sign, so that the rows (columns) of a pair share the parts of
+    even and of odd powers.
+    """
+    squares = _SQUARED_POINTS[tile]
+    size = tile + KERNEL - 1
+    points = [0.0] + [sign * math.sqrt(square) for square in squares for sign in (1.0, -1.0)]
+    output, weight = np.zeros((tile, size)), np.zeros((size, KERNEL))
+    data = np.zeros((size, size))
+    for k, point in enumerate(points):
+        output[:, k] = [point**power for power in range(tile)]
+        others = math.prod(point - other for n, other in enumerate(points) if n != k)
+        weight[k] = [point**power / others for power in range(KERNEL)]
+        # The product of x - other over the other points; those of a pair multiply to x^2 - square.
+        pair = (k - 1) // 2 if k else None
+        row = np.ones(1)
+        for n, square in enumerate(squares):
+            row = np.polymul(row, [1.0, 0.0, -square] if n != pair else [1.0, point])
+        if k:
+            row = np.polymul(row, [1.0, 0.0])
+        data[k, : len(row)] = row[::-1]
+    whole = np.array([1.0, 0.0])
+    for square in squares:
+        whole = np.polymul(whole, [1.0, 0.0, -square])
+    data[-1] = whole[::-1]
+    output[-1, -1] = weight[-1, -1] = 1.0
+    return WinogradMatrices(output, data, weight)
+
+
+@node()
+class WinogradAttributes(Attributes):
+    """Rows and columns of a tile of results, and the padding (top, left, bottom, right)."""
+
+    tile: int = 4
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+@node()
+class WinogradWeightAttributes(Attributes):
+    """Rows and columns of a tile of results."""
+
+    tile: int = 4
+
+
+def _require_tile(tile: int) -> None:
+    if tile not in TILES:
+        raise UserError(f"there is no Winograd algorithm for tiles of {tile}", hint=f"tiles are {TILES}")
+
+
+def _require_float(dtype: DataType) -> None:
+    if dtype.name not in ("float32", "float64"):
+        raise UserError(f"a Winograd convolution of {dtype}", hint="it needs float32 or float64")
+
+
+def _weight(args: list[Array], attributes: WinogradWeightAttributes) -> Array:
+    """G g G', computed in float64 and rounded once."""
+    g = winograd_matrices(attributes.tile).weight
+    taps = args[0].astype(np.float64)
+    result = np.einsum("ia,jb,abco->ijco", g, g, taps, optimize=True)
+    return np.ascontiguousarray(result, args[0].dtype)
+
+
+@operator(
+    "nn.winograd_weight",
+    inputs=("weight",),
+    kind=FusionKind.OPAQUE,
+    reference=_weight,
+    attributes=WinogradWeightAttributes,
+)
+def winograd_weight(types: Types, attributes: WinogradWeightAttributes) -> Type:
+    """The weights (3, 3, inputs, outputs) of a convolution, transformed: (tile + 2, tile + 2, inputs, outputs)."""
+    (weight,) = tensors(types, ("weight",))
+    _require_tile(attributes.tile)
+    _require_float(weight.dtype)
+    size = attributes.tile + KERNEL - 1
+    if weight.shape is None:
+        return TensorType((None,) * 4, weight.dtype)
+    require_rank(weight.shape, 4, "weight")
+    for dim in weight.shape[:2]:
+        if constant_dim(dim) not in (None, KERNEL):
+            raise UserError(f"a Winograd weight has {KERNEL} x {KERNEL} taps, it is {shape_text(weight.shape)}")
+    return TensorType((*dims((size, size)), *weight.shape[2:]), weight.dtype)
+
+
+_NAMES = ("data", "weight")
+
+
+def _conv2d_winograd(args: list[Array], attributes: WinogradAttributes) -> Array:
+    """The algorithm itself, in float64: the transformed weights are given, so no plain convolution could be meant."""
+    data, weight = (array.astype(np.float64) for array in args)
+    matrices, tile = winograd_matrices(attributes.tile), attributes.tile
+    top, left, bottom, right = attributes.padding
+    batch, height, width, channels = data.shape
+    out_height, out_width = height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
+    rows, columns = -(-out_height // tile), -(-out_width // tile)
+    size = tile + KERNEL - 1
+    padded = np.zeros((batch, rows * tile + KERNEL - 1, columns * tile + KERNEL - 1, channels))
+    padded[:, top : top + height, left : left + width] = data
+    step_n, step_h, step_w, step_c = padded.strides
+    windows = np.lib.stride_tricks.as_strided(
+        padded,
+        (batch, rows, columns, size, size, channels),
+        (step_n, step_h * tile, step_w * tile, step_h, step_w, step_c),
+        writeable=False,
+    )
+    with np.errstate(all="ignore"):
+        transformed = np.einsum("iu,jv,nyxuvc->ijnyxc", matrices.input, matrices.input, windows, optimize=True)
+        product = np.matmul(transformed.reshape(size, size, -1, channels), weight)
+        product = product.reshape(size, size, batch, rows, columns, -1)
+        result = np.einsum("au,bv,uvnyxo->nyaxbo", matrices.output, matrices.output, product, optimize=True)
+    result = result.reshape(batch, rows * tile, columns * tile, -1)[:, :out_height, :out_width]
+    return np.ascontiguousarray(result, args[0].dtype)
+
+
+@operator(
+    "nn.conv2d_winograd",
+    inputs=_NAMES,
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_conv2d_winograd,
+    attributes=WinogradAttributes,
+)
+def conv2d_winograd(types: Types, attributes: WinogradAttributes) -> Type:
+    """A 3 x 3 convolution of stride 1 of NHWC data with weights that `nn.winograd_weight` transformed."""
+    data, weight = tensors(types, _NAMES)
+    dtype = same_dtype([data, weight], _NAMES)
+    _require_tile(attributes.tile)
+    _require_float(dtype)
+    require_length(attributes.padding, 4, "padding")
+    require_not_negative(attributes.padding, "padding")
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 4, dtype)
+    require_rank(data.shape, 4, "data")
+    require_rank(weight.shape, 4, "weight")
+    size = attributes.tile + KERNEL - 1
+    for dim in weight.shape[:2]:
+        if constant_dim(dim) not in (None, size):
+            raise UserError(f"the weights for tiles of {attributes.tile} are {size} x {size} x inputs x outputs")
+    batch, height, width, channels = data.shape
+    agree(channels, weight.shape[2], "channels of the data, and inputs of the weight")
+    top, left, bottom, right = attributes.padding
+    rows = window_dim(height, IntImm(KERNEL), 1, top, bottom, 1, "height")
+    columns = window_dim(width, IntImm(KERNEL), 1, left, right, 1, "width")
+    return TensorType((batch, rows, columns, weight.shape[3]), dtype)

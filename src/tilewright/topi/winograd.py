@@ -1,0 +1,191 @@
+"""Convolution by Winograd's algorithm F(m x m, 3 x 3), as tensor expressions (see graph/ops/winograd.py for the sums).
+
+    padded          the input with its border, and enough rows and columns for whole tiles
+    input_rows      B d      for each tile and channel: the column transform of its window
+    input           V = B d B'   arranged (i, j, tile, channel): (m + 2)^2 matrices of tiles x channels
+    product         M = V U      (m + 2)^2 independent matrix products
+    output_rows     A M
+    output          Y = A M A'   arranged (tile, row, column, channel)
+    winograd        Y at its pixels (partial tiles are cut)
+
+A transform is written as a choice between rows: `select(i == 0, row 0, select(i == 1, row 1, ...))`. When a schedule
+unrolls i, what remains is one row, in which coefficients of zero and one cost nothing. Rows (columns) for a pair of
+opposite points are written as sum and difference of the same two parts, so that each part is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.ops.winograd import KERNEL, Matrix, winograd_matrices
+from tilewright.ir import build
+from tilewright.ir.build import const
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.types import Type
+from tilewright.support.errors import UnsupportedError
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.topi.convolution import pad_spatial
+from tilewright.topi.registry import compute_of, result_shape
+
+_ROW_BLOCKS = (14, 13, 12, 11, 10, 9, 8, 7, 6)
+"""Tiles that are multiplied together in registers: the number of tiles is rounded up to have such a divisor."""
+
+Element = Callable[[int], PrimExpr]
+"""The n-th element of the vector that a transform is applied to."""
+
+
+def transform(matrix: Matrix, row: ExprLike, element: Element, dtype: DataType) -> PrimExpr:
+    """One element of `matrix @ vector`: the one of number `row`, which may be a variable."""
+    rows = [_combination(_terms(matrix, n), element, dtype) for n in range(matrix.shape[0])]
+    result = rows[-1]
+    for n in reversed(range(len(rows) - 1)):
+        result = build.select(build.eq(row, n), rows[n], result)
+    return result
+
+
+Term = tuple[float, tuple[tuple[int, float], ...]]
+"""A factor times a sum of elements, each with its coefficient."""
+
+
+def _terms(matrix: Matrix, row: int) -> tuple[list[Term], float, list[Term]]:
+    """A row as first + sign * second, with parts that other rows share."""
+    values = matrix[row]
+    count = matrix.shape[0]
+    if count == matrix.shape[1] and 0 < row < count - 1:
+        # Rows of a pair of points differ in the sign of the odd powers (column n has the power n, shifted by one).
+        first = matrix[row - (row - 1) % 2]
+        even = [(float(v), ((n, 1.0),)) for n, v in enumerate(first) if v and n % 2 == 0]
+        odd = [(float(v), ((n, 1.0),)) for n, v in enumerate(first) if v and n % 2 == 1]
+        return even, 1.0 if row % 2 else -1.0, odd
+    terms: list[Term] = []
+    n = 0
+    while n < len(values):
+        value = float(values[n])
+        # Columns of a pair of points: the same coefficient, with the same or with opposite sign.
+        if n % 2 and n + 1 < len(values) and value and abs(value) == abs(values[n + 1]) and count != matrix.shape[1]:
+            terms.append((value, ((n, 1.0), (n + 1, float(np.sign(value * values[n + 1]))))))
+            n += 2
+            continue
+        if value:
+            terms.append((value, ((n, 1.0),)))
+        n += 1
+    return terms, 0.0, []
+
+
+def _combination(parts: tuple[list[Term], float, list[Term]], element: Element, dtype: DataType) -> PrimExpr:
+    first, sign, second = parts
+    total = _sum(first, element, dtype)
+    if not second:
+        return total
+    other = _sum(second, element, dtype)
+    return total + other if sign > 0 else total - other
+
+
+def _sum(terms: list[Term], element: Element, dtype: DataType) -> PrimExpr:
+    # Terms of coefficient one first: they start the sum, and each later term is one multiply-add.
+    ordered = sorted(terms, key=lambda term: term[0] != 1.0)
+    total: PrimExpr | None = None
+    for factor, elements in ordered:
+        value = element(elements[0][0])
+        for n, sign in elements[1:]:
+            value = value + element(n) if sign > 0 else value - element(n)
+        if factor != 1.0:
+            value = value * const(factor, dtype)
+        total = value if total is None else total + value
+    return const(0.0, dtype) if total is None else total
+
+
+def padded_tiles(tiles: int) -> int:
+    """The number of tiles to compute: rounded up, by little, to a multiple of a good register block."""
+    if tiles <= _ROW_BLOCKS[0]:
+        return tiles
+    return min((-(-tiles // block) * block for block in _ROW_BLOCKS), default=tiles)
+
+
+@compute_of("nn.winograd_weight")
+def _winograd_weight(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (weight,) = inputs
+    matrix, dtype = winograd_matrices(attributes.tile).weight, weight.dtype
+    size, _, channels, outputs = result_shape(result)
+    rows = compute(
+        (size, KERNEL, channels, outputs),
+        lambda i, v, c, o: transform(matrix, i, lambda n: weight[n, v, c, o], dtype),
+        "weight_rows",
+    )
+    return compute(
+        (size, size, channels, outputs),
+        lambda i, j, c, o: transform(matrix, j, lambda n: rows[i, n, c, o], dtype),
+        "winograd_weight",
+    )
+
+
+@compute_of("nn.conv2d_winograd")
+def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    tile, dtype = attributes.tile, data.dtype
+    matrices, size = winograd_matrices(tile), tile + KERNEL - 1
+    shape = result_shape(result)
+    known = [const_value(dim) for dim in (*shape, *data.shape)]
+    if any(dim is None for dim in known):
+        raise UnsupportedError("a Winograd convolution needs shapes that are known at compile time")
+    batch, height, width, outputs, _, data_height, data_width, channels = (dim or 0 for dim in known)
+    rows, columns = -(-height // tile), -(-width // tile)
+    tiles = batch * rows * columns
+    count = padded_tiles(tiles)
+    top, left = attributes.padding[:2]
+    bottom, right = (
+        number * tile + KERNEL - 1 - low - length
+        for number, low, length in ((rows, top, data_height), (columns, left, data_width))
+    )
+    padded = pad_spatial(data, (top, left, bottom, right), "NHWC")
+
+    def pixel(p: ExprLike, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
+        """Element (u, v) of the window of a tile; tiles beyond the last repeat it, and their results are dropped."""
+        real = build.minimum(p, tiles - 1) if count > tiles else build.as_expr(p)
+        row, column = real // columns % rows if batch > 1 else real // columns, real % columns
+        return padded[real // (rows * columns), row * tile + u, column * tile + v, c]
+
+    input_rows = compute(
+        (count, size, size, channels),
+        lambda p, i, v, c: transform(matrices.input, i, lambda n: pixel(p, const(n), v, c), dtype),
+        "winograd_input_rows",
+    )
+    transformed = compute(
+        (size, size, count, channels),
+        lambda i, j, p, c: transform(matrices.input, j, lambda n: input_rows[p, i, n, c], dtype),
+        "winograd_input",
+    )
+    ic = reduce_axis((0, channels), "ic")
+    product = compute(
+        (size, size, count, outputs),
+        lambda i, j, p, o: reduction.sum(transformed[i, j, p, ic] * weight[i, j, ic, o], [ic]),
+        "winograd_product",
+        {"anchor": "winograd"},
+    )
+    output_rows = compute(
+        (count, tile, size, outputs),
+        lambda p, a, j, o: transform(matrices.output, a, lambda n: product[n, j, p, o], dtype),
+        "winograd_output_rows",
+    )
+    output = compute(
+        (count, tile, tile, outputs),
+        lambda p, a, b, o: transform(matrices.output, b, lambda n: output_rows[p, a, n, o], dtype),
+        "winograd_output",
+    )
+    return compute(
+        shape,
+        lambda n, y, x, o: output[
+            (build.mul(n, rows) + build.floordiv(y, tile)) * columns + build.floordiv(x, tile),
+            build.floormod(y, tile),
+            build.floormod(x, tile),
+            o,
+        ],
+        "winograd",
+        {"tile": tile},
+    )
