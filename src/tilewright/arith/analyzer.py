@@ -82,11 +82,14 @@ class Analyzer(Prover):
 
     def forget(self, var: Var) -> None:
         """Drop everything that is known about a variable."""
-        if var in self.values:
-            del self.values[var]
-        self.ranges = {term: known for term, known in self.ranges.items() if var not in self.variables_of(term)}
-        self.residues = {term: known for term, known in self.residues.items() if var not in self.variables_of(term)}
-        self.truths = {term: known for term, known in self.truths.items() if var not in self.variables_of(term)}
+        self.values.pop(var, None)
+        # Most tables know variables only: look into compound terms, and at variables only by identity.
+        for term in [t for t in self.ranges if t is var or (type(t) is not Var and var in self.variables_of(t))]:
+            del self.ranges[term]
+        for term in [t for t in self.residues if var in self.variables_of(t)]:
+            del self.residues[term]
+        for term in [t for t in self.truths if var in self.variables_of(t)]:
+            del self.truths[term]
         for term in list(self.inequalities):
             kept = [f for f in self.inequalities[term] if not any(var in self.variables_of(t) for t in f.terms)]
             if kept:

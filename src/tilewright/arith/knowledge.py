@@ -8,7 +8,7 @@ a higher one is declared here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tilewright.arith.interval import Interval, intersect
 from tilewright.arith.linear import Linear
@@ -28,6 +28,7 @@ class ModularSet(NamedTuple):
         return f"{self.base} (mod {self.coefficient})" if self.coefficient else str(self.base)
 
 
+_NO_VARIABLES: Final[frozenset[Var]] = frozenset()
 OrderKey = tuple[str, tuple[int, ...]]
 
 
@@ -70,6 +71,7 @@ class Knowledge(ABC):
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
         self._variables: dict[PrimExpr, frozenset[Var]] = {}
+        self._failing: dict[PrimExpr, bool] = {}
         self._searches = 0
         self._clear()
 
@@ -156,7 +158,13 @@ class Knowledge(ABC):
         """The variables that occur in an expression."""
         known = self._variables.get(expr)
         if known is None:
-            known = self._variables[expr] = frozenset(variables(expr))
+            if isinstance(expr, Var):
+                known = frozenset((expr,))
+            else:
+                known = _NO_VARIABLES
+                for child in expr.children():
+                    known |= self.variables_of(child) if isinstance(child, PrimExpr) else frozenset(variables(child))
+            self._variables[expr] = known
         return known
 
     @abstractmethod

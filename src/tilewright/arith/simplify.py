@@ -104,6 +104,12 @@ class Simplifier(CanonicalAnalysis):
                 current = found
         return current
 
+    def _may_fail(self, expr: PrimExpr) -> bool:
+        known = self._failing.get(expr)
+        if known is None:
+            known = self._failing[expr] = may_fail(expr)
+        return known
+
     # Knowledge from conditions
 
     def learn(self, condition: PrimExpr, holds: bool = True) -> None:
@@ -333,7 +339,7 @@ def _and(self: Simplifier, expr: e.And) -> PrimExpr:
     b = self.simplify_where(expr.b, a, True)
     if isinstance(b, IntImm):
         return a if b.value else b
-    if not may_fail(b) and not may_fail(a):
+    if not self._may_fail(b) and not self._may_fail(a):
         a = self.simplify_where(a, b, True)
     return build.logical_and(a, b)
 
@@ -345,7 +351,7 @@ def _or(self: Simplifier, expr: e.Or) -> PrimExpr:
     b = self.simplify_where(expr.b, a, False)
     if isinstance(b, IntImm):
         return b if b.value else a
-    if not may_fail(b) and not may_fail(a):
+    if not self._may_fail(b) and not self._may_fail(a):
         a = self.simplify_where(a, b, False)
     return build.logical_or(a, b)
 

@@ -36,7 +36,11 @@ class Node:
     def children(self) -> Iterator[Node]:
         """Nodes directly below this one: in fields and in (nested) tuples and dictionaries of fields."""
         for name in self.fields:
-            yield from _nodes_in(getattr(self, name))
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                yield value
+            elif type(value) is tuple or type(value) is dict:
+                yield from _nodes_in(value)
 
     def rebuild(self, function: Callable[[Node], Node]) -> Self:
         """This node with `function` applied to each child; the same object when nothing changed."""
