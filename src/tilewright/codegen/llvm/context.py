@@ -157,6 +157,22 @@ class FunctionContext:
             self._pure[expr] = known
         return known
 
+    def is_safe(self, expr: PrimExpr) -> bool:
+        """Whether a value may be computed in vain: pure, or what it reads was read already in this statement."""
+        if self.is_pure(expr):
+            return True
+        stack: list[PrimExpr] = [expr]
+        seen: set[PrimExpr] = set()
+        while stack:
+            item = stack.pop()
+            if item in seen or item in self._loaded or self.is_pure(item):
+                continue
+            if isinstance(item, BufferLoad) or (isinstance(item, Call) and not is_pure(item)):
+                return False
+            seen.add(item)
+            stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
+        return True
+
     def forget_loads(self) -> None:
         """Between statements: memory may have changed."""
         self._loaded.clear()
@@ -165,7 +181,7 @@ class FunctionContext:
     def scope(self) -> Iterator[None]:
         """Code that does not dominate what follows: values computed in it are forgotten at the end."""
         mark = len(self._log)
-        loaded, self._loaded = self._loaded, {}
+        loaded, self._loaded = self._loaded, dict(self._loaded)
         yield
         for key in self._log[mark:]:
             self._values.pop(key, None)
@@ -181,8 +197,8 @@ class FunctionContext:
                 raise CompilerBug(f"a mask of {lanes} lanes inside one of {outer_lanes}")
             mask = self.op(f"and <{lanes} x i1> {outer}, {mask}", "mask")
         self.mask, self.mask_lanes = mask, lanes
-        # Loads under another mask have other values in the lanes that do not run.
-        loaded, self._loaded = self._loaded, {}
+        # What was read for more lanes is right for fewer; what is read under this mask ends with it.
+        loaded, self._loaded = self._loaded, dict(self._loaded)
         yield
         self.mask, self.mask_lanes, self._loaded = outer, outer_lanes, loaded
 

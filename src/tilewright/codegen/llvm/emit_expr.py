@@ -201,7 +201,7 @@ def _logical(c: FunctionContext, expr: PrimExpr) -> str:
     conjunction = isinstance(expr, e.And)
     text = register_type(expr.dtype)
     a = c.value(expr.a)
-    if c.is_pure(expr.b):
+    if c.is_safe(expr.b):
         return c.op(f"{'and' if conjunction else 'or'} {text} {a}, {c.value(expr.b)}")
     if expr.dtype.is_scalar:
         if conjunction:
@@ -233,9 +233,9 @@ def _select(c: FunctionContext, expr: PrimExpr) -> str:
     condition = c.value(expr.condition)
     kind = register_type(expr.condition.dtype)
     text = register_type(expr.dtype)
-    both_pure = c.is_pure(expr.a) and c.is_pure(expr.b)
+    both_safe = c.is_safe(expr.a) and c.is_safe(expr.b)
     is_costly = _calls_library(expr.a) or _calls_library(expr.b)
-    if both_pure and not is_costly and (expr.dtype.lanes > 1 or _is_small(expr)):
+    if both_safe and not is_costly and (expr.dtype.lanes > 1 or _is_small(expr)):
         return c.op(f"select {kind} {condition}, {c.typed(expr.a)}, {c.typed(expr.b)}")
     if expr.condition.dtype.is_scalar:
         return c.choose(condition, expr.dtype, lambda: c.value(expr.a), lambda: c.value(expr.b))
@@ -247,7 +247,7 @@ def _select(c: FunctionContext, expr: PrimExpr) -> str:
 
 def _lane_value(c: FunctionContext, expr: PrimExpr, mask: str) -> str:
     """One side of a vector selection: under a mask if it reads memory, skipped if no lane wants a costly one."""
-    if not c.is_pure(expr):
+    if not c.is_safe(expr):
         with c.masked(mask, expr.dtype.lanes):
             return c.value(expr)
     if not _calls_library(expr):
