@@ -11,8 +11,10 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile, sliding_tile
 from tilewright.topi.schedule.packing import constant_parameters
+
+_MOST_UNROLLED_TAPS = 25
 
 
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -35,8 +37,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         schedule_injective(context, output)
         return
     row = _row_axis(context, anchor, extents)
-    rows = extents[row] if row is not None else 1
-    tile = register_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
+    tile = _tile(context, anchor, extents[row] if row is not None else 1, extents[-1])
     _pack_weights(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -46,6 +47,9 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
+    if _is_depthwise(context, anchor):
+        # No weights to keep at hand: walk the image as it lies in memory, channels last.
+        order = [loop for loop in order if loop is not column_outer] + [column_outer]
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
     _schedule_tile(context, anchor, order[-1], tile)
@@ -54,6 +58,17 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     sch.vectorize(lane)
     work = prod(extents) * _reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _is_depthwise(context: CpuContext, anchor: BlockHandle) -> bool:
+    return context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
+
+
+def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int) -> RegisterTile:
+    lanes, registers = context.lanes(anchor), context.target.vector_registers
+    if _is_depthwise(context, anchor):
+        return sliding_tile(rows, columns, lanes, registers)
+    return register_tile(rows, columns, lanes, registers)
 
 
 def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
@@ -133,6 +148,12 @@ def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle,
     start = sch.decompose_reduction(anchor, reduction[0])
     for handle, loops in ((anchor, spatial), (start, _below(context, start, attach))):
         _vectorize_tile(context, handle, loops, tile)
+    if _is_depthwise(context, anchor):
+        # With all taps in sight, an element that several windows share is loaded once.
+        taps = context.extents(reduction)
+        if taps is not None and prod(taps) <= _MOST_UNROLLED_TAPS:
+            for loop in reduction:
+                sch.unroll(loop)
 
 
 def _vectorize_tile(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:

@@ -50,6 +50,16 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
     return best
 
 
+def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
+    """The tile of a depthwise convolution: one vector of channels, as many pixels of a row as registers allow.
+
+    Each pixel needs an accumulator and a loaded element; taps of one kernel row stay loaded.
+    """
+    width = vector_width(columns, lanes)
+    most = max(1, (registers - 6) // 2)
+    return RegisterTile(max(divisors(rows, most)), 1, width)
+
+
 def vector_width(extent: int, lanes: int) -> int:
     """Elements of one vector along an axis: a full register, or a half or quarter one that leaves no tail."""
     for width in (lanes, lanes // 2, lanes // 4):
