@@ -10,6 +10,7 @@ from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
+from tilewright.topi.schedule.cpu.winograd import schedule_winograd
 from tilewright.topi.schedule.packing import with_packing
 
 _CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
@@ -27,6 +28,9 @@ def schedule_cpu(func: PrimFunc, target: Target) -> PrimFunc:
 
 def _schedule(context: CpuContext) -> None:
     sch = context.sch
+    if any(context.block(handle).annotations.get("anchor") == "winograd" for handle in sch.blocks()):
+        schedule_winograd(context)
+        return
     inline_stages(context)
     outputs = sch.get_output_blocks()
     blocks = [context.block(handle) for handle in sch.blocks()]

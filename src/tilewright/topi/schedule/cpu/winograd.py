@@ -1,0 +1,230 @@
+"""The schedule of Winograd convolutions: groups of tiles that stay in cache, matrix products in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
+from tilewright.topi.schedule.packing import constant_parameters
+
+_STAGES = (
+    "winograd_input_rows",
+    "winograd_input",
+    "winograd_product",
+    "winograd_output_rows",
+    "winograd_output",
+)
+_CACHE_SHARE = 0.5
+"""The part of the second cache level that the transformed input of a group of tiles may fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Sizes of one kernel: tiles, channels, and how they are divided."""
+
+    tile: int
+    tiles: int
+    channels: int
+    outputs: int
+    register: RegisterTile
+    group: int
+    """Register blocks of tiles whose transformed input is made at a time."""
+
+    @property
+    def size(self) -> int:
+        """Rows of a window."""
+        return self.tile + 2
+
+    @property
+    def blocks(self) -> int:
+        """Register blocks of tiles in all."""
+        return -(-self.tiles // self.register.rows)
+
+
+def schedule_winograd(context: CpuContext) -> None:
+    """Schedule a kernel whose anchor is a Winograd product.
+
+    for group of tiles (sized by the second cache level):
+        for tile, vector of channels:  V[:, :, tile, channels] = B d B'     (both stages unrolled, in registers)
+        for panel of output channels, block of tiles:
+            for i, j:  M[i, j] = V[i, j] U[i, j]                            (a register tile of tiles x channels)
+            for tile, vector of channels:  epilogue(A M A') to the output   (partial tiles are cut here only)
+    """
+    sch = context.sch
+    target = _output_block(context)
+    _inline_others(context, target)
+    plan = _plan(context, target)
+    for producer in sch.get_producers(sch.get_block("winograd_input_rows")):
+        schedule_injective(context, producer)
+    _pack_weights(context, plan)
+    block_loop, group_loop, panel = _schedule_output(context, target, plan)
+    _schedule_product(context, block_loop, plan)
+    _schedule_input(context, group_loop, plan)
+    _parallelize(context, plan, group_loop, panel)
+    for handle in sch.get_output_blocks():
+        if handle.name != target.name:
+            schedule_injective(context, handle)
+
+
+def _output_block(context: CpuContext) -> BlockHandle:
+    """The block that takes results out of their tiles: the output with its epilogue, where pixels stay in order."""
+    sch = context.sch
+    pixels = sch.get_block("winograd")
+    outputs = sch.get_output_blocks()
+    if len(outputs) != 1 or outputs[0].name == pixels.name:
+        return pixels
+    output = outputs[0]
+    shape = context.block(pixels).writes[0].buffer.static_shape
+    if context.block(output).is_reduction or context.block(output).writes[0].buffer.static_shape != shape:
+        return pixels
+    trial = CpuContext(sch.copy(), context.target)
+    _inline_others(trial, output)
+    own = [item.var for item in trial.block(output).iters]
+    for load in find_all(trial.block(output).body, BufferLoad):
+        if load.buffer.name == "winograd_output" and load.indices[-1] is not own[-1]:
+            return pixels
+    kept = {handle.name for handle in trial.sch.blocks()}
+    return output if kept <= {*_STAGES, "pad_data", output.name} else pixels
+
+
+def _inline_others(context: CpuContext, target: BlockHandle) -> None:
+    """Inline every elementwise stage but those of the algorithm; what reads the target stays outside it."""
+    sch = context.sch
+    outputs = {handle.name for handle in sch.get_output_blocks()}
+    for handle in sch.blocks():
+        block = context.block(handle)
+        if handle.name in (*_STAGES, target.name) or handle.name in outputs or "pad" in handle.name:
+            continue
+        if block.is_reduction or block.init is not None or not block.iters:
+            continue
+        sch.compute_inline(handle)
+
+
+def _plan(context: CpuContext, target: BlockHandle) -> _Plan:
+    sch = context.sch
+    product = sch.get_block("winograd_product")
+    size, _, tiles, outputs = context.block(product).writes[0].buffer.static_shape or (0, 0, 0, 0)
+    source = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
+    channels = source[-1]
+    lanes = context.lanes(product)
+    tile = register_tile(tiles, outputs, lanes, context.target.vector_registers)
+    blocks = -(-tiles // tile.rows)
+    row_bytes = size * size * channels * context.block(product).writes[0].buffer.dtype.itemsize * tile.rows
+    limit = max(1, int((context.target.l2_bytes or 1 << 20) * _CACHE_SHARE) // row_bytes)
+    group = divisors(blocks, limit)[-1]
+    return _Plan(size - 2, tiles, channels, outputs, tile, group)
+
+
+def _pack_weights(context: CpuContext, plan: _Plan) -> None:
+    """Constant weights in panels as wide as the register tile: `u[i, j, c, o]` to `u[o // columns, i, j, c, o % columns]`."""
+    product = context.sch.get_block("winograd_product")
+    constants = constant_parameters(context.sch.func)
+    columns = plan.register.columns
+    for load in find_all(context.block(product).body, BufferLoad):
+        number = constants.get(load.buffer)
+        if number is not None:
+            index_map = IndexMap.of(lambda i, j, c, o: (o // columns, i, j, c, o % columns), 4)
+            context.sch.transform_layout(product, load.buffer.name, index_map)
+            context.packing[number] = index_map
+            return
+
+
+def _schedule_output(
+    context: CpuContext, target: BlockHandle, plan: _Plan
+) -> tuple[LoopHandle, LoopHandle, LoopHandle]:
+    """Loops (group, panel, block of tiles, tile, vector, row, column, lane) around the output; its transforms inside."""
+    sch = context.sch
+    n, y, x, o = sch.get_loops(target)
+    tile_row, row = sch.split(y, [None, plan.tile])
+    tile_column, column = sch.split(x, [None, plan.tile])
+    sch.reorder(n, tile_row, tile_column, row, column)
+    tiles = sch.fuse(n, tile_row, tile_column)
+    group, block, inner = sch.split(tiles, [None, plan.group, plan.register.rows])
+    panel, vector, lane = sch.split(o, [None, plan.register.vectors, plan.register.lanes])
+    sch.reorder(group, panel, block, inner, vector, row, column, lane)
+    for name in ("winograd_output", "winograd_output_rows"):
+        stage = sch.get_block(name)
+        sch.compute_at(stage, vector)
+        _unroll_below(context, stage, vector)
+    sch.unroll(row)
+    sch.unroll(column)
+    sch.vectorize(lane)
+    return block, group, panel
+
+
+def _unroll_below(context: CpuContext, stage: BlockHandle, place: LoopHandle) -> None:
+    """A transform stage under its loop: rows and columns unrolled, channels in one vector; values in registers."""
+    sch = context.sch
+    loops = sch.get_loops(stage)
+    below = loops[[loop.var for loop in loops].index(place.var) + 1 :]
+    if len(below) > 2:
+        sch.vectorize(below[-1])
+    for loop in below[:2]:
+        sch.unroll(loop)
+    sch.set_scope(stage, 0, "local")
+
+
+def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) -> None:
+    """The products of a block of tiles: accumulated in registers for each (i, j), then stored."""
+    sch = context.sch
+    product = sch.get_block("winograd_product")
+    store = sch.cache_write(product, 0, "local")
+    sch.compute_at(store, block_loop)
+    loops = sch.get_loops(store)
+    i, j, *rest = loops[[loop.var for loop in loops].index(block_loop.var) + 1 :]
+    sch.compute_at(product, j)
+    loops = sch.get_loops(product)
+    *spatial, ic = loops[[loop.var for loop in loops].index(j.var) + 1 :]
+    sch.reorder(ic, *spatial)
+    start = sch.decompose_reduction(product, ic)
+    started = sch.get_loops(start)
+    for nest in (spatial, started[-len(spatial) :], rest):
+        _vectorize(context, nest, plan.register.lanes)
+
+
+def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+    """The innermost loop in vectors of the given length, the others unrolled."""
+    sch = context.sch
+    if not loops:
+        return
+    *others, lane = loops
+    extent = context.extent(lane)
+    if extent is not None and extent > lanes:
+        vector, lane = sch.split(lane, [None, lanes])
+        others.append(vector)
+    if (context.extent(lane) or 1) > 1:
+        sch.vectorize(lane)
+    for loop in others:
+        sch.unroll(loop)
+
+
+def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> None:
+    """The input transform: for each tile and vector of channels, both stages unrolled."""
+    sch = context.sch
+    stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
+    sch.compute_at(stage, group_loop)
+    loops = sch.get_loops(stage)
+    own = loops[[loop.var for loop in loops].index(group_loop.var) + 1 :]
+    i, j, *tile_loops, channel = own
+    width = vector_width(plan.channels, context.lanes(stage))
+    outer, lane = sch.split(channel, [None, width])
+    sch.reorder(*tile_loops, outer, i, j, lane)
+    sch.compute_at(rows, outer)
+    _unroll_below(context, rows, outer)
+    sch.unroll(i)
+    sch.unroll(j)
+    sch.vectorize(lane)
+
+
+def _parallelize(context: CpuContext, plan: _Plan, group_loop: LoopHandle, panel: LoopHandle) -> None:
+    work = plan.size**2 * plan.tiles * plan.channels * plan.outputs
+    if context.target.cores < 2 or work < PARALLEL_WORK:
+        return
+    if (context.extent(group_loop) or 1) > 1:
+        context.sch.parallel(group_loop)
