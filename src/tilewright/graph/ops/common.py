@@ -213,16 +213,18 @@ def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 
 def window_dim(size: Dim, kernel: Dim | int, stride: int, before: int, after: int, dilation: int, what: str) -> Dim:
     """How often a dilated window fits along a padded dimension: (size + padding - extent) // stride + 1."""
-    if kernel is None or size is None:
+    taps = kernel if isinstance(kernel, int) else constant_dim(kernel)
+    if size is None or taps is None:
         return None
-    extent = build.add(build.mul(build.sub(kernel, 1), dilation), 1)
-    room = build.sub(build.add(size, before + after), extent)
-    if isinstance(room, IntImm) and room.value < 0:
+    reach = (taps - 1) * dilation + 1
+    length = constant_dim(size)
+    if length is not None and length + before + after < reach:
         raise UserError(
-            f"the window does not fit along the {what}: it covers {dim_text(extent)}, "
-            f"the padded input is {dim_text(build.add(size, before + after))}"
+            f"the window does not fit along the {what}: it covers {reach}, the padded input is {length + before + after}"
         )
-    return build.add(build.floordiv(room, stride), 1)
+    if stride == 1:
+        return build.add(size, before + after - reach + 1)
+    return build.add(build.floordiv(build.add(size, before + after - reach), stride), 1)
 
 
 def result(shape: Shape | None, dtype: DataType) -> Type:
