@@ -204,45 +204,57 @@ def _brief_node(value: Node) -> str:
     return f"{type(value).__name__} {name}" if isinstance(name, str) else type(value).__name__
 
 
+_Path = tuple[Any, str] | None
+"""Steps from the root, the last one outermost (as text only when a difference is found: graphs are deep)."""
+
+
+def _path_text(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return "".join(reversed(steps))
+
+
 def first_difference(a: object, b: object) -> Difference | None:
     """The first differing place of two IR values in traversal order, or None."""
     forward: dict[int, object] = {}
     backward: dict[int, object] = {}
     done: set[tuple[int, int]] = set()
-    stack: list[tuple[str, object, object]] = [("", a, b)]
+    stack: list[tuple[_Path, object, object]] = [(None, a, b)]
     while stack:
         path, x, y = stack.pop()
         if isinstance(x, Node) and isinstance(y, Node):
             if type(x) is not type(y):
-                return Difference(path, x, y)
+                return Difference(_path_text(path), x, y)
             if type(x).structural_unique:
                 if id(x) in forward or id(y) in backward:
                     if forward.get(id(x)) is not y or backward.get(id(y)) is not x:
-                        return Difference(path, x, y)
+                        return Difference(_path_text(path), x, y)
                     continue
                 forward[id(x)], backward[id(y)] = y, x
             elif (id(x), id(y)) in done:
                 continue
             done.add((id(x), id(y)))
-            pairs = [(f"{path}.{n}", getattr(x, n), getattr(y, n)) for n in counted_fields(type(x))]
+            pairs = [(f".{name}", getattr(x, name), getattr(y, name)) for name in counted_fields(type(x))]
         elif isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)) and type(x) is type(y):
             if len(x) != len(y):
-                return Difference(path, f"{len(x)} items", f"{len(y)} items")
-            pairs = [(f"{path}[{i}]", item, other) for i, (item, other) in enumerate(zip(x, y, strict=True))]
+                return Difference(_path_text(path), f"{len(x)} items", f"{len(y)} items")
+            pairs = [(f"[{place}]", item, other) for place, (item, other) in enumerate(zip(x, y, strict=True))]
         elif isinstance(x, dict) and isinstance(y, dict):
             if x.keys() != y.keys():
-                return Difference(path, sorted(map(str, x)), sorted(map(str, y)))
-            pairs = [(f"{path}[{key!r}]", item, y[key]) for key, item in _sorted_items(x)]
+                return Difference(_path_text(path), sorted(map(str, x)), sorted(map(str, y)))
+            pairs = [(f"[{key!r}]", item, y[key]) for key, item in _sorted_items(x)]
         elif isinstance(x, IRModule) and isinstance(y, IRModule):
-            found = _function_difference(path, x, y)
+            found = _function_difference(_path_text(path), x, y)
             if found is not None:
                 return found
-            pairs = [(f"{path}.{name}", getattr(x, name), getattr(y, name)) for name in ("types", "attributes")]
+            pairs = [(f".{name}", getattr(x, name), getattr(y, name)) for name in ("types", "attributes")]
         elif isinstance(x, Node) or isinstance(y, Node) or structural_key((x,)) != structural_key((y,)):
-            return Difference(path, x, y)
+            return Difference(_path_text(path), x, y)
         else:
             continue
-        stack.extend(reversed(pairs))
+        stack.extend(((path, step), item, other) for step, item, other in reversed(pairs))
     return None
 
 
