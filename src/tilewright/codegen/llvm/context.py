@@ -59,6 +59,8 @@ class FunctionContext:
         self.mask: str | None = None
         """The lanes that run (an operand of type <lanes x i1>), or None when all do."""
         self.mask_lanes = 1
+        self.reduction: PrimExpr | None = None
+        """The sum or product by which the statement at hand accumulates: its terms may come in any order."""
         self.block = "entry"
         self.entry: list[str] = []
         self.lines: list[str] = []

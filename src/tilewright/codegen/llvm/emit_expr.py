@@ -48,7 +48,7 @@ def _arithmetic(c: FunctionContext, expr: PrimExpr) -> str:
     if dtype.is_float:
         if dtype.code == "bfloat":
             raise CompilerBug("bfloat16 arithmetic reached the code generator")
-        operation = _FLOAT_OPS[type(expr)]
+        operation = _FLOAT_OPS[type(expr)] + (" reassoc" if expr is c.reduction else "")
     elif dtype.is_bool:
         raise CompilerBug(f"{type(expr).__name__} of bool values")
     else:

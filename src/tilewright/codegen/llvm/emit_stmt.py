@@ -16,7 +16,7 @@ from tilewright.codegen.llvm.context import FunctionContext, ModuleContext
 from tilewright.codegen.llvm.emit_memory import emit_store
 from tilewright.codegen.llvm.types import memory_type, register_type
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Call, IntImm, PrimExpr, Range, Var
+from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
@@ -39,6 +39,8 @@ STACK_BYTES: Final = 16 * 1024
 """A buffer up to this size lives on the stack; larger ones are scratch memory from the heap."""
 LOCAL_BYTES: Final = 64 * 1024
 """The same for buffers of scope `local`."""
+FRAME_BYTES: Final = 256 * 1024
+"""What the buffers of one function may take of the stack together: worker threads have small ones."""
 SCRATCH_ALIGNMENT: Final = 64
 FAILED_ASSERT: Final = 1
 OUT_OF_MEMORY: Final = 2
@@ -116,12 +118,14 @@ class FunctionEmitter:
 
     def _take_memory(self, frame: Stmt) -> None:
         """Memory of constant size is taken once, when the function starts."""
+        on_stack = 0
         for stmt in _frame_allocations(frame, self.is_parallel_body):
             size = _constant_bytes(stmt.buffer)
             if size is None:
                 continue
             limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
-            if size <= limit:
+            if size <= min(limit, FRAME_BYTES - on_stack):
+                on_stack += size
                 kind = f"[{max(size, 1)} x i8]"
                 self.context.pointers[stmt.buffer] = self.context.stack(kind, SCRATCH_ALIGNMENT)
             else:
@@ -152,7 +156,10 @@ class FunctionEmitter:
     def store(self, stmt: BufferStore) -> None:
         """A store."""
         self.context.forget_loads()
+        # Reductions may be reassociated (docs/semantics.md); explicit vectors are as their schedule wants them.
+        self.context.reduction = stmt.value if _is_scalar_reduction(stmt) else None
         emit_store(self.context, stmt.buffer, stmt.indices, stmt.value)
+        self.context.reduction = None
 
     def let(self, stmt: LetStmt) -> None:
         """A binding: the variable is the value's operand."""
@@ -349,6 +356,15 @@ def _constant_bytes(buffer: Buffer) -> int | None:
     for dim in shape:
         size *= dim
     return size
+
+
+def _is_scalar_reduction(stmt: BufferStore) -> bool:
+    """Whether a store adds to (or multiplies) what its own element holds."""
+    value = stmt.value
+    if not isinstance(value, (Add, Mul)) or not value.dtype.is_float or not value.dtype.is_scalar:
+        return False
+    own = BufferLoad(stmt.buffer, stmt.indices)
+    return value.a is own or value.b is own
 
 
 def _const(expr: PrimExpr) -> int:
