@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
+from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -86,10 +88,16 @@ def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) 
         if any(part is not spatial[-1] and part in spatial for part in item.indices):
             continue
         number = constants[buffer]
-        index_map = IndexMap.of(lambda *i: (i[-1] // tile.columns, *i[:-1], i[-1] % tile.columns), buffer.ndim)
+        index_map = IndexMap.of(lambda *i: _panels(i, tile.columns), buffer.ndim)
         context.sch.transform_layout(anchor, buffer.name, index_map)
         context.packing[number] = index_map
         return
+
+
+def _panels(indices: Sequence[Var], columns: int) -> tuple[PrimExpr, ...]:
+    """Panels of one column have no index inside the panel."""
+    *rest, last = indices
+    return (last, *rest) if columns == 1 else (last // columns, *rest, last % columns)
 
 
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
