@@ -220,7 +220,8 @@ def window_dim(size: Dim, kernel: Dim | int, stride: int, before: int, after: in
     length = constant_dim(size)
     if length is not None and length + before + after < reach:
         raise UserError(
-            f"the window does not fit along the {what}: it covers {reach}, the padded input is {length + before + after}"
+            f"the window does not fit along the {what}: it covers {reach}, "
+            f"the padded input is {length + before + after}"
         )
     if stride == 1:
         return build.add(size, before + after - reach + 1)
