@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.compiled import HOST, assert_stages_agree, call, integers, run
+from tilewright import te
 from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.entry import emit_entry
@@ -317,3 +318,13 @@ def test_generated_text_is_the_same_for_the_same_program() -> None:
         )
 
     assert functions_to_ir([make()], HOST) == functions_to_ir([make()], HOST)
+
+
+def test_only_reductions_are_reassociated() -> None:
+    a = te.placeholder((64,), name="A")
+    k = te.reduce_axis((0, 64), name="k")
+    total = te.create_prim_func([a, te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")])
+    assert "reassoc" in functions_to_ir([total], HOST)
+    x, y = make_buffer("X", (N,)), make_buffer("Y", (1,))
+    running = PrimFunc("running", (x, y), loop(lambda i: BufferStore(y, (ZERO,), y[0] + x[i])))
+    assert "reassoc" not in functions_to_ir([running], HOST)

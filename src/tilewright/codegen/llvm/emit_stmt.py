@@ -21,6 +21,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.passes.rewriting import all_statements, inner_statements
 from tilewright.tir.stmt import (
     Allocate,
@@ -57,6 +58,8 @@ class FunctionEmitter:
     captures: tuple[Capture, ...]
     is_parallel_body: bool = False
     bodies: int = 0
+    in_reduction: bool = False
+    """Whether the innermost loop combines values in any order."""
     exits: list[tuple[str, str]] = field(default_factory=list)
     to_free: list[str] = field(default_factory=list)
 
@@ -157,7 +160,7 @@ class FunctionEmitter:
         """A store."""
         self.context.forget_loads()
         # Reductions may be reassociated (docs/semantics.md); explicit vectors are as their schedule wants them.
-        self.context.reduction = stmt.value if _is_scalar_reduction(stmt) else None
+        self.context.reduction = stmt.value if self.in_reduction and _is_scalar_reduction(stmt) else None
         emit_store(self.context, stmt.buffer, stmt.indices, stmt.value)
         self.context.reduction = None
 
@@ -227,6 +230,7 @@ class FunctionEmitter:
             return
         if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
             raise CompilerBug(f"a loop of kind {loop.kind} reached the code generator")
+        outer, self.in_reduction = self.in_reduction, REDUCTION in loop.annotations
         c = self.context
         low = c.value(loop.min)
         end = str(_const(loop.min) + _const(loop.extent)) if _both_const(loop) else c.value(loop.min + loop.extent)
@@ -236,6 +240,7 @@ class FunctionEmitter:
             self.counted(
                 loop.var, low, end, lambda: self.stmt(loop.body), never_empty, _loop_metadata(self.module, loop)
             )
+        self.in_reduction = outer
 
     def counted(
         self, var: Var, low: str, end: str, body: Callable[[], None], never_empty: bool, metadata: str = ""

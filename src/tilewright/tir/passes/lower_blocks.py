@@ -8,22 +8,27 @@
 
 The init of a reduction moves in front of the outermost loop that drives its reduce iterators, under copies of the
 spatial loops inside it, when nothing else in that loop touches what it writes. Where that cannot be shown it stays
-in place, as `if <every reduce iterator at its start>`. Allocations of a block become `Allocate`.
+in place, as `if <every reduce iterator at its start>`. Allocations of a block become `Allocate`. Loops that drive
+reduce iterators are annotated (`REDUCTION`): their sums may be reassociated, which nothing else may.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from tilewright.ir.build import all_of, eq
 from tilewright.ir.expr import TRUE, PrimExpr, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, substitute, uses_any
+from tilewright.ir.visit import pre_order, substitute, uses_any, variables
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.folding import fold
 from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, SeqStmt, Stmt, seq
+
+REDUCTION: Final = "reduction"
+"""The annotation of loops whose iterations combine values in any order."""
 
 
 def lower_blocks(func: PrimFunc) -> PrimFunc:
@@ -38,6 +43,8 @@ class _InitPlan:
 
     before_loop: dict[Var, list[Stmt]] = field(default_factory=dict)
     relieved: set[int] = field(default_factory=set)
+    reducing: set[Var] = field(default_factory=set)
+    """Variables of the loops that drive reduce iterators."""
 
 
 class _LowerBlocks(StmtRewriter):
@@ -46,6 +53,9 @@ class _LowerBlocks(StmtRewriter):
 
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
+        assert isinstance(lowered, For)
+        if loop.var in self._plan.reducing:
+            lowered = lowered.replace(annotations={**lowered.annotations, REDUCTION: True})
         inits = self._plan.before_loop.get(loop.var)
         return lowered if inits is None else seq(*inits, lowered)
 
@@ -77,6 +87,9 @@ def _plan_inits(body: Stmt) -> _InitPlan:
 def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
     """Walk down with the path of statements from the innermost enclosing block on; plan each block's init."""
     if isinstance(stmt, Block):
+        for item in stmt.iters:
+            if item.kind is IterKind.REDUCE:
+                plan.reducing.update(variables(item.value))
         if stmt.init is not None:
             _plan_init(stmt, path, plan)
         # Inside a block its iterators are what counts: an inner block's init does not leave the outer block.
