@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.arith.helpers import bound, conditions, function_of, index_expressions, points, rng, value_at
-from tilewright.arith import interval as iv
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.interval import Interval
 from tilewright.ir import build
@@ -42,45 +40,6 @@ def test_bounds_hold_under_assumptions(condition, expr):
         if value is not None and value_at(holds, point):
             assert (low is None or low <= value) and (high is None or value <= high)
             assert value_at(simple, point) == value
-
-
-@given(st.integers(-6, 6), st.integers(0, 7), st.integers(-4, 4), st.integers(0, 5))
-def test_interval_arithmetic_is_sharp(a_low, a_size, b_low, b_size):
-    a, b = range(a_low, a_low + a_size + 1), range(b_low, b_low + b_size + 1)
-    x, y = Interval(a[0], a[-1]), Interval(b[0], b[-1])
-
-    def hull(function, pairs):
-        values = [function(p, q) for p, q in pairs]
-        return Interval(min(values), max(values))
-
-    pairs = [(p, q) for p in a for q in b]
-    assert iv.add(x, y) == hull(lambda p, q: p + q, pairs)
-    assert iv.mul(x, y) == hull(lambda p, q: p * q, pairs)
-    assert iv.minimum(x, y) == hull(min, pairs)
-    assert iv.maximum(x, y) == hull(max, pairs)
-    if b[0] > 0:
-        assert iv.floordiv(x, y) == hull(lambda p, q: p // q, pairs)
-        exact = hull(lambda p, q: p % q, pairs)
-        found = iv.floormod(x, y)
-        assert found.lower <= exact.lower and exact.upper <= found.upper
-
-
-@given(
-    st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-5, 5)),
-    st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-5, 5)),
-)
-def test_interval_arithmetic_with_open_ends(a, b):
-    x, y = Interval(*a), Interval(*b)
-    for p in range(-12, 13):
-        for q in range(-12, 13):
-            if x.contains(p) and y.contains(q):
-                assert iv.add(x, y).contains(p + q)
-                assert iv.mul(x, y).contains(p * q)
-                assert iv.minimum(x, y).contains(min(p, q))
-                assert iv.maximum(x, y).contains(max(p, q))
-                if q > 0:
-                    assert iv.floordiv(x, y).contains(p // q)
-                    assert iv.floormod(x, y).contains(p % q)
 
 
 def test_bounds_of_symbolic_ranges():

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.arith.helpers import bound, rng
-from tilewright.arith import linear
 from tilewright.arith.analyzer import Analyzer
-from tilewright.arith.linear import Linear
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
@@ -91,18 +89,6 @@ def test_products_stop_growing():
         total = total * (name + 1)
     assert analyzer.prove_equal(total, total)
     assert isinstance(analyzer.simplify(total), e.Mul)
-
-
-def test_linear_forms():
-    form = Linear({X: 2, Y: -4}, 6)
-    assert form.common_divisor() == 2
-    assert form.divided(2).same_as(Linear({X: 1, Y: -2}, 3))
-    assert form.scaled(0) is linear.ZERO
-    assert form.minus(form).is_constant
-    assert form.weight == 3
-    assert form.single() is None
-    assert linear.term(X).single() is X
-    assert repr(linear.constant(3)) == "3"
 
 
 def test_names_do_not_decide_identity():

@@ -151,6 +151,12 @@ def test_vectors():
     assert analyzer.simplify(e.Add(lanes, Broadcast(J, 4))) is Ramp(X * 4 + J, one, 4)
     assert analyzer.simplify(e.Mul(Broadcast(J, 4), Broadcast(X, 4))) is Broadcast(X * J, 4)
     assert analyzer.simplify(Ramp(X, zero, 4)) is Broadcast(X, 4)
+    analyzer.bind(X, rng(0, 8))
+    assert analyzer.simplify(e.LT(lanes, Broadcast(IntImm(32), 4))) is Broadcast(TRUE, 4)
+    assert analyzer.simplify(e.LE(Broadcast(IntImm(32), 4), lanes)) is Broadcast(FALSE, 4)
+    assert analyzer.simplify(e.NE(lanes, Broadcast(IntImm(32), 4))) is Broadcast(TRUE, 4)
+    guarded = e.Select(e.LT(lanes, Broadcast(IntImm(32), 4)), lanes, e.Add(lanes, lanes))
+    assert analyzer.simplify(guarded) is lanes
     stepped = e.FloorDiv(Ramp(X, IntImm(8, INDEX), 4), Broadcast(IntImm(4, INDEX), 4))
     assert analyzer.simplify(stepped) is Ramp(X // 4, IntImm(2, INDEX), 4)
 

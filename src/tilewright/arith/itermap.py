@@ -51,7 +51,9 @@ def detect_iter_map(
         # Simplification may hide a fusion ((i*8 + j) % 3 becomes (i*2 + j) % 3) or bring one out: try both shapes.
         found = IterMapDetector(domains, analyzer, as_written=True).detect(exprs, predicate)
         if found is None or not found.bijective:
-            found = IterMapDetector(domains, analyzer, as_written=False).detect(exprs, predicate) or found
+            other = IterMapDetector(domains, analyzer, as_written=False).detect(exprs, predicate)
+            if other is not None and (found is None or other.bijective or (other.injective and not found.injective)):
+                found = other
         return found
 
 

@@ -46,6 +46,8 @@ class IterMapDetector:
         self.marks: dict[Var, IterMark] = {}
         self.fused: dict[tuple[object, ...], IterMark] = {}
         self.constraints: list[_Constraint] = []
+        self.restricted = False
+        """Whether the predicate leaves out iterations in a way that the digits do not show."""
         for var, value in domains.items():
             self.marks[var] = IterMark(var, self._size(value.extent))
 
@@ -61,7 +63,7 @@ class IterMapDetector:
         except _NotAMap:
             return None
         injective = used and all(self._decodable(index.splits) for index in indices)
-        extents = tuple(self._filled(index.splits) for index in indices)
+        extents = tuple(None if self.restricted else self._filled(index.splits) for index in indices)
         return IterMap(tuple(indices), self.domains, self.marks, injective, extents)
 
     # Sizes
@@ -300,7 +302,11 @@ class IterMapDetector:
         parts = [part for part in conjuncts(predicate) if not self.analyzer.prove(part)]
         parts.sort(key=lambda part: len(self.analyzer.variables_of(part) & self.variables))
         for part in parts:
-            self._read_comparison(part)
+            try:
+                self._read_comparison(part)
+            except _NotAMap:
+                # Fewer iterations stay different from each other, but what they fill is not known.
+                self.restricted = True
 
     def _read_comparison(self, condition: PrimExpr) -> None:
         if not isinstance(condition, (e.LT, e.LE)) or condition.a.dtype is not INDEX:
@@ -363,9 +369,7 @@ class IterMapDetector:
                 complete = False
             if isinstance(mark.source, IterSum):
                 add(mark.source.splits)
-        if complete:
-            complete = self._all_used(indices)
-        return complete
+        return self._all_used(indices) and complete
 
     def _outermost(self, marks: Mapping[int, IterMark]) -> IterMark:
         inner: set[int] = set()
@@ -396,14 +400,14 @@ class IterMapDetector:
         return not gaps and self._same(place, mark.extent)
 
     def _all_used(self, indices: Sequence[IterSum]) -> bool:
-        """Whether every variable that runs, and every limit of a predicate, has a part in the indices."""
+        """Whether every variable that runs has a part in the indices; limits without a part are noted."""
         reached: set[int] = set()
         for index in indices:
             for split in index.splits:
                 reached.add(id(split.source))
                 collect_sources(split.source, reached)
         if any(id(constraint.mark) not in reached for constraint in self.constraints):
-            return False
+            self.restricted = True
         return all(id(mark) in reached or self._same(mark.extent, 1) for mark in self.marks.values())
 
     def _decodable(self, splits: tuple[IterSplit, ...]) -> bool:

@@ -300,13 +300,13 @@ def _compare(self: Simplifier, expr: e.LT | e.LE) -> PrimExpr:
         difference = self.normalise(self.form(expr.a).minus(self.form(expr.b)))
         return self.at_most_zero(difference.shifted(1) if type(expr) is e.LT else difference)
     a, b = self.simplify(expr.a), self.simplify(expr.b)
-    if a.dtype.is_integer and expr.dtype.is_scalar:
+    if a.dtype.is_integer:
         strict = type(expr) is e.LT
         (a_low, a_high), (b_low, b_high) = self.bounds(a), self.bounds(b)
         if a_high is not None and b_low is not None and a_high + strict <= b_low:
-            return TRUE
+            return build.const(True, expr.dtype)
         if a_low is not None and b_high is not None and b_high < a_low + strict:
-            return FALSE
+            return build.const(False, expr.dtype)
     return _COMPARISONS[type(expr)](a, b)
 
 
@@ -322,13 +322,13 @@ def _equal(self: Simplifier, expr: e.EQ | e.NE) -> PrimExpr:
             return result
         return e.NE(result.a, result.b) if isinstance(result, e.EQ) else build.logical_not(result)
     a, b = self.simplify(expr.a), self.simplify(expr.b)
-    if a.dtype.is_integer and expr.dtype.is_scalar:
+    if a.dtype.is_integer:
         (a_low, a_high), (b_low, b_high) = self.bounds(a), self.bounds(b)
         apart = (a_high is not None and b_low is not None and a_high < b_low) or (
             a_low is not None and b_high is not None and b_high < a_low
         )
         if apart:
-            return FALSE if wanted else TRUE
+            return build.const(not wanted, expr.dtype)
     return _COMPARISONS[type(expr)](a, b)
 
 
