@@ -22,6 +22,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
+    # Every pass of every test is held to the contract of its stage.
+    os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 
