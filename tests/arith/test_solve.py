@@ -24,9 +24,11 @@ def linear_conditions():
     leaf = st.builds(lambda compare, a, b: compare(a, b), kind, side, side)
     return st.recursive(
         leaf,
-        lambda inner: st.builds(build.logical_and, inner, inner)
-        | st.builds(build.logical_or, inner, inner)
-        | st.builds(build.logical_not, inner),
+        lambda inner: (
+            st.builds(build.logical_and, inner, inner)
+            | st.builds(build.logical_or, inner, inner)
+            | st.builds(build.logical_not, inner)
+        ),
         max_leaves=4,
     )
 
