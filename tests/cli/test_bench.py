@@ -1,0 +1,77 @@
+"""`tilewright bench`: the table, JSON, exit codes, peers that are missing or cannot run a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.integration import small_models
+from tilewright.cli import bench, peers
+from tilewright.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "small.onnx"
+    onnx.save(small_models.classifier(), path)
+    return path
+
+
+def test_against_onnxruntime(model: Path, capsys: Captured) -> None:
+    assert main(["bench", str(model), "--threads", "1", "--rounds", "1", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "small.onnx, 1 thread"
+    assert [line.split()[0] for line in lines[3:5]] == ["tilewright", "onnxruntime"]
+    figures = json.loads(lines[-1])
+    assert figures["threads"] == 1
+    assert figures["max_rel_err"]["onnxruntime"] < 1e-4
+    assert figures["times"]["tilewright"]["min_ms"] <= figures["times"]["tilewright"]["median_ms"]
+
+
+def test_without_peers_and_of_a_library(model: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert main(["bench", str(model), "--threads", "1", "--rounds", "1", "--against", ""]) == 0
+    assert "onnxruntime" not in capsys.readouterr().out
+    library = tmp_path / "small.so"
+    tw.compile(model, threads=1).export_library(library)
+    assert main(["bench", str(library), "--threads", "2", "--rounds", "1"]) == 0
+    assert capsys.readouterr().out.startswith("small.so, 2 threads")
+    assert main(["bench", str(library), "--against", "onnxruntime"]) == 1
+    assert "other runtimes cannot run" in capsys.readouterr().err
+
+
+def test_outputs_that_differ_are_4(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setitem(bench.PEERS, "onnxruntime", lambda path, threads, inputs: lambda: [np.ones((1, 10))])
+    assert main(["bench", str(model), "--threads", "1", "--rounds", "1"]) == 4
+    assert "the outputs differ by more than 1e-03" in capsys.readouterr().out
+
+
+def test_unknown_and_missing_peers(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    assert main(["bench", str(model), "--against", "tflite"]) == 1
+    assert "unknown peer 'tflite'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    for peer, hint in (("onnxruntime", "pip install 'tilewright[bench]'"), ("openvino", "pip install openvino")):
+        assert main(["bench", str(model), "--threads", "1", "--against", peer]) == 1
+        errors = capsys.readouterr().err
+        assert f"measuring against {peer} needs the package" in errors
+        assert hint in errors
+
+
+def test_a_peer_that_cannot_run_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "odd.onnx"
+    onnx.save(small_models.one_node("Frobnicate", {"x": (small_models.FLOAT, [2])}), path)
+    with pytest.raises(tw.UserError, match="onnxruntime cannot run the model") as caught:
+        peers.onnxruntime(path, 1, {})
+    assert caught.value.where == str(path)
+    onnx.save(small_models.one_node("Relu", {"x": (small_models.FLOAT, [2])}), path)
+    run = peers.onnxruntime(path, 1, {"x": np.zeros((2, 2), np.float32)})
+    with pytest.raises(tw.UserError, match="onnxruntime cannot run the model"):
+        run()

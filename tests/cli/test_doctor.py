@@ -1,0 +1,65 @@
+"""`tilewright doctor`: what it finds, what it calls broken, and the list of settings."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli.main import main
+from tilewright.support import settings
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_machine_in_order(capsys: Captured, tmp_path: Path) -> None:
+    with settings.CACHE_DIR.override(tmp_path / "not" / "yet"):
+        code = main(["doctor"])
+    text = capsys.readouterr().out
+    assert "[ok] target native:" in text
+    assert "[ok] object cache:" in text
+    assert "[ok] onnx " in text
+    assert "export for" in text
+    assert (code == 1) == ("[!!]" in text)
+    assert not (tmp_path / "not").exists()
+
+
+def test_all_settings_are_listed(capsys: Captured) -> None:
+    assert main(["doctor", "--settings"]) == 0
+    text = capsys.readouterr().out
+    for setting in settings.all_settings():
+        assert setting.name in text
+        assert setting.doc in text
+
+
+def test_what_is_broken_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "file").write_text("")
+    with settings.CACHE_DIR.override(tmp_path / "file" / "cache"):
+        assert main(["doctor"]) == 1
+    assert "cannot be written (Not a directory)" in capsys.readouterr().out
+    monkeypatch.setenv("TILEWRIGHT_CASH", "1")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "maybe")
+    monkeypatch.setenv("TILEWRIGHT_LINKER", "no-such-linker")
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "[!!] TILEWRIGHT_CASH is not a setting; did you mean TILEWRIGHT_CACHE?" in text
+    assert "[!!] bad value 'maybe' for the setting TILEWRIGHT_CACHE" in text
+    assert "the linker 'no-such-linker' is not there" in text
+
+
+def test_a_cache_that_is_turned_off(capsys: Captured) -> None:
+    with settings.CACHE.override(False):
+        main(["doctor"])
+    assert "[ok] object cache: turned off by TILEWRIGHT_CACHE" in capsys.readouterr().out
+
+
+def test_packages_that_are_missing_come_with_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("tilewright.cli.doctor.metadata.version", missing)
+    main(["doctor"])
+    assert "[--] onnx is not installed: needed to import ONNX models; pip install 'tilewright[onnx]'" in (
+        capsys.readouterr().out
+    )
