@@ -40,14 +40,16 @@ def compile(
     threads: int | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    winograd: bool = True,
 ) -> Executable:
     """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
 
     `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
     the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
-    `shapes` fixes input shapes when `model` is a file.
+    `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
+    computation, whose rounding errors are a little smaller.
     """
-    return Compilation(model, target, threads, shapes=shapes).executable()
+    return Compilation(model, target, threads, shapes=shapes, winograd=winograd).executable()
 
 
 class Compilation:
@@ -64,7 +66,9 @@ class Compilation:
         threads: int | None = None,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        winograd: bool = True,
     ) -> None:
+        self.winograd = winograd
         self.threads = _checked_threads(threads)
         self.target = _cpu_target(target, self.threads)
         with trace.span("import"):
@@ -75,7 +79,7 @@ class Compilation:
     def optimized(self) -> IRModule:
         """The graph after all graph passes."""
         with trace.span("optimize"):
-            return optimize(self.imported, GraphOptions(layout="NHWC"))
+            return optimize(self.imported, GraphOptions(layout="NHWC", target=self.target, winograd=self.winograd))
 
     @cached_property
     def lowered(self) -> LoweredModel:

@@ -8,6 +8,7 @@ import tilewright.graph.text
 import tilewright.graph.verify  # noqa: F401  (dumps, overrides and checks of stages need the text and the contracts)
 from tilewright.graph.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
@@ -17,6 +18,7 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
+from tilewright.target import Target
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class GraphOptions:
     """The layout of convolutions and pools: NHWC, or None to keep the model's own."""
     fuse: bool = True
     """Whether operators are grouped into kernels."""
+    target: Target | None = None
+    """The machine that choices between algorithms are made for; None to make none."""
+    winograd: bool = True
+    """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
 
 
 def _infer(module: IRModule) -> IRModule:
@@ -53,6 +59,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.layout is not None:
         convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
         passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]
+    if options.target is not None and options.winograd and options.layout == "NHWC":
+        choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
+        passes.append(choose.with_options(target=options.target))
     if options.fuse:
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse))
     return Pipeline("graph", passes)

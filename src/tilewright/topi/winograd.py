@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewright.graph.ops.winograd import KERNEL, Matrix, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
@@ -38,66 +36,56 @@ _ROW_BLOCKS = (14, 13, 12, 11, 10, 9, 8, 7, 6)
 
 Element = Callable[[int], PrimExpr]
 """The n-th element of the vector that a transform is applied to."""
+Row = Callable[[Matrix, int, Element, DataType], PrimExpr]
+"""One element of `matrix @ vector`, of a fixed number."""
 
 
-def transform(matrix: Matrix, row: ExprLike, element: Element, dtype: DataType) -> PrimExpr:
-    """One element of `matrix @ vector`: the one of number `row`, which may be a variable."""
-    rows = [_combination(_terms(matrix, n), element, dtype) for n in range(matrix.shape[0])]
+def _chosen(row: ExprLike, rows: list[PrimExpr]) -> PrimExpr:
+    """The expression whose number is `row`, which may be a variable."""
     result = rows[-1]
     for n in reversed(range(len(rows) - 1)):
         result = build.select(build.eq(row, n), rows[n], result)
     return result
 
 
-Term = tuple[float, tuple[tuple[int, float], ...]]
-"""A factor times a sum of elements, each with its coefficient."""
+def _transform(make: Row, matrix: Matrix, row: ExprLike, element: Element, dtype: DataType) -> PrimExpr:
+    """Element number `row` of `matrix @ vector`."""
+    return _chosen(row, [make(matrix, n, element, dtype) for n in range(matrix.shape[0])])
 
 
-def _terms(matrix: Matrix, row: int) -> tuple[list[Term], float, list[Term]]:
-    """A row as first + sign * second, with parts that other rows share."""
-    values = matrix[row]
-    count = matrix.shape[0]
-    if count == matrix.shape[1] and 0 < row < count - 1:
-        # Rows of a pair of points differ in the sign of the odd powers (column n has the power n, shifted by one).
-        first = matrix[row - (row - 1) % 2]
-        even = [(float(v), ((n, 1.0),)) for n, v in enumerate(first) if v and n % 2 == 0]
-        odd = [(float(v), ((n, 1.0),)) for n, v in enumerate(first) if v and n % 2 == 1]
-        return even, 1.0 if row % 2 else -1.0, odd
-    terms: list[Term] = []
-    n = 0
-    while n < len(values):
-        value = float(values[n])
-        # Columns of a pair of points: the same coefficient, with the same or with opposite sign.
-        if n % 2 and n + 1 < len(values) and value and abs(value) == abs(values[n + 1]) and count != matrix.shape[1]:
-            terms.append((value, ((n, 1.0), (n + 1, float(np.sign(value * values[n + 1]))))))
-            n += 2
-            continue
-        if value:
-            terms.append((value, ((n, 1.0),)))
-        n += 1
-    return terms, 0.0, []
+def _plain_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
+    return _sum([(float(value), element(n)) for n, value in enumerate(matrix[row]) if value], dtype)
 
 
-def _combination(parts: tuple[list[Term], float, list[Term]], element: Element, dtype: DataType) -> PrimExpr:
-    first, sign, second = parts
-    total = _sum(first, element, dtype)
-    if not second:
-        return total
-    other = _sum(second, element, dtype)
-    return total + other if sign > 0 else total - other
+def _input_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
+    """A row of B. The rows of a pair of points differ in the sign of their odd columns."""
+    if row in (0, len(matrix) - 1):
+        return _plain_row(matrix, row, element, dtype)
+    first = matrix[row if row % 2 else row - 1]
+    even, odd = (
+        _sum([(float(first[n]), element(n)) for n in range(start, len(first), 2) if first[n]], dtype)
+        for start in (0, 1)
+    )
+    return even + odd if row % 2 else even - odd
 
 
-def _sum(terms: list[Term], element: Element, dtype: DataType) -> PrimExpr:
-    # Terms of coefficient one first: they start the sum, and each later term is one multiply-add.
-    ordered = sorted(terms, key=lambda term: term[0] != 1.0)
+def _output_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
+    """A row of A. The columns of a pair of points have the same coefficient, or opposite ones."""
+    values = [float(value) for value in matrix[row]]
+    last = len(values) - 1
+    terms = [(values[n], element(n)) for n in (0, last) if values[n]]
+    for n in range(1, last, 2):
+        pair = element(n) + element(n + 1) if values[n] == values[n + 1] else element(n) - element(n + 1)
+        terms.append((values[n], pair))
+    return _sum(terms, dtype)
+
+
+def _sum(terms: list[tuple[float, PrimExpr]], dtype: DataType) -> PrimExpr:
+    # Terms of coefficient one come first: they start the sum, and each later term is one multiply-add.
     total: PrimExpr | None = None
-    for factor, elements in ordered:
-        value = element(elements[0][0])
-        for n, sign in elements[1:]:
-            value = value + element(n) if sign > 0 else value - element(n)
-        if factor != 1.0:
-            value = value * const(factor, dtype)
-        total = value if total is None else total + value
+    for factor, value in sorted(terms, key=lambda term: term[0] != 1.0):
+        scaled = value if factor == 1.0 else value * const(factor, dtype)
+        total = scaled if total is None else total + scaled
     return const(0.0, dtype) if total is None else total
 
 
@@ -115,12 +103,12 @@ def _winograd_weight(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     size, _, channels, outputs = result_shape(result)
     rows = compute(
         (size, KERNEL, channels, outputs),
-        lambda i, v, c, o: transform(matrix, i, lambda n: weight[n, v, c, o], dtype),
+        lambda i, v, c, o: _transform(_plain_row, matrix, i, lambda n: weight[n, v, c, o], dtype),
         "weight_rows",
     )
     return compute(
         (size, size, channels, outputs),
-        lambda i, j, c, o: transform(matrix, j, lambda n: rows[i, n, c, o], dtype),
+        lambda i, j, c, o: _transform(_plain_row, matrix, j, lambda n: rows[i, n, c, o], dtype),
         "winograd_weight",
     )
 
@@ -153,12 +141,12 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
 
     input_rows = compute(
         (count, size, size, channels),
-        lambda p, i, v, c: transform(matrices.input, i, lambda n: pixel(p, const(n), v, c), dtype),
+        lambda p, i, v, c: _transform(_input_row, matrices.input, i, lambda n: pixel(p, const(n), v, c), dtype),
         "winograd_input_rows",
     )
     transformed = compute(
         (size, size, count, channels),
-        lambda i, j, p, c: transform(matrices.input, j, lambda n: input_rows[p, i, n, c], dtype),
+        lambda i, j, p, c: _transform(_input_row, matrices.input, j, lambda n: input_rows[p, i, n, c], dtype),
         "winograd_input",
     )
     ic = reduce_axis((0, channels), "ic")
@@ -170,12 +158,12 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     )
     output_rows = compute(
         (count, tile, size, outputs),
-        lambda p, a, j, o: transform(matrices.output, a, lambda n: product[n, j, p, o], dtype),
+        lambda p, a, j, o: _transform(_output_row, matrices.output, a, lambda n: product[n, j, p, o], dtype),
         "winograd_output_rows",
     )
     output = compute(
         (count, tile, tile, outputs),
-        lambda p, a, b, o: transform(matrices.output, b, lambda n: output_rows[p, a, n, o], dtype),
+        lambda p, a, b, o: _transform(_output_row, matrices.output, b, lambda n: output_rows[p, a, n, o], dtype),
         "winograd_output",
     )
     return compute(

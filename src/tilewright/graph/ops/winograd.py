@@ -1,7 +1,7 @@
 """Convolution by Winograd's algorithm F(m x m, 3 x 3): fewer multiplications, on tiles of transformed data.
 
-A 3 x 3 convolution of stride 1 computes m x m results from a window of (m + 2) x (m + 2) elements. With matrices A, B, G
-made from m + 1 points and infinity (Toom and Cook's interpolation),
+A 3 x 3 convolution of stride 1 computes m x m results from a window of (m + 2) x (m + 2) elements. With matrices
+A, B, G made from m + 1 points and infinity (Toom and Cook's interpolation),
 
     Y = A [ (G g G') * (B d B') ] A'        (* elementwise; X' is X transposed)
 
@@ -61,6 +61,11 @@ class WinogradMatrices:
     weight: Matrix
 
 
+def _product(a: Matrix, b: tuple[float, ...]) -> Matrix:
+    """The product of two polynomials, highest power first."""
+    return np.asarray(np.polymul(a, np.array(b)), np.float64)
+
+
 @cache
 def winograd_matrices(tile: int) -> WinogradMatrices:
     """The matrices of a tile size: Toom and Cook's interpolation, transposed.
@@ -79,15 +84,15 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
         weight[k] = [point**power / others for power in range(KERNEL)]
         # The product of x - other over the other points; those of a pair multiply to x^2 - square.
         pair = (k - 1) // 2 if k else None
-        row = np.ones(1)
+        row: Matrix = np.ones(1)
         for n, square in enumerate(squares):
-            row = np.polymul(row, [1.0, 0.0, -square] if n != pair else [1.0, point])
+            row = _product(row, (1.0, 0.0, -square) if n != pair else (1.0, point))
         if k:
-            row = np.polymul(row, [1.0, 0.0])
+            row = _product(row, (1.0, 0.0))
         data[k, : len(row)] = row[::-1]
-    whole = np.array([1.0, 0.0])
+    whole: Matrix = np.array([1.0, 0.0])
     for square in squares:
-        whole = np.polymul(whole, [1.0, 0.0, -square])
+        whole = _product(whole, (1.0, 0.0, -square))
     data[-1] = whole[::-1]
     output[-1, -1] = weight[-1, -1] = 1.0
     return WinogradMatrices(output, data, weight)

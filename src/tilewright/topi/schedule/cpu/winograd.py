@@ -20,6 +20,8 @@ _STAGES = (
     "winograd_output_rows",
     "winograd_output",
 )
+_ASSUMED_CACHE = 1 << 20
+"""The second cache level of a target that does not say."""
 _CACHE_SHARE = 0.5
 """The part of the second cache level that the transformed input of a group of tiles may fill."""
 
@@ -35,6 +37,10 @@ class _Plan:
     register: RegisterTile
     group: int
     """Register blocks of tiles whose transformed input is made at a time."""
+    parallel: bool
+    """Whether cores share the work."""
+    together: bool
+    """Whether all cores work on one group at a time, instead of each on groups of its own."""
 
     @property
     def size(self) -> int:
@@ -59,14 +65,18 @@ def schedule_winograd(context: CpuContext) -> None:
     sch = context.sch
     target = _output_block(context)
     _inline_others(context, target)
-    plan = _plan(context, target)
+    plan = _plan(context)
     for producer in sch.get_producers(sch.get_block("winograd_input_rows")):
         schedule_injective(context, producer)
     _pack_weights(context, plan)
-    block_loop, group_loop, panel = _schedule_output(context, target, plan)
-    _schedule_product(context, block_loop, plan)
-    _schedule_input(context, group_loop, plan)
-    _parallelize(context, plan, group_loop, panel)
+    group, panel, block = _schedule_output(context, target, plan)
+    _schedule_product(context, block, plan)
+    tiles = _schedule_input(context, group, plan)
+    if plan.together:
+        sch.parallel(tiles)
+        sch.parallel(sch.fuse(panel, block))
+    elif plan.parallel:
+        sch.parallel(group)
     for handle in sch.get_output_blocks():
         if handle.name != target.name:
             schedule_injective(context, handle)
@@ -106,23 +116,28 @@ def _inline_others(context: CpuContext, target: BlockHandle) -> None:
         sch.compute_inline(handle)
 
 
-def _plan(context: CpuContext, target: BlockHandle) -> _Plan:
+def _plan(context: CpuContext) -> _Plan:
     sch = context.sch
     product = sch.get_block("winograd_product")
-    size, _, tiles, outputs = context.block(product).writes[0].buffer.static_shape or (0, 0, 0, 0)
-    source = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
-    channels = source[-1]
-    lanes = context.lanes(product)
-    tile = register_tile(tiles, outputs, lanes, context.target.vector_registers)
-    blocks = -(-tiles // tile.rows)
-    row_bytes = size * size * channels * context.block(product).writes[0].buffer.dtype.itemsize * tile.rows
-    limit = max(1, int((context.target.l2_bytes or 1 << 20) * _CACHE_SHARE) // row_bytes)
-    group = divisors(blocks, limit)[-1]
-    return _Plan(size - 2, tiles, channels, outputs, tile, group)
+    buffer = context.block(product).writes[0].buffer
+    size, _, tiles, outputs = buffer.static_shape or (0, 0, 0, 0)
+    *_, channels = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
+    register = register_tile(tiles, outputs, context.lanes(product), context.target.vector_registers)
+    blocks = -(-tiles // register.rows)
+    block_bytes = size * size * channels * buffer.dtype.itemsize * register.rows
+    fitting = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE) // block_bytes
+    group = divisors(blocks, max(1, fitting))[-1]
+    parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
+    # Groups that do not divide over the cores leave some idle: then cores share the work of each group instead.
+    together = parallel and (blocks // group) % context.target.cores != 0
+    return _Plan(size - 2, tiles, channels, outputs, register, group, parallel, together)
 
 
 def _pack_weights(context: CpuContext, plan: _Plan) -> None:
-    """Constant weights in panels as wide as the register tile: `u[i, j, c, o]` to `u[o // columns, i, j, c, o % columns]`."""
+    """Constant weights in panels as wide as the register tile.
+
+    Before: `u[i, j, c, o]`; after: `u[o // columns, i, j, c, o % columns]`.
+    """
     product = context.sch.get_block("winograd_product")
     constants = constant_parameters(context.sch.func)
     columns = plan.register.columns
@@ -138,7 +153,10 @@ def _pack_weights(context: CpuContext, plan: _Plan) -> None:
 def _schedule_output(
     context: CpuContext, target: BlockHandle, plan: _Plan
 ) -> tuple[LoopHandle, LoopHandle, LoopHandle]:
-    """Loops (group, panel, block of tiles, tile, vector, row, column, lane) around the output; its transforms inside."""
+    """Loops (group, panel, block, tile, vector, row, column, lane) around the output, with its transforms inside.
+
+    Gives the loops over groups of tiles, panels of channels, blocks of tiles.
+    """
     sch = context.sch
     n, y, x, o = sch.get_loops(target)
     tile_row, row = sch.split(y, [None, plan.tile])
@@ -155,7 +173,7 @@ def _schedule_output(
     sch.unroll(row)
     sch.unroll(column)
     sch.vectorize(lane)
-    return block, group, panel
+    return group, panel, block
 
 
 def _unroll_below(context: CpuContext, stage: BlockHandle, place: LoopHandle) -> None:
@@ -177,15 +195,28 @@ def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) 
     store = sch.cache_write(product, 0, "local")
     sch.compute_at(store, block_loop)
     loops = sch.get_loops(store)
-    i, j, *rest = loops[[loop.var for loop in loops].index(block_loop.var) + 1 :]
+    _, j, *rest = loops[[loop.var for loop in loops].index(block_loop.var) + 1 :]
     sch.compute_at(product, j)
     loops = sch.get_loops(product)
     *spatial, ic = loops[[loop.var for loop in loops].index(j.var) + 1 :]
-    sch.reorder(ic, *spatial)
-    start = sch.decompose_reduction(product, ic)
+    chunk, inner = sch.split(ic, [None, vector_width(plan.channels, plan.register.lanes)])
+    sch.reorder(chunk, inner, *spatial)
+    start = sch.decompose_reduction(product, chunk)
     started = sch.get_loops(start)
+    _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
         _vectorize(context, nest, plan.register.lanes)
+
+
+def _pack_input(context: CpuContext, product: BlockHandle, plan: _Plan) -> None:
+    """Store the transformed input in the order in which the products read it.
+
+    Before: `v[i, j, p, c]`; after: `v[p // rows, i, j, c // lanes, p % rows, c % lanes]`.
+    """
+    rows, lanes = plan.register.rows, vector_width(plan.channels, plan.register.lanes)
+    context.sch.transform_layout(
+        product, "winograd_input", lambda i, j, p, c: (p // rows, i, j, c // lanes, p % rows, c % lanes)
+    )
 
 
 def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
@@ -204,27 +235,18 @@ def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None
         sch.unroll(loop)
 
 
-def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> None:
-    """The input transform: for each tile and vector of channels, both stages unrolled."""
+def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> LoopHandle:
+    """The input transform: for each tile and vector of channels, both stages unrolled; gives the loop over tiles."""
     sch = context.sch
     stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
-    sch.compute_at(stage, group_loop)
-    loops = sch.get_loops(stage)
-    own = loops[[loop.var for loop in loops].index(group_loop.var) + 1 :]
-    i, j, *tile_loops, channel = own
+    sch.compute_at(stage, group_loop, preserve_unit_loops=True)
+    i, j, tiles, channel = sch.get_loops(stage)[-4:]
     width = vector_width(plan.channels, context.lanes(stage))
     outer, lane = sch.split(channel, [None, width])
-    sch.reorder(*tile_loops, outer, i, j, lane)
+    sch.reorder(tiles, outer, i, j, lane)
     sch.compute_at(rows, outer)
     _unroll_below(context, rows, outer)
     sch.unroll(i)
     sch.unroll(j)
     sch.vectorize(lane)
-
-
-def _parallelize(context: CpuContext, plan: _Plan, group_loop: LoopHandle, panel: LoopHandle) -> None:
-    work = plan.size**2 * plan.tiles * plan.channels * plan.outputs
-    if context.target.cores < 2 or work < PARALLEL_WORK:
-        return
-    if (context.extent(group_loop) or 1) > 1:
-        context.sch.parallel(group_loop)
+    return tiles

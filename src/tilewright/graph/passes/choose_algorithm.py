@@ -1,0 +1,148 @@
+"""Choice of algorithm: 3 x 3 convolutions of stride 1 go to Winograd's algorithm where an estimate says it pays.
+
+Before:  nn.conv2d(x, w[3, 3, 64, 64], padding=(1, 1, 1, 1), data_layout="NHWC", ...)
+After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
+
+The weights are constants and are transformed here, once, in float64. The estimate weighs multiplications and the work
+of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
+inference reads them from memory, which is too much where an image has few tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import get_operator, is_call_to
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.winograd import KERNEL, WinogradWeightAttributes
+from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+CHOICES = (2, 4)
+"""Tile sizes to choose from; tiles of 6 save little more and their rounding errors are ten times larger."""
+_EFFICIENCY = 0.75
+"""The part of the peak that register tiles reach."""
+_BYTES_PER_CYCLE = 4.0
+"""How fast one core reads weights that are in no near cache."""
+_CORES_TO_SATURATE = 4
+"""Cores that together read as fast as memory gives."""
+_LEAST_GAIN = 1.15
+"""An estimate must be better by this factor: it is no better than that itself."""
+_LEAST_CHANNELS = 8
+"""With fewer channels the transforms have nothing to be shared by."""
+
+
+@dataclass(frozen=True)
+class ConvolutionSize:
+    """The sizes of a 3 x 3 convolution of stride 1."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    outputs: int
+
+
+def choose_algorithm(module: IRModule, target: Target) -> IRModule:
+    """Rewrite the convolutions for which another algorithm is estimated to be faster on a target."""
+
+    def visit(function: Function) -> Function:
+        changed = rewrite(function, lambda old, item: chooser.visit(old, item))
+        assert isinstance(changed, Function)
+        return changed
+
+    chooser = _Chooser(target)
+    result = map_functions(module, visit)
+    assert isinstance(result, IRModule)
+    return result
+
+
+class _Chooser:
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        # Weights that several convolutions share are transformed once; keyed by identity, so they are kept alive.
+        self._weights: dict[tuple[int, int], tuple[Constant, Constant]] = {}
+
+    def visit(self, old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
+        if item is not old:
+            fill_type(item)
+            if item.type is None:
+                item.type = old.type
+        if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d"):
+            return None
+        weight, attributes = item.args[1], item.attributes
+        assert isinstance(attributes, Conv2dAttributes)
+        size = convolution_size(item)
+        if size is None or not isinstance(weight, Constant):
+            return None
+        tile = best_tile(size, self._target)
+        if tile is None:
+            return None
+        transformed = self._transformed(weight, tile)
+        padding = tuple(attributes.padding)
+        return make("nn.conv2d_winograd", item.args[0], transformed, tile=tile, padding=padding, span=item.span)
+
+    def _transformed(self, weight: Constant, tile: int) -> Constant:
+        known = self._weights.get((id(weight), tile))
+        if known is not None:
+            return known[1]
+        data = get_operator("nn.winograd_weight").reference([weight.data], WinogradWeightAttributes(tile=tile))
+        assert isinstance(data, np.ndarray)
+        result = Constant(data, weight.dtype)
+        result.span = weight.span
+        self._weights[id(weight), tile] = (weight, result)
+        return result
+
+
+def convolution_size(item: Call) -> ConvolutionSize | None:
+    """The sizes of a convolution that Winograd's algorithm can compute, or None."""
+    attributes, (data, weight) = item.attributes, item.args
+    assert isinstance(attributes, Conv2dAttributes)
+    source, taps, result = static_shape(data), static_shape(weight), static_shape(item)
+    if source is None or taps is None or result is None or attributes.data_layout != "NHWC":
+        return None
+    if tuple(attributes.strides) != (1, 1) or tuple(attributes.dilation) != (1, 1) or attributes.groups != 1:
+        return None
+    if taps[:2] != (KERNEL, KERNEL) or data.tensor_type.dtype.name != "float32" or 0 in (*source, *result):
+        return None
+    return ConvolutionSize(result[0], result[1], result[2], source[3], result[3])
+
+
+def best_tile(size: ConvolutionSize, target: Target) -> int | None:
+    """The tile size that is estimated to be fastest, or None for the direct computation."""
+    if min(size.channels, size.outputs) < _LEAST_CHANNELS:
+        return None
+    best = min(CHOICES, key=lambda tile: winograd_cycles(size, tile, target))
+    return best if winograd_cycles(size, best, target) * _LEAST_GAIN < direct_cycles(size, target) else None
+
+
+def direct_cycles(size: ConvolutionSize, target: Target) -> float:
+    """Estimated time of the direct computation."""
+    products = KERNEL**2 * size.batch * size.height * size.width * size.channels * size.outputs
+    return _cycles(products, KERNEL**2 * size.channels * size.outputs, 0.0, target)
+
+
+def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
+    """Estimated time of Winograd's algorithm."""
+    window = (tile + KERNEL - 1) ** 2
+    tiles = size.batch * -(-size.height // tile) * -(-size.width // tile)
+    lanes = target.lanes(32)
+    vectors = window * tiles * (-(-size.channels // lanes) + -(-size.outputs // lanes))
+    # Each transformed vector takes part in two sums of about half a window's row, is stored and is read.
+    transforms = vectors * (tile + KERNEL - 1) / 2
+    return _cycles(
+        window * tiles * size.channels * size.outputs, window * size.channels * size.outputs, transforms, target
+    )
+
+
+def _cycles(products: int, weights: int, transforms: float, target: Target) -> float:
+    """Multiplications, weights to read, and cycles of transforms -> cycles with all cores at work."""
+    arithmetic = products / (2 * target.lanes(32) * _EFFICIENCY) + transforms
+    traffic = 4 * weights / _BYTES_PER_CYCLE
+    return arithmetic / target.cores + traffic / min(target.cores, _CORES_TO_SATURATE)
