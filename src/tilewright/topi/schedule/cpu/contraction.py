@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -83,21 +82,25 @@ def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) 
     constants = constant_parameters(context.sch.func)
     for item in find_all(block.body, BufferLoad):
         buffer = item.buffer
-        if buffer not in constants or buffer.ndim < 2 or not spatial or item.indices[-1] is not spatial[-1]:
+        if buffer not in constants or not spatial or any(part in spatial[:-1] for part in item.indices):
             continue
-        if any(part is not spatial[-1] and part in spatial for part in item.indices):
+        column = next((n for n, part in enumerate(item.indices) if part is spatial[-1]), None)
+        if column is None or buffer.ndim < 2:
             continue
-        number = constants[buffer]
-        index_map = IndexMap.of(lambda *i: _panels(i, tile.columns), buffer.ndim)
+        index_map = _panels(buffer.ndim, column, tile.columns)
         context.sch.transform_layout(anchor, buffer.name, index_map)
-        context.packing[number] = index_map
+        context.packing[constants[buffer]] = index_map
         return
 
 
-def _panels(indices: Sequence[Var], columns: int) -> tuple[PrimExpr, ...]:
-    """Panels of one column have no index inside the panel."""
-    *rest, last = indices
-    return (last, *rest) if columns == 1 else (last // columns, *rest, last % columns)
+def _panels(rank: int, column: int, width: int) -> IndexMap:
+    """The arrangement in panels of some columns, whichever axis they are on."""
+
+    def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
+        rest = [index for n, index in enumerate(i) if n != column]
+        return (i[column] // width, *rest, i[column] % width)
+
+    return IndexMap.of(arrange, rank)
 
 
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
