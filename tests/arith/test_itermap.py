@@ -187,3 +187,24 @@ def test_quasi_affine():
     assert not is_quasi_affine(X * Y, [X, Y])
     assert not is_quasi_affine(build.minimum(X, 3), [X])
     assert not is_quasi_affine(N // X, [X])
+
+
+@pytest.mark.parametrize(
+    ("extents", "lanes"), [((4, 4, 4, 7), 64), ((1, 4, 4, 5), 16), ((4, 2, 6, 5), 16), ((3, 5, 7), 16)]
+)
+def test_loops_fused_and_split_at_a_number_that_shares_factors(extents: tuple[int, ...], lanes: int) -> None:
+    """The vector loop of an element-wise kernel of an odd shape, with the guard of its tail."""
+    total = 1
+    for extent in extents:
+        total *= extent
+    flat = X * lanes + Y
+    indices: list[PrimExpr] = []
+    step = total
+    for position, extent in enumerate(extents):
+        step //= extent
+        index = flat if step == 1 else flat // step
+        indices.append(index if position == 0 else index % extent)
+    domains = {X: rng(0, -(-total // lanes)), Y: rng(0, lanes)}
+    found = check_claims(indices, domains, build.lt(flat, total) if total % lanes else TRUE)
+    assert found is not None
+    assert found.injective

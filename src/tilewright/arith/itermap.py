@@ -54,6 +54,12 @@ def detect_iter_map(
             other = IterMapDetector(domains, analyzer, as_written=False).detect(exprs, predicate)
             if other is not None and (found is None or other.bijective or (other.injective and not found.injective)):
                 found = other
+        if found is None or not found.injective:
+            # Loops fused, then split at a number that shares factors with their extents: (i*64 + j)//112 and
+            # (i*64 + j)%7 cut j at different places, but both cut the fusion cleanly.
+            fused = IterMapDetector(domains, analyzer, as_written=True, fuse_chains=True).detect(exprs, predicate)
+            if fused is not None and (found is None or fused.injective):
+                found = fused
         return found
 
 

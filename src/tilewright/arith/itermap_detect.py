@@ -36,11 +36,17 @@ class _Constraint:
 
 
 class IterMapDetector:
-    """One attempt at detection, over one set of domains (bound in the analyzer)."""
+    """One attempt at detection, over one set of domains (bound in the analyzer).
 
-    def __init__(self, domains: Mapping[Var, Range], analyzer: Analyzer, *, as_written: bool) -> None:
+    `fuse_chains`: divide sums of several digits as one fused source, and never digit by digit.
+    """
+
+    def __init__(
+        self, domains: Mapping[Var, Range], analyzer: Analyzer, *, as_written: bool, fuse_chains: bool = False
+    ) -> None:
         self.analyzer = analyzer
         self.as_written = as_written
+        self.fuse_chains = fuse_chains
         self.domains = domains
         self.variables = frozenset(domains)
         self.marks: dict[Var, IterMark] = {}
@@ -189,7 +195,8 @@ class IterMapDetector:
         rest = self._quotient(divisor, unit)
         if rest is None:
             raise _NotAMap
-        low, high = self._cut(list(chain), rest)
+        cut_whole = self.fuse_chains and len(chain) > 1
+        low, high = self._cut_fused([], list(chain), rest) if cut_whole else self._cut(list(chain), rest)
         return IterSum(self._counted(high, 1), base), IterSum(self._counted(low, unit), ZERO)
 
     def _cut(self, chain: list[IterSplit], rest: Size) -> tuple[list[IterSplit], list[IterSplit]]:
