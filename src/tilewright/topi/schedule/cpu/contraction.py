@@ -98,6 +98,9 @@ def _panels(rank: int, column: int, width: int) -> IndexMap:
 
     def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
         rest = [index for n, index in enumerate(i) if n != column]
+        if width == 1:
+            # A panel of one column has no index inside it.
+            return (i[column], *rest)
         return (i[column] // width, *rest, i[column] % width)
 
     return IndexMap.of(arrange, rank)
