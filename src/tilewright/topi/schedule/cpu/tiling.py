@@ -8,6 +8,10 @@ _COLUMN_LOAD_COST = 3
 """A vector of columns (weights) streams from the second cache level; row values stay in the first."""
 
 
+_PARTIAL = 0.85
+"""What a loop with a partial last tile is worth against one without."""
+
+
 def divisors(number: int, limit: int) -> list[int]:
     """The divisors of a number up to a limit, ascending."""
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
@@ -30,24 +34,30 @@ class RegisterTile:
 def register_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
     """The tile of a contraction with the best ratio of arithmetic to loads that fits the register file.
 
-    Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Sizes divide the extents
-    where good divisors exist, so that no tile is partial; otherwise the columns take whole vectors and leave a tail.
+    Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Tiles that leave nothing
+    over are preferred; otherwise the last ones are partial, with masked columns.
     """
-    width = vector_width(columns, lanes)
-    whole = -(-columns // width)
+    width = min(columns, lanes)
     best = RegisterTile(1, 1, width)
     best_score = -1.0
-    for vectors in divisors(whole, registers // 2):
-        for height in divisors(rows, registers):
+    for vectors in range(1, min(registers // 2, -(-columns // width)) + 1):
+        for height in range(1, min(rows, registers) + 1):
             if height * vectors + vectors + 1 > registers:
                 break
             reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
             # With few accumulators the latency of each multiply-add shows: a chain needs about eight in flight.
             overlap = min(1.0, height * vectors / 8)
-            score = reuse * overlap
+            score = reuse * overlap * _filled(rows, height) * _filled(columns, vectors * width)
             if score > best_score + 1e-9:
                 best, best_score = RegisterTile(height, vectors, width), score
     return best
+
+
+def _filled(extent: int, tile: int) -> float:
+    """The share of useful work when an extent is covered by tiles; a partial last tile also costs code."""
+    if extent % tile == 0:
+        return 1.0
+    return _PARTIAL * extent / (-(-extent // tile) * tile)
 
 
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
