@@ -8,6 +8,7 @@ _COLUMN_LOAD_COST = 3
 """A vector of columns (weights) streams from the second cache level; row values stay in the first."""
 
 
+_USEFUL_ROWS = 4
 _PARTIAL = 0.85
 """What a loop with a partial last tile is worth against one without."""
 
@@ -40,8 +41,8 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
     width = min(columns, lanes)
     best = RegisterTile(1, 1, width)
     best_score = -1.0
-    for vectors in range(1, min(registers // 2, -(-columns // width)) + 1):
-        for height in range(1, min(rows, registers) + 1):
+    for vectors in _widths(columns, width, registers):
+        for height in _heights(rows, registers):
             if height * vectors + vectors + 1 > registers:
                 break
             reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
@@ -51,6 +52,21 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
             if score > best_score + 1e-9:
                 best, best_score = RegisterTile(height, vectors, width), score
     return best
+
+
+def _heights(rows: int, registers: int) -> list[int]:
+    """Candidates for the rows of a tile: divisors where one is of a useful size, else anything."""
+    exact = divisors(rows, registers)
+    return exact if rows < _USEFUL_ROWS or exact[-1] >= _USEFUL_ROWS else list(range(1, registers))
+
+
+def _widths(columns: int, width: int, registers: int) -> list[int]:
+    """Candidates for the vectors across a tile: divisors where the columns are whole vectors, else anything."""
+    whole = -(-columns // width)
+    exact = divisors(whole, registers // 2)
+    if columns % width == 0 and (whole < _USEFUL_ROWS or exact[-1] > 1):
+        return exact
+    return list(range(1, min(registers // 2, whole) + 1))
 
 
 def _filled(extent: int, tile: int) -> float:
