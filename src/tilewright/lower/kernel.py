@@ -92,7 +92,8 @@ def is_cached(kernel: Kernel, target: Target) -> bool:
 
 
 def _cache_key(kernel: Kernel, target: Target) -> str:
-    parts = (kernel.symbol, str(target.codegen_key), str(target.cores > 1), llvm_version(), compiler_fingerprint())
+    # The whole target: schedules depend on its caches and on how many cores share the work.
+    parts = (kernel.symbol, str(target), llvm_version(), compiler_fingerprint())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

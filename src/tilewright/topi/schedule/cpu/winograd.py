@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -35,6 +36,8 @@ class _Plan:
     channels: int
     outputs: int
     register: RegisterTile
+    chunk: int
+    """Channels in a vector of the input transform."""
     group: int
     """Register blocks of tiles whose transformed input is made at a time."""
     parallel: bool
@@ -99,17 +102,19 @@ def _output_block(context: CpuContext) -> BlockHandle:
     for load in find_all(trial.block(output).body, BufferLoad):
         if load.buffer.name == "winograd_output" and load.indices[-1] is not own[-1]:
             return pixels
+    sources = {handle.name for handle in trial.sch.get_producers(trial.sch.get_block("winograd_input_rows"))}
     kept = {handle.name for handle in trial.sch.blocks()}
-    return output if kept <= {*_STAGES, "pad_data", output.name} else pixels
+    return output if kept <= {*_STAGES, *sources, output.name} else pixels
 
 
 def _inline_others(context: CpuContext, target: BlockHandle) -> None:
     """Inline every elementwise stage but those of the algorithm; what reads the target stays outside it."""
     sch = context.sch
-    outputs = {handle.name for handle in sch.get_output_blocks()}
+    kept = {*_STAGES, target.name, *(handle.name for handle in sch.get_output_blocks())}
+    kept.update(handle.name for handle in sch.get_producers(sch.get_block("winograd_input_rows")))
     for handle in sch.blocks():
         block = context.block(handle)
-        if handle.name in (*_STAGES, target.name) or handle.name in outputs or "pad" in handle.name:
+        if handle.name in kept:
             continue
         if block.is_reduction or block.init is not None or not block.iters:
             continue
@@ -122,7 +127,8 @@ def _plan(context: CpuContext) -> _Plan:
     buffer = context.block(product).writes[0].buffer
     size, _, tiles, outputs = buffer.static_shape or (0, 0, 0, 0)
     *_, channels = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
-    register = register_tile(tiles, outputs, context.lanes(product), context.target.vector_registers)
+    lanes = context.lanes(product)
+    register = register_tile(tiles, outputs, lanes, context.target.vector_registers)
     blocks = -(-tiles // register.rows)
     block_bytes = size * size * channels * buffer.dtype.itemsize * register.rows
     fitting = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE) // block_bytes
@@ -130,7 +136,7 @@ def _plan(context: CpuContext) -> _Plan:
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
     # Groups that do not divide over the cores leave some idle: then cores share the work of each group instead.
     together = parallel and (blocks // group) % context.target.cores != 0
-    return _Plan(size - 2, tiles, channels, outputs, register, group, parallel, together)
+    return _Plan(size - 2, tiles, channels, outputs, register, vector_width(channels, lanes), group, parallel, together)
 
 
 def _pack_weights(context: CpuContext, plan: _Plan) -> None:
@@ -144,10 +150,14 @@ def _pack_weights(context: CpuContext, plan: _Plan) -> None:
     for load in find_all(context.block(product).body, BufferLoad):
         number = constants.get(load.buffer)
         if number is not None:
-            index_map = IndexMap.of(lambda i, j, c, o: (o // columns, i, j, c, o % columns), 4)
+            index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
             context.sch.transform_layout(product, load.buffer.name, index_map)
             context.packing[number] = index_map
             return
+
+
+def _panels(i: Var, j: Var, c: Var, panel: PrimExpr, *column: PrimExpr) -> tuple[PrimExpr, ...]:
+    return (panel, i, j, c, *column)
 
 
 def _schedule_output(
@@ -199,9 +209,9 @@ def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) 
     sch.compute_at(product, j)
     loops = sch.get_loops(product)
     *spatial, ic = loops[[loop.var for loop in loops].index(j.var) + 1 :]
-    chunk, inner = sch.split(ic, [None, vector_width(plan.channels, plan.register.lanes)])
-    sch.reorder(chunk, inner, *spatial)
-    start = sch.decompose_reduction(product, chunk)
+    reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
+    sch.reorder(*reduction, *spatial)
+    start = sch.decompose_reduction(product, reduction[0])
     started = sch.get_loops(start)
     _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
@@ -211,12 +221,20 @@ def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) 
 def _pack_input(context: CpuContext, product: BlockHandle, plan: _Plan) -> None:
     """Store the transformed input in the order in which the products read it.
 
-    Before: `v[i, j, p, c]`; after: `v[p // rows, i, j, c // lanes, p % rows, c % lanes]`.
+    Before: `v[i, j, p, c]`; after: `v[p // rows, i, j, c // chunk, p % rows, c % chunk]`.
     """
-    rows, lanes = plan.register.rows, vector_width(plan.channels, plan.register.lanes)
-    context.sch.transform_layout(
-        product, "winograd_input", lambda i, j, p, c: (p // rows, i, j, c // lanes, p % rows, c % lanes)
-    )
+    rows, chunk_length = plan.register.rows, plan.chunk if plan.channels % plan.chunk == 0 else 1
+
+    def arranged(i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
+        (block, *row), (chunk, *lane) = _parts(p, rows), _parts(c, chunk_length)
+        return (block, i, j, chunk, *row, *lane) if lane else (block, i, j, *row, chunk)
+
+    context.sch.transform_layout(product, "winograd_input", arranged)
+
+
+def _parts(index: Var, length: int) -> tuple[PrimExpr, ...]:
+    """An index divided into blocks: the block and the place in it, or the index alone for blocks of one."""
+    return (index // length, index % length) if length > 1 else (index,)
 
 
 def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
@@ -241,8 +259,7 @@ def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) ->
     stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
     sch.compute_at(stage, group_loop, preserve_unit_loops=True)
     i, j, tiles, channel = sch.get_loops(stage)[-4:]
-    width = vector_width(plan.channels, context.lanes(stage))
-    outer, lane = sch.split(channel, [None, width])
+    outer, lane = sch.split(channel, [None, plan.chunk])
     sch.reorder(tiles, outer, i, j, lane)
     sch.compute_at(rows, outer)
     _unroll_below(context, rows, outer)

@@ -1,0 +1,201 @@
+"""Winograd convolutions: what the tensor expressions, their schedules and the compiled code compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright as tw
+from tilewright.graph.expr import Function, GraphExpr, Var
+from tilewright.graph.infer import infer_types
+from tilewright.graph.op import call, get_operator
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.winograd import WinogradWeightAttributes
+from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.primitive import lower_primitive
+from tilewright.support.errors import UnsupportedError
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.stmt import For, LoopKind
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.packing import packing_of
+from tilewright.topi.winograd import padded_tiles
+
+TARGETS = {
+    "avx512": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=4),
+    "neon": Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1),
+}
+TOLERANCE = {2: 1e-5, 4: 2e-5, 6: 2e-4}
+Pads = tuple[int, int, int, int]
+
+
+class Case:
+    """A convolution with random values: its inputs, its kernel by Winograd's algorithm, and the expected result."""
+
+    def __init__(
+        self,
+        size: tuple[int, int, int, int],
+        outputs: int,
+        tile: int = 4,
+        pads: Pads = (1, 1, 1, 1),
+        epilogue: str = "relu",
+    ) -> None:
+        rng = np.random.default_rng(sum(size) + outputs)
+        channels = size[-1]
+        data = rng.standard_normal(size).astype(np.float32)
+        taps = (rng.standard_normal((3, 3, channels, outputs)) / np.sqrt(9 * channels)).astype(np.float32)
+        transformed = get_operator("nn.winograd_weight").reference([taps], WinogradWeightAttributes(tile=tile))
+        attributes = Conv2dAttributes(padding=pads, data_layout="NHWC", kernel_layout="HWIO")
+        expected = get_operator("nn.conv2d").reference([data.astype(np.float64), taps.astype(np.float64)], attributes)
+        assert isinstance(expected, np.ndarray) and isinstance(transformed, np.ndarray)
+        bias = rng.standard_normal(outputs).astype(np.float32)
+        other = rng.standard_normal(expected.shape).astype(np.float32)
+        x, u = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("x", data), ("u", transformed)))
+        b, r = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("b", bias), ("r", other)))
+        body: GraphExpr = call("nn.conv2d_winograd", x, u, tile=tile, padding=pads)
+        self.inputs = [data, transformed]
+        params = [x, u]
+        if epilogue != "none":
+            body = call("nn.relu", call("add", call("add", body, b), r))
+            expected = np.maximum(expected + bias + other, 0)
+            self.inputs += [bias, other]
+            params += [b, r]
+        if epilogue == "transpose":
+            body = call("transpose", body, axes=(0, 3, 1, 2))
+            expected = expected.transpose(0, 3, 1, 2)
+        function = infer_types(Function("k", tuple(params), body))
+        assert isinstance(function, Function)
+        self.func = lower_primitive(function, "k", (1, 2) if epilogue != "none" else (1,))
+        self.expected, self.tile = expected, tile
+
+    def check(self, func: PrimFunc, run: object = interpret) -> None:
+        """Run a version of the kernel, its constants arranged as its schedule wants them."""
+        packing = packing_of(func)
+        arrays = [
+            np.ascontiguousarray(packing[n].rearrange(array)) if n in packing else array
+            for n, array in enumerate(self.inputs)
+        ]
+        out = np.full(self.expected.shape, np.nan, np.float32)
+        if run is interpret:
+            interpret(func, *arrays, out)
+        else:
+            run(*arrays, out)  # type: ignore[operator]
+        scale = max(1.0, float(np.abs(self.expected).max()))
+        np.testing.assert_allclose(out, self.expected, rtol=0, atol=TOLERANCE[self.tile] * scale)
+
+
+@pytest.mark.parametrize("tile", [2, 4, 6])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 1, 3)])
+def test_expressions_compute_a_convolution(tile: int, pads: Pads) -> None:
+    case = Case((2, 7, 5, 3), 4, tile, pads)
+    case.check(case.func)
+
+
+def test_weights_of_variables_are_transformed_in_code() -> None:
+    taps = np.random.default_rng(0).standard_normal((3, 3, 2, 5)).astype(np.float32)
+    w = Var("w", tensor_type(taps.shape, "float32"))
+    function = infer_types(Function("k", (w,), call("nn.winograd_weight", w, tile=4)))
+    assert isinstance(function, Function)
+    func = lower_primitive(function, "k")
+    expected = get_operator("nn.winograd_weight").reference([taps], WinogradWeightAttributes(tile=4))
+    for version in (func, schedule_cpu(func, TARGETS["avx512"])):
+        out = np.zeros((6, 6, 2, 5), np.float32)
+        interpret(version, taps, out)
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+class TestSchedule:
+    @pytest.mark.parametrize("size", [1, 3, 4, 7, 10])
+    @pytest.mark.parametrize("outputs", [16, 20, 7])
+    def test_sizes(self, target: Target, size: int, outputs: int) -> None:
+        case = Case((1, size, size, 8), outputs)
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("tile", [2, 4, 6])
+    def test_tiles(self, target: Target, tile: int) -> None:
+        case = Case((2, 5, 9, 4), 16, tile, (1, 0, 1, 2))
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("channels", [1, 3, 17, 32])
+    def test_channels(self, target: Target, channels: int) -> None:
+        case = Case((1, 6, 6, channels), 33)
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
+    def test_epilogues(self, target: Target, epilogue: str) -> None:
+        case = Case((1, 7, 6, 4), 16, epilogue=epilogue)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_a_number_of_tiles_without_good_divisors(self, target: Target) -> None:
+        # 17 tiles become 18; the last one repeats a window and its results are dropped.
+        case = Case((1, 2, 34, 4), 16, 2)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_groups_that_fit_a_small_cache(self, target: Target) -> None:
+        case = Case((1, 24, 24, 16), 16)
+        case.check(schedule_cpu(case.func, target.replace(l2_bytes=64 << 10)))
+
+
+def parallel_loops(func: PrimFunc) -> int:
+    return sum(loop.kind is LoopKind.PARALLEL for loop in find_all(func.body, For))
+
+
+def test_cores_share_groups_or_panels() -> None:
+    func = Case((1, 56, 56, 64), 64, epilogue="none").func
+    target = TARGETS["avx512"].replace(l2_bytes=2 << 20)
+    # Two groups for two cores: the padding and the groups. For four cores: padding, input transform, products.
+    assert parallel_loops(schedule_cpu(func, target.replace(cores=2))) == 2
+    assert parallel_loops(schedule_cpu(func, target.replace(cores=4))) == 3
+    assert parallel_loops(schedule_cpu(func, target.replace(cores=1))) == 0
+
+
+def test_the_number_of_tiles_is_rounded_up_by_little() -> None:
+    assert [padded_tiles(n) for n in (1, 4, 14, 16, 49, 196)] == [1, 4, 14, 16, 49, 196]
+    assert padded_tiles(17) == 18
+    assert padded_tiles(289) == 290
+    assert all(n <= padded_tiles(n) <= n + 5 for n in range(1, 2000))
+
+
+def test_symbolic_shapes_are_refused() -> None:
+    x = Var("x", tensor_type((tw.te.var("n"), 8, 8, 4), "float32"))
+    u = Var("u", tensor_type((6, 6, 4, 4), "float32"))
+    function = infer_types(Function("k", (x, u), call("nn.conv2d_winograd", x, u, tile=4, padding=(1, 1, 1, 1))))
+    assert isinstance(function, Function)
+    with pytest.raises(UnsupportedError, match="known at compile time"):
+        lower_primitive(function, "k")
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("size", "outputs", "tile"),
+    [((1, 28, 28, 32), 64, 4), ((1, 14, 14, 48), 96, 4), ((2, 7, 7, 32), 40, 2)],
+)
+def test_compiled(size: tuple[int, int, int, int], outputs: int, tile: int, cores: int) -> None:
+    case = Case(size, outputs, tile)
+    target = Target("native").replace(cores=cores)
+    scheduled = schedule_cpu(case.func, target)
+    case.check(scheduled, tw.build(scheduled, target=target))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    height=st.integers(1, 9),
+    width=st.integers(1, 9),
+    channels=st.integers(1, 10),
+    outputs=st.integers(1, 20),
+    tile=st.sampled_from([2, 4]),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    target=st.sampled_from(list(TARGETS.values())),
+)
+def test_any_convolution(
+    height: int, width: int, channels: int, outputs: int, tile: int, pads: Pads, target: Target
+) -> None:
+    if height + pads[0] + pads[2] < 3 or width + pads[1] + pads[3] < 3:
+        return
+    case = Case((1, height, width, channels), outputs, tile, pads)
+    case.check(schedule_cpu(case.func, target))
