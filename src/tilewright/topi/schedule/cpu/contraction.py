@@ -16,6 +16,8 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile, sli
 from tilewright.topi.schedule.packing import constant_parameters
 
 _MOST_UNROLLED_TAPS = 25
+_WEIGHTS_SHARE = 0.25
+"""The part of the second cache level that weights may take to count as staying there."""
 
 
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -48,8 +50,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    if _is_depthwise(context, anchor):
-        # No weights to keep at hand: walk the image as it lies in memory, channels last.
+    if _columns_inside(context, anchor, extents[-1]):
         order = [loop for loop in order if loop is not column_outer] + [column_outer]
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
@@ -59,6 +60,19 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     sch.vectorize(lane)
     work = prod(extents) * _reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _columns_inside(context: CpuContext, anchor: BlockHandle, columns: int) -> bool:
+    """Whether the panels of columns are the innermost outer loop.
+
+    Then each tile of rows meets all weights before the next, and results are written as they lie in memory: right when
+    the weights stay in the second cache level (a depthwise convolution has hardly any). Otherwise a panel of weights
+    is kept while all rows pass by.
+    """
+    if _is_depthwise(context, anchor):
+        return True
+    weights = _reduction_size(context, anchor) * columns * context.block(anchor).writes[0].buffer.dtype.itemsize
+    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
 
 
 def _is_depthwise(context: CpuContext, anchor: BlockHandle) -> bool:
