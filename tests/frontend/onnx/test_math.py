@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.frontend.onnx.helpers import check, data, import_one, operators_of
+from tests.frontend.onnx.helpers import check, data, import_one, make_model, operators_of, run_tilewright
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -69,6 +69,15 @@ def test_bit_shift(direction):
     check(
         "BitShift", data(9, dtype="uint8", low=0, high=200), data(9, dtype="uint8", low=0, high=7), direction=direction
     )
+
+
+def test_bit_shift_by_all_bits_and_more():
+    x, count = np.array([-9, 9, -9, 9], np.int32), np.array([32, 40, -1, 2], np.int32)
+    inputs = {"x": x, "n": count}
+    for direction, expected in (("LEFT", [0, 0, 0, 36]), ("RIGHT", [-1, 0, -1, 2])):
+        node = onnx.helper.make_node("BitShift", ["x", "n"], ["y"], direction=direction)
+        (result,) = run_tilewright(make_model([node], inputs, ["y"], opset=28), inputs)
+        assert result.tolist() == expected
 
 
 def test_bit_shift_refuses_other_directions():

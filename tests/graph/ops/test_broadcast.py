@@ -57,6 +57,7 @@ def test_bits():
     a, b = np.array([-8, 12], np.int8), np.array([1, 2], np.int8)
     assert apply("right_shift", a, b).tolist() == [-4, 3]
     assert apply("left_shift", a, b).tolist() == [-16, 48]
+    assert apply("right_shift", a, np.array([9, -6], np.int8)).tolist() == [-4, 3]
     assert apply("bitwise_or", a, b).tolist() == [-7, 14]
     assert apply("bitwise_xor", np.array([True]), np.array([True])).tolist() == [False]
 

@@ -104,6 +104,16 @@ def test_cast():
     assert apply("cast", x, dtype=BOOL).tolist() == [True, False, True]
 
 
+def test_cast_of_floats_to_integers_saturates():
+    x = np.array([np.nan, np.inf, -np.inf, 300.7, -300.7, 1e30], np.float32)
+    assert apply("cast", x, dtype=DataType.of("int8")).tolist() == [0, 127, -128, 127, -128, 127]
+    assert apply("cast", x, dtype=DataType.of("uint8")).tolist() == [0, 255, 0, 255, 0, 255]
+    biggest = 2**63 - 1
+    assert apply("cast", x, dtype=DataType.of("int64")).tolist() == [0, biggest, -(2**63), 300, -300, biggest]
+    exact = np.array([2.0**53 + 2, -(2.0**62)])
+    assert apply("cast", exact, dtype=DataType.of("int64")).tolist() == [2**53 + 2, -(2**62)]
+
+
 def test_cast_to_bfloat16_rounds_to_even():
     values = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, np.nan, np.inf, -0.0], np.float32)
     rounded = special.round_to_bfloat16(values)

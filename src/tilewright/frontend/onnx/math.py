@@ -108,11 +108,24 @@ def modulo(node: NodeContext) -> GraphExpr:
 
 @converter("BitShift")
 def bit_shift(node: NodeContext) -> GraphExpr:
-    """Shift in the direction of an attribute."""
+    """Shift in the direction of an attribute; by a negative amount or by all bits and more, everything goes out."""
     direction = node.text("direction")
     if direction not in ("LEFT", "RIGHT"):
         raise UserError(f"direction must be LEFT or RIGHT, it is {direction!r}")
-    return node.call(f"{direction.lower()}_shift", node.input(0), node.input(1))
+    name, data, amount = f"{direction.lower()}_shift", node.input(0), node.input(1)
+    dtype = dtype_of(data)
+    known = evaluate(amount)
+    if known is not None and ((known >= 0) & (known < dtype.bits)).all():
+        return node.call(name, data, amount)
+    zero = node.builder.constant_like(0, amount)
+    inside = node.call("less", amount, node.builder.constant_like(dtype.bits, amount))
+    if dtype.is_int:
+        inside = node.call("logical_and", inside, node.call("greater_equal", amount, zero))
+        if direction == "RIGHT":
+            most = node.builder.constant_like(dtype.bits - 1, amount)
+            return node.call(name, data, node.call("where", inside, amount, most))
+    shifted = node.call(name, data, node.call("where", inside, amount, zero))
+    return node.call("where", inside, shifted, node.builder.constant_like(0, data))
 
 
 @converter("Max", "Min", "Sum", "Mean")

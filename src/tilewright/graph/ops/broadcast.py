@@ -80,8 +80,13 @@ _declare("logical_xor", np.logical_xor, "Exactly one of a and b.", require_bool)
 _declare("bitwise_and", np.bitwise_and, "The bits set in both.", _bits)
 _declare("bitwise_or", np.bitwise_or, "The bits set in either.", _bits)
 _declare("bitwise_xor", np.bitwise_xor, "The bits set in exactly one.", _bits)
-_declare("left_shift", np.left_shift, "a shifted left by b bits.", require_integer)
-_declare("right_shift", np.right_shift, "a shifted right by b bits; signed types keep the sign.", require_integer)
+_declare("left_shift", special.shift_left, "a shifted left by b bits (modulo the width).", require_integer)
+_declare(
+    "right_shift",
+    special.shift_right,
+    "a shifted right by b bits (modulo the width); signed types keep the sign.",
+    require_integer,
+)
 
 
 def _where(args: list[Array], attributes: NoAttributes) -> Array:

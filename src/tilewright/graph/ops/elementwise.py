@@ -141,6 +141,8 @@ def _cast(args: list[Array], attributes: CastAttributes) -> Array:
             return special.round_to_bfloat16(args[0].astype(np.float32))
         if (attributes.dtype.bits < 8 and not attributes.dtype.is_bool) or name.startswith("float8"):
             raise UnsupportedError(f"the numpy reference of cast has no values of type {name}")
+        if attributes.dtype.is_integer and _is_floating(args[0]):
+            return special.float_to_integer(args[0], attributes.dtype.numpy())
         return args[0].astype(attributes.dtype.numpy())
 
 
@@ -153,7 +155,7 @@ def _cast(args: list[Array], attributes: CastAttributes) -> Array:
     elementwise=True,
 )
 def cast(types: Types, attributes: CastAttributes) -> Type:
-    """x converted to another data type; floats to integers truncate toward zero, to bool is x != 0."""
+    """x converted to another type: floats to integers truncate and saturate (NaN gives 0), to bool is x != 0."""
     return TensorType(tensor(types, 0, "the input").shape, attributes.dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,26 @@ def power(a: Array, b: Array) -> Array:
         odd = np.where(b % 2 == 0, 1, -1)
         negative = np.where(a == 1, 1, np.where(a == -1 if a.dtype.kind == "i" else False, odd, 0)).astype(a.dtype)
         return np.asarray(np.where(b < 0, negative, positive), a.dtype)
+
+
+def shift_left(a: Array, b: Array) -> Array:
+    """a << b; the amount counts modulo the width."""
+    return np.asarray(np.left_shift(a, b & (a.dtype.itemsize * 8 - 1)))
+
+
+def shift_right(a: Array, b: Array) -> Array:
+    """a >> b; the amount counts modulo the width."""
+    return np.asarray(np.right_shift(a, b & (a.dtype.itemsize * 8 - 1)))
+
+
+def float_to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
+    """The integer part; beyond the range the least or greatest value, and 0 for NaN."""
+    limits = np.iinfo(dtype)
+    whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+    # Floats next to the limits are not exact: compare before converting, so that nothing overflows.
+    inside = np.where((whole > float(limits.min)) & (whole < float(limits.max)), whole, 0.0).astype(dtype)
+    result = np.where(whole >= float(limits.max), dtype.type(limits.max), inside)
+    return np.asarray(np.where(whole <= float(limits.min), dtype.type(limits.min), result), dtype)
 
 
 def round_to_bfloat16(x: Array) -> Array:
