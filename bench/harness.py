@@ -6,14 +6,47 @@ import datetime
 import json
 import os
 import platform
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from tilewright.target import detect_host
 
 RESULTS_FOLDER = Path(__file__).resolve().parent / "results"
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr: stdout holds the table and the JSON."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def cores_for(threads: int) -> list[int]:
+    """The processors that a measurement on `threads` threads is pinned to: the last ones this process may use.
+
+    Interrupts and other people's work tend to land on the first. Empty where the system cannot pin.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    return sorted(os.sched_getaffinity(0))[-threads:]
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Keep this process on the processors of `cores_for` for the length of the `with` body."""
+    cores = cores_for(threads)
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
 
 def all_threads() -> int:
     """The number of cores this process may use: what `--threads all` means."""

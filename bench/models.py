@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = parse_models(options.models)
         rivals = peers.parse_peers(options.against)
         results: dict[str, Result] = {}
-        say(f"{harness.machine_line()}; {threads} thread{'s' if threads != 1 else ''}")
+        harness.say(f"{harness.machine_line()}; {threads} thread{'s' if threads != 1 else ''}")
         for name in names:
             results[name] = measure_model(name, threads, rivals, options.rounds, options.seed)
     except UserError as error:
@@ -53,29 +53,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(render(results, rivals))
     path = options.json or harness.RESULTS_FOLDER / f"models-{threads}t.json"
     harness.write_json(path, summary)
-    say(f"figures written to {path}")
+    harness.say(f"figures written to {path}")
     print(json.dumps(summary))
     return 0 if all(is_good(result) for result in results.values()) else 1
 
 
 def measure_model(name: str, threads: int, rivals: Sequence[str], rounds: int, seed: int) -> Result:
     """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
-    say(f"{name}: building")
+    harness.say(f"{name}: building")
     path = zoo.path(name, seed)
     inputs = zoo.inputs(name, seed)
     expected = peers.PEERS[peers.REFERENCE](path, threads, inputs)()
     competitors = {rival: peers.PEERS[rival](path, threads, inputs) for rival in rivals}
-    say(f"{name}: compiling")
+    harness.say(f"{name}: compiling")
     start = time.perf_counter()
     try:
         executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", threads=threads)
         compile_seconds = time.perf_counter() - start
         actual = executable.run(inputs)
     except TilewrightError as error:
-        say(f"{name}: failed: {error}")
+        harness.say(f"{name}: failed: {error}")
         return {"error": str(error), "ours_ms": None, "peers_ms": {}, "max_rel_err": None}
     error_size = measure.max_relative_error(actual, expected)
-    say(f"{name}: compiled in {compile_seconds:.1f} s, max relative error {error_size:.1e}; timing")
+    harness.say(f"{name}: compiled in {compile_seconds:.1f} s, max relative error {error_size:.1e}; timing")
     timings = measure.measure({OURS: lambda: executable.run(inputs), **competitors}, rounds, threads=threads)
     ours = timings.pop(OURS)
     result: Result = {
@@ -144,11 +144,6 @@ def parse_models(text: str) -> list[str]:
         if name not in zoo.SPECS:
             raise UserError(f"unknown model '{name}': the models are {', '.join(zoo.names())}", where="--models")
     return chosen
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr: stdout holds the table and the JSON."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,269 @@
+"""Kernels against what one core can do: `python -m bench.kernels`.
+
+    python -m bench.kernels                           # all kernels
+    python -m bench.kernels --only sgemm,winograd     # those whose names contain a word
+    python -m bench.kernels --rounds 20 --json out.json
+
+Each kernel is one graph operator with constant weights, compiled as any model is (graph passes, default schedule, code
+generator) for one core, checked against the graph's reference interpreter, and timed in rounds that alternate with
+the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table shows the
+median over rounds and the best. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench import harness
+from bench.kernel_cases import CASES, Case
+from bench.peak import Peak, arithmetic_peak, read_peak
+from tilewright.cli.measure import format_ms, max_relative_error
+from tilewright.codegen.llvm import deploy
+from tilewright.compiler import Compilation
+from tilewright.graph.interpreter import evaluate
+from tilewright.runtime.convert import address_of, aligned_empty
+from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.library import bind, check_code
+from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.text import table
+from tilewright.target import Target
+
+_SLICE_SECONDS = 0.02
+"""How long a kernel, and its peak, run in each round."""
+Result = dict[str, object]
+
+
+@dataclass(slots=True)
+class Runner:
+    """A compiled kernel with its buffers: `call` runs it once, with no work of Python's around it."""
+
+    case: Case
+    call: Callable[[], object]
+    operators: list[str]
+    error: float
+    seconds: list[float] = field(default_factory=list)
+    fractions: list[float] = field(default_factory=list)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        chosen = choose_cases(options.only)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    target = Target("native").replace(cores=1)
+    harness.say(f"{harness.machine_line()}; one core")
+    with harness.pinned(1):
+        results, peaks = measure_cases(chosen, target, options.rounds)
+    print(render(results))
+    summary = {
+        "kernels": results,
+        "peak_gflops": round(peaks["float32"], 2),
+        "peaks": {name: round(value, 2) for name, value in peaks.items()},
+        "rounds": options.rounds,
+        "machine": harness.machine(),
+    }
+    path = options.json or harness.RESULTS_FOLDER / "kernels.json"
+    if options.json or not options.only:
+        harness.write_json(path, summary)
+        harness.say(f"figures written to {path}")
+    print(json.dumps(summary))
+    return 0 if all(is_right(result) for result in results.values()) else 1
+
+
+def choose_cases(text: str) -> list[Case]:
+    """The kernels whose names contain one of the comma-separated words; all for an empty text."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    chosen = [case for name, case in CASES.items() if not words or any(word in name for word in words)]
+    if not chosen:
+        raise UserError(f"no kernel has a name with '{text}' in it: {', '.join(CASES)}", where="--only")
+    return chosen
+
+
+def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[dict[str, Result], dict[str, float]]:
+    """Figures of each kernel, and the peaks seen (billions a second)."""
+    peaks = {name: peak for name in ("float32", "float16", "int8") if (peak := arithmetic_peak(target, name))}
+    rates: dict[str, list[float]] = {}
+    results: dict[str, Result] = {}
+    for case in cases:
+        if case.unit != "read" and case.unit not in peaks:
+            results[case.name] = {"skipped": f"this processor has no {case.unit} arithmetic"}
+            continue
+        try:
+            runner = build(case, target)
+        except TilewrightError as error:
+            results[case.name] = {"error": str(error)}
+            harness.say(f"{case.name}: failed: {error}")
+            continue
+        peak = read_peak(target, int(case.work)) if case.unit == "read" else peaks[case.unit]
+        name = case.name if case.unit == "read" else case.unit
+        for _ in range(rounds):
+            rates.setdefault(_peak_label(case, name), []).append(_round(runner, peak))
+        results[case.name] = figures(runner)
+        harness.say(f"{case.name}: {100 * statistics.median(runner.fractions):.0f}%")
+    if "float32" not in rates:
+        rates["float32"] = [_rate(peaks["float32"]) for _ in range(rounds)]
+    return results, {name: statistics.median(values) / 1e9 for name, values in rates.items()}
+
+
+def _peak_label(case: Case, name: str) -> str:
+    return f"read, {case.work / 1e6:.1f} MB" if case.unit == "read" else name
+
+
+def build(case: Case, target: Target, seed: int = 0) -> Runner:
+    """Compile a kernel as a model of its own, run it once and compare with the reference interpreter."""
+    module = case.module(seed)
+    compilation = Compilation(module, target, threads=1, winograd=case.winograd)
+    artifact = compilation.artifact()
+    executable = deploy.executable(artifact, 1)
+    random = np.random.default_rng(seed + 1)
+    inputs = {info.name: _random(random, info.static_shape, info.dtype) for info in executable.input_info}
+    error = max_relative_error(executable.run(inputs), [_expected(case, seed, inputs)])
+    operators = [item.op for item in executable.model.kernels]
+    return Runner(case, _bare_call(executable, inputs), operators, error)
+
+
+def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    result = evaluate(case.module(seed), *inputs.values())
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+def _random(random: np.random.Generator, shape: tuple[int | str, ...], dtype: str) -> np.ndarray:
+    sizes = [int(size) for size in shape]
+    array = aligned_empty(tuple(sizes), storage_dtype(dtype))
+    if dtype == "int8":
+        array[...] = random.integers(-127, 128, sizes)
+    else:
+        array[...] = random.standard_normal(sizes)
+    return array
+
+
+def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> Callable[[], object]:
+    """The model's entry with all its arguments ready: one call through ctypes, less than a microsecond."""
+    model = executable.model
+    outputs = [
+        aligned_empty(tuple(int(size) for size in info.static_shape), storage_dtype(info.dtype))
+        for info in executable.output_info
+    ]
+    workspace = aligned_empty((max(model.workspace_bytes, 64),), np.dtype(np.uint8))
+    constants = aligned_empty(executable.artifact.constants.shape, np.dtype(np.uint8))
+    constants[...] = executable.artifact.constants
+    pointer = ctypes.c_void_p
+    given = (pointer * len(inputs))(*(address_of(array) for array in inputs.values()))
+    made = (pointer * len(outputs))(*(address_of(array) for array in outputs))
+    entry = bind(executable.library, model.entry, ctypes.c_int32, pointer, pointer, pointer, pointer)
+    places = (given, made, address_of(workspace), address_of(constants) if constants.size else 0)
+
+    def call(keep: object = (inputs, outputs, workspace, constants)) -> None:
+        check_code(entry(*places), model.name)
+
+    return call
+
+
+def _round(runner: Runner, peak: Peak) -> float:
+    """One round: the kernel between two halves of its peak; returns the peak's rate."""
+    before = _rate(peak)
+    seconds = _seconds(runner.call)
+    after = _rate(peak)
+    rate = (before + after) / 2
+    runner.seconds.append(seconds)
+    runner.fractions.append(runner.case.work / seconds / rate)
+    return rate
+
+
+def _rate(peak: Peak) -> float:
+    return peak.work / _seconds(peak.call, _SLICE_SECONDS / 2)
+
+
+def _seconds(call: Callable[[], object], slice_seconds: float = _SLICE_SECONDS) -> float:
+    """Seconds of processor time a call; those of other processes on a busy machine do not count."""
+    call()
+    start = time.thread_time()
+    call()
+    once = max(time.thread_time() - start, 1e-7)
+    count = max(1, int(slice_seconds / once))
+    start = time.thread_time()
+    for _ in range(count):
+        call()
+    return (time.thread_time() - start) / count
+
+
+def figures(runner: Runner) -> Result:
+    """What is reported of one kernel."""
+    case, seconds = runner.case, statistics.median(runner.seconds)
+    fraction = statistics.median(runner.fractions)
+    result: Result = {
+        "ms": round(seconds * 1e3, 5),
+        "min_ms": round(min(runner.seconds) * 1e3, 5),
+        "fraction": round(fraction, 4),
+        "best_fraction": round(max(runner.fractions), 4),
+        "unit": case.unit,
+        "max_rel_err": runner.error,
+        "right": runner.error <= case.tolerance,
+        "kernels": runner.operators,
+    }
+    result["gb_per_s" if case.unit == "read" else "gflops"] = round(case.work / seconds / 1e9, 2)
+    if case.goal is not None:
+        result["goal"] = case.goal
+        result["reached"] = fraction >= case.goal
+    return result
+
+
+def is_right(result: Result) -> bool:
+    """Whether a kernel compiled and gave the right answer, or was skipped."""
+    return "skipped" in result or bool(result.get("right", False))
+
+
+def render(results: dict[str, Result]) -> str:
+    """The table of figures."""
+    rows = []
+    for name, result in results.items():
+        if "ms" not in result:
+            rows.append([name, str(result.get("skipped", "failed")), "", "", "", "", "", ""])
+            continue
+        rate = result.get("gflops", result.get("gb_per_s"))
+        goal = f"{result['goal']:.2f}" if "goal" in result else "-"
+        state = "WRONG" if not result["right"] else "" if "goal" not in result else "ok" if result["reached"] else "below"
+        rows.append(
+            [
+                name,
+                _ms(result["ms"]),
+                _ms(result["min_ms"]),
+                f"{rate} {'GB/s' if result['unit'] == 'read' else 'GOP/s'}",
+                f"{result['fraction']:.2f}",
+                f"{result['best_fraction']:.2f}",
+                goal,
+                state,
+            ]
+        )
+    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "goal", ""], rows)
+
+
+def _ms(value: object) -> str:
+    assert isinstance(value, float)
+    return format_ms(value)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default="", metavar="WORDS", help="only kernels whose names contain one of these words")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds, each with the peak beside it (default: 10)")
+    parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/kernels.json)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

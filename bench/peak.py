@@ -1,0 +1,176 @@
+"""What one core can do at most: kernels of nothing but multiply-adds, dot products or loads, written in LLVM IR.
+
+Every fraction that `bench.kernels` prints is against one of these, measured in the same run and the same moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.codegen.llvm.jit import JitLibrary
+from tilewright.codegen.llvm.toolchain import compile_ir
+from tilewright.runtime.convert import address_of, aligned_empty
+from tilewright.runtime.library import bind
+from tilewright.target import Target
+
+_CHAINS = 16
+_STEPS = 20_000
+_STREAMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """A limit of the machine: `work` units (operations or bytes) done by one `call`."""
+
+    name: str
+    work: float
+    call: Callable[[], object]
+
+
+def arithmetic_peak(target: Target, dtype: str) -> Peak | None:
+    """Independent chains of the best vector instruction for a data type; None where the CPU has none.
+
+    float32 and float16: fused multiply-adds, two operations a lane. int8: dot products of four, eight a lane.
+    """
+    if dtype == "int8":
+        step = _dot_step(target)
+        if step is None:
+            return None
+        lanes = target.lanes(32)
+        text = _chains_ir(target, f"<{lanes} x i32>", step)
+        operations = 8 * lanes
+    else:
+        if dtype == "float16" and not target.has_fp16:
+            return None
+        bits, element = {"float32": (32, "float"), "float16": (16, "half")}[dtype]
+        lanes = target.lanes(bits)
+        vector = f"<{lanes} x {element}>"
+        intrinsic = f"@llvm.fmuladd.v{lanes}f{bits}"
+        declaration = f"declare {vector} {intrinsic}({vector}, {vector}, {vector})"
+        step = _Step(declaration, f"call {vector} {intrinsic}({vector} {{chain}}, {vector} %x, {vector} %x)", vector)
+        text = _chains_ir(target, vector, step)
+        operations = 2 * lanes
+    function = _compile(text, target)
+    # Starting values: multiplied by a half and moved by a half, a chain stays a normal number for ever.
+    half = {"float32": np.float32(0.5), "float16": np.float16(0.5), "int8": np.int8(1)}[dtype]
+    data = aligned_empty((target.vector_bits // 8 // half.itemsize,), half.dtype)
+    data[...] = half
+    out = aligned_empty((target.vector_bits // 8,), np.dtype(np.uint8))
+    arguments = (address_of(data), address_of(out), _STEPS)
+
+    def call(keep: object = (data, out)) -> None:
+        function(*arguments)
+
+    return Peak(dtype, float(operations * _chains(target) * _STEPS), call)
+
+
+def read_peak(target: Target, size: int) -> Peak:
+    """Reading `size` bytes once, in order, into vector registers."""
+    lanes = target.lanes(32)
+    block = lanes * 4 * _STREAMS
+    blocks = max(size // block, 1)
+    function = _compile(_read_ir(lanes), target)
+    data = aligned_empty((blocks * block,), np.dtype(np.uint8))
+    data[...] = 1
+    out = aligned_empty((lanes * 4,), np.dtype(np.uint8))
+    arguments = (address_of(data), address_of(out), blocks)
+
+    def call(keep: object = (data, out)) -> None:
+        function(*arguments)
+
+    return Peak("read", float(blocks * block), call)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One link of a chain: the declaration it needs, its text (`{chain}` is the value so far), type of operand x."""
+
+    declaration: str
+    text: str
+    operand: str
+
+
+def _chains(target: Target) -> int:
+    """As many chains as hide the latency, and leave registers for the operands."""
+    return min(_CHAINS, target.vector_registers - 4)
+
+
+def _dot_step(target: Target) -> _Step | None:
+    lanes = target.lanes(32)
+    chain, operand = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    if target.has_dotprod:
+        name = f"@llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8"
+    elif target.has_vnni:
+        name = f"@llvm.x86.avx512.vpdpbusd.{target.vector_bits}"
+    else:
+        return None
+    declaration = f"declare {chain} {name}({chain}, {operand}, {operand})"
+    return _Step(declaration, f"call {chain} {name}({chain} {{chain}}, {operand} %x, {operand} %x)", operand)
+
+
+def _chains_ir(target: Target, vector: str, step: _Step) -> str:
+    count = _chains(target)
+    phis = "\n".join(f"  %c{n} = phi {vector} [ zeroinitializer, %entry ], [ %d{n}, %loop ]" for n in range(count))
+    steps = "\n".join(f"  %d{n} = {step.text.format(chain=f'%c{n}')}" for n in range(count))
+    # Chains are told apart by storing each, in turn, to the same place: a volatile store is never left out.
+    stores = "\n".join(f"  store volatile {vector} %d{n}, ptr %out" for n in range(count))
+    return f"""
+{step.declaration}
+define void @peak(ptr %data, ptr %out, i64 %count) {{
+entry:
+  %x = load {step.operand}, ptr %data
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+{steps}
+  %next = add i64 %i, 1
+  %again = icmp ult i64 %next, %count
+  br i1 %again, label %loop, label %end
+end:
+{stores}
+  ret void
+}}
+"""
+
+
+def _read_ir(lanes: int) -> str:
+    vector = f"<{lanes} x i32>"
+    phis = "\n".join(f"  %c{n} = phi {vector} [ zeroinitializer, %entry ], [ %d{n}, %loop ]" for n in range(_STREAMS))
+    loads = "\n".join(
+        f"  %p{n} = getelementptr {vector}, ptr %base, i64 {n}\n"
+        f"  %v{n} = load {vector}, ptr %p{n}\n"
+        f"  %d{n} = xor {vector} %c{n}, %v{n}"
+        for n in range(_STREAMS)
+    )
+    stores = "\n".join(f"  store volatile {vector} %d{n}, ptr %out" for n in range(_STREAMS))
+    return f"""
+define void @peak(ptr %data, ptr %out, i64 %count) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+  %base = getelementptr [{_STREAMS} x {vector}], ptr %data, i64 %i
+{loads}
+  %next = add i64 %i, 1
+  %again = icmp ult i64 %next, %count
+  br i1 %again, label %loop, label %end
+end:
+{stores}
+  ret void
+}}
+"""
+
+
+def _compile(text: str, target: Target) -> Callable[[int, int, int], object]:
+    # The optimiser is left out: the code is meant exactly as it is written.
+    code = compile_ir(text, triple=target.triple, cpu=target.cpu, features=target.features, opt_level=0)
+    function: Callable[[int, int, int], object] = bind(
+        JitLibrary([code]), "peak", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    )
+    return function
