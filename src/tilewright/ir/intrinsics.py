@@ -186,6 +186,8 @@ define("clz", 1, "integer", None, "the number of leading zero bits; the width fo
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")
 define("barrier", 1, "any", None, "threads of a group wait for each other", result="given", pure=False)
+define("access_ptr", 3, "any", None, "address of the first of two elements, for extern calls", result="given")
+define("element_distance", 2, "any", None, "elements in memory from the first element to the second", result="given")
 define("call_extern", None, "any", None, "call a function by its symbol name", result="given", pure=False)
 
 

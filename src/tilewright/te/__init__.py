@@ -78,6 +78,7 @@ from tilewright.te.reduction import (
 )
 from tilewright.te.schedule import Schedule, Stage, create_schedule, lower
 from tilewright.te.tensor import Axis, Tensor
+from tilewright.te.tensor_intrin import decl_tensor_intrin, hardware_intrin, implement_intrin
 
 __all__ = [
     "Axis",
@@ -110,6 +111,7 @@ __all__ = [
     "cosh",
     "create_prim_func",
     "create_schedule",
+    "decl_tensor_intrin",
     "erf",
     "exp",
     "exp2",
@@ -118,6 +120,8 @@ __all__ = [
     "fabs",
     "floor",
     "fma",
+    "hardware_intrin",
+    "implement_intrin",
     "isfinite",
     "isinf",
     "isnan",

@@ -33,6 +33,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule as LoopSchedule
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind
+from tilewright.tir.tensor_intrin import TensorIntrin
 
 Target = Tensor | Operation
 
@@ -344,6 +345,12 @@ class Stage:
     def bind(self, axis: Axis, thread: str) -> None:
         """Run the iterations of an axis along a hardware axis (`te.thread_axis("threadIdx.x")`)."""
         self._schedule.loops.bind(self._handle(axis), thread)
+
+    def tensorize(self, axis: Axis, intrinsic: TensorIntrin | str) -> None:
+        """Let a declared intrinsic compute everything from an axis inward."""
+        made = self._schedule.loops.tensorize(self._handle(axis), intrinsic)
+        # From here on the stage is the tile: its loops are those around it.
+        self.block_name = made.name
 
     # ---------------------------------------------------------------- where
 

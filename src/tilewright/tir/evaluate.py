@@ -404,6 +404,8 @@ class ExprCompiler:
             return self._extern(expr, depth)
         if name == "reinterpret":
             return self._reinterpret(expr, depth)
+        if name in ("access_ptr", "element_distance"):
+            return self._address(expr, depth)
         args = [self._visit(arg, depth) for arg in expr.args]
         intrinsic = intrinsics.table.get(name)
         if intrinsic is None or (intrinsic.arity is not None and len(args) != intrinsic.arity):
@@ -448,6 +450,16 @@ class ExprCompiler:
         first, second = self.constant(origin, origin), self.constant(target, target)
         call = f"{self.function('reinterpret')}({source}, {first}, {second})"
         return f"{call}[lane]" if target.lanes > 1 else call
+
+    def _address(self, expr: e.Call, depth: int) -> str:
+        """A pointer to an element, or the distance between two."""
+        first, second = expr.args[-2:]
+        if not isinstance(first, BufferLoad) or not isinstance(second, BufferLoad):
+            raise CompilerBug(f"{expr.name} of something that is not an element")
+        start = self.index(first.buffer, first.indices, depth)
+        if expr.name == "element_distance":
+            return f"({self.index(second.buffer, second.indices, depth)} - {start})"
+        return f"{self.function('Pointer')}({self.names.of(first.buffer)}, {start})"
 
     def _extern(self, expr: e.Call, depth: int) -> str:
         symbol = expr.args[0]

@@ -5,16 +5,31 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.ir.build import as_expr
+from tilewright.ir.build import add, as_expr, floordiv, floormod, mul, sub
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ZERO, ExprLike, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value
+from tilewright.ir.expr import (
+    ZERO,
+    Add,
+    BinaryExpr,
+    ExprLike,
+    FloorDiv,
+    FloorMod,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    const_value,
+)
 from tilewright.ir.node import Node, node
 from tilewright.ir.visit import substitute
 from tilewright.support.errors import UserError
@@ -85,6 +100,23 @@ class IndexMap(Node):
             outputs.append(index if part == "whole" else index // factor if part == "outer" else index % factor)
         return IndexMap(inputs, tuple(outputs))
 
+    def to_text(self) -> str:
+        """The map as text, for traces: "i0 * 10 + i1, i2"; of sums, products and divisions of indices."""
+        names = {var: f"i{n}" for n, var in enumerate(self.inputs)}
+        return ", ".join(_text(item, names) for item in self.outputs)
+
+    @staticmethod
+    def from_text(rank: int, text: str) -> IndexMap:
+        """The map that `to_text` described."""
+        inputs = tuple(Var(f"i{n}") for n in range(rank))
+        try:
+            tree = ast.parse(f"({text},)", mode="eval").body
+        except SyntaxError as error:
+            raise UserError(f"{text!r} is not an index map: {error.msg}") from None
+        assert isinstance(tree, ast.Tuple)
+        names = {var.name: var for var in inputs}
+        return IndexMap(inputs, tuple(_parsed(item, names, text) for item in tree.elts))
+
     def new_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that holds a rearranged array; divided axes are rounded up."""
         return self.rearrange(np.zeros(tuple(shape), np.bool_)).shape
@@ -118,6 +150,35 @@ class IndexMap(Node):
         if position:
             raise UserError("an index map must keep every old index")
         return np.ascontiguousarray(padded.reshape(shape).transpose(order))
+
+
+_SYMBOLS: Final[dict[type[PrimExpr], str]] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
+_OPERATORS: Final = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: floormod}
+
+
+def _text(item: PrimExpr, names: dict[Var, str]) -> str:
+    if isinstance(item, Var) and item in names:
+        return names[item]
+    value = const_value(item)
+    if value is not None:
+        return str(value)
+    symbol = _SYMBOLS.get(type(item))
+    if symbol is None or not isinstance(item, BinaryExpr):
+        raise UserError("an index map in a trace is made of +, -, *, // and % of indices and constants")
+    return f"({_text(item.a, names)} {symbol} {_text(item.b, names)})"
+
+
+def _parsed(item: ast.expr, names: dict[str, Var], text: str) -> PrimExpr:
+    if isinstance(item, ast.Name) and item.id in names:
+        return names[item.id]
+    if isinstance(item, ast.Constant) and type(item.value) is int:
+        return as_expr(item.value, INDEX)
+    if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
+        return sub(ZERO, _parsed(item.operand, names, text))
+    if isinstance(item, ast.BinOp) and type(item.op) in _OPERATORS:
+        left, right = _parsed(item.left, names, text), _parsed(item.right, names, text)
+        return _OPERATORS[type(item.op)](left, right)
+    raise UserError(f"{text!r} is not an index map", hint="it is made of +, -, *, // and % of i0, i1, ... and integers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir import numbers
 from tilewright.tir import stmt as s
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.evaluate import Bounds, ExprCompiler, evaluate, type_range
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.numbers import Array, InterpreterError
@@ -380,6 +380,9 @@ class _Compiler:
             if self._in_group:
                 self._emit(depth, f"yield 'barrier {id(statement)}'", statement)
             return
+        for item in pre_order(value):
+            if isinstance(item, e.Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
+                self.written.add(item.args[1].buffer)
         if value.dtype.lanes > 1:
             self._emit(depth, f"for lane in range({value.dtype.lanes}):")
             self._emit(depth + 1, self._value(value, depth + 1, statement), statement)

@@ -177,6 +177,22 @@ def fused(a: Scalar, b: Scalar, c: Scalar, bits: int) -> np.float64:
     return np.float64(fma_reference(float(a), float(b), float(c), bits))
 
 
+class Pointer:
+    """The address of an element in the interpreter: what an extern function gets for `access_ptr`."""
+
+    __slots__ = ("elements", "start")
+
+    def __init__(self, elements: list[Any], start: int) -> None:
+        self.elements = elements
+        self.start = start
+
+    def __getitem__(self, place: int) -> Any:
+        return self.elements[self.start + place]
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        self.elements[self.start + place] = value
+
+
 def lockstep(threads: list[Iterator[str]]) -> Iterator[str]:
     """Run threads from barrier to barrier, all of them to each before any goes on."""
     done = object()

@@ -13,12 +13,14 @@ from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
+from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.stmt import Block
 from tilewright.tir.verify import verify
 
@@ -28,7 +30,9 @@ def cpu_pipeline(target: Target) -> Pipeline:
     return Pipeline(
         "cpu",
         [
+            function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
+            function_pass("widen_loops")(widen_loops),
             function_pass("lower_threads")(lower_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),

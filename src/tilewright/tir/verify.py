@@ -113,7 +113,12 @@ class _Checker:
     # ---------------------------------------------------------------- expressions
 
     def _expr(self, root: PrimExpr, stmt: Stmt | None) -> None:
+        addressed: set[BufferLoad] = set()
         for item in pre_order(root):
+            if isinstance(item, e.Call) and item.name in ("access_ptr", "element_distance"):
+                addressed.update(arg for arg in item.args if isinstance(arg, BufferLoad))
+            if item in addressed:
+                continue
             if type(item) is Var:
                 if item not in self.scope:
                     self._say(f"variable {item.name} is used where it is not defined", stmt)
@@ -121,6 +126,8 @@ class _Checker:
                 self._access(item.buffer, item.indices, stmt, writes=False)
             elif isinstance(item, e.FloatImm):
                 self._constant(item, stmt)
+            elif isinstance(item, e.Call) and item.name in ("access_ptr", "element_distance"):
+                self._pointer(item, stmt)
             elif isinstance(item, e.Call):
                 self._call(item, stmt)
             elif isinstance(item, (e.And, e.Or, e.Not)) and not item.a.dtype.is_bool:
@@ -129,6 +136,18 @@ class _Checker:
                 self._say(f"{type(item).__name__} of {item.dtype}", stmt)
             elif isinstance(item, (e.Ramp, e.Broadcast)):
                 self._vector(item, stmt)
+
+    def _pointer(self, item: e.Call, stmt: Stmt | None) -> None:
+        """An address: its elements are accessed as its mode says, not read here."""
+        mode = item.args[0].value if isinstance(item.args[0], e.StringImm) else ""
+        for load in item.args[-2:]:
+            if not isinstance(load, BufferLoad):
+                self._say(f"{item.name} of something that is not an element", stmt)
+                continue
+            for index in load.indices:
+                self._expr(index, stmt)
+            for letter in mode:
+                self._access(load.buffer, load.indices, stmt, writes=letter == "w")
 
     def _constant(self, item: e.FloatImm, stmt: Stmt | None) -> None:
         rounded = build.const(item.value, item.dtype)

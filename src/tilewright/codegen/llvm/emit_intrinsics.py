@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.codegen.llvm.context import FunctionContext
+from tilewright.codegen.llvm.emit_memory import element_address
 from tilewright.codegen.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir.buffer import BufferLoad
 
 _Emit = Callable[[FunctionContext, Call], str]
 
@@ -147,6 +149,13 @@ def _reinterpret(c: FunctionContext, expr: Call) -> str:
     return value if source == target else c.op(f"bitcast {source} {value} to {target}")
 
 
+def _access_pointer(c: FunctionContext, expr: Call) -> str:
+    load = expr.args[1]
+    if not isinstance(load, BufferLoad):
+        raise CompilerBug("access_ptr of something that is not an element")
+    return element_address(c, load.buffer, load.indices)
+
+
 def _call_extern(c: FunctionContext, expr: Call) -> str:
     name = expr.args[0]
     if not isinstance(name, StringImm):
@@ -172,5 +181,6 @@ _TABLE: Final[dict[str, _Emit]] = {
     "clz": _clz,
     "likely": _likely,
     "reinterpret": _reinterpret,
+    "access_ptr": _access_pointer,
     "call_extern": _call_extern,
 }

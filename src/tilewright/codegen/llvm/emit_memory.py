@@ -71,6 +71,11 @@ def _address(c: FunctionContext, buffer: Buffer, index: PrimExpr) -> str:
     return c.element(buffer, index_value(c, index))
 
 
+def element_address(c: FunctionContext, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
+    """The address of an element of a flat buffer."""
+    return _address(c, buffer, _flat_index(buffer, indices))
+
+
 def _from_memory(c: FunctionContext, loaded: str, dtype: DataType) -> str:
     kind = memory_type(dtype)
     if dtype.is_bool:

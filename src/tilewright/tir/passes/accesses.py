@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import Box, touched
 from tilewright.ir.build import all_of
-from tilewright.ir.expr import LE, LT, TRUE, PrimExpr, Range, Var
+from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, PrimExpr, Range, StringImm, Var, is_const_int
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -20,6 +20,7 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
+    LoopKind,
     SeqStmt,
     Stmt,
 )
@@ -93,6 +94,7 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Acc
             _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
         case Evaluate():
             _loads(buffer, (stmt.value,), (*path, (stmt, 0)), found)
+            _pointers(buffer, stmt, path, found)
         case Assert():
             _loads(buffer, (stmt.condition,), (*path, (stmt, 0)), found)
         case Block() | _:
@@ -101,9 +103,39 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Acc
 
 def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], found: list[Access]) -> None:
     for expr in exprs:
+        addressed: set[PrimExpr] = set()
         for item in pre_order(expr):
-            if isinstance(item, BufferLoad) and item.buffer is buffer:
+            if isinstance(item, Call) and item.name in ("access_ptr", "element_distance"):
+                addressed.update(item.args)
+            elif isinstance(item, BufferLoad) and item.buffer is buffer and item not in addressed:
                 found.append(Access(item.indices, False, path))
+
+
+def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], found: list[Access]) -> None:
+    """What an extern call touches through addresses: every element between two corners; reads come before writes."""
+    pointers = [item for item in pre_order(stmt.value) if isinstance(item, Call) and item.name == "access_ptr"]
+    for letter in "rw":
+        for item in pointers:
+            mode, first, last = item.args
+            assert isinstance(mode, StringImm) and isinstance(first, BufferLoad) and isinstance(last, BufferLoad)
+            if first.buffer is buffer and letter in mode.value:
+                found.append(_box_access(first, last, letter == "w", stmt, path))
+
+
+def _box_access(first: BufferLoad, last: BufferLoad, is_store: bool, stmt: Stmt, path: tuple[Step, ...]) -> Access:
+    """An access under loops that run from one corner of a box to the other."""
+    indices: list[PrimExpr] = []
+    steps: list[Step] = []
+    simplify = Analyzer().simplify
+    for low, high in zip(first.indices, last.indices, strict=True):
+        extent = simplify(high - low + 1)
+        if is_const_int(extent, 1):
+            indices.append(low)
+            continue
+        var = Var("at")
+        indices.append(low + var)
+        steps.append((For(var, ZERO, extent, LoopKind.SERIAL, stmt), 0))
+    return Access(tuple(indices), is_store, (*path, *steps, (stmt, 0)))
 
 
 def values_cross_iterations(buffer: Buffer, loop: For, analyzer: Analyzer) -> bool:

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ONE, ZERO, Broadcast, IntImm, PrimExpr
+from tilewright.ir.expr import FALSE, ONE, ZERO, Broadcast, Call, IntImm, PrimExpr
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, inside_loop
-from tilewright.tir.stmt import Allocate, BufferStore, For, Stmt
+from tilewright.tir.passes.rewriting import NOTHING, ExprRewriter, StmtRewriter, inside_loop
+from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, Stmt
 
 
 def flatten_buffers(func: PrimFunc) -> PrimFunc:
@@ -80,6 +82,10 @@ class _Flatten(StmtRewriter):
         return self._analyzer.simplify(total)
 
     def _load(self, expr: PrimExpr) -> PrimExpr | None:
+        if type(expr) is Call and expr.name == "element_distance":
+            first, second = expr.args
+            assert isinstance(first, BufferLoad) and isinstance(second, BufferLoad)
+            return self._analyzer.simplify(second.indices[0] - first.indices[0])
         if type(expr) is not BufferLoad or _is_flat(expr.buffer):
             return None
         return BufferLoad(self.buffer(expr.buffer), (self.index(expr.buffer, expr.indices),))
@@ -98,6 +104,16 @@ class _Flatten(StmtRewriter):
         if _is_flat(stmt.buffer):
             return stmt.replace(indices=indices, value=value)
         return stmt.replace(buffer=self.buffer(stmt.buffer), indices=(self.index(stmt.buffer, indices),), value=value)
+
+    def visit_assert(self, stmt: Assert) -> Stmt:
+        """An assertion about where elements lie is decided now that it is known."""
+        about_layout = any(isinstance(item, Call) and item.name == "element_distance" for item in pre_order(stmt))
+        condition = self.expr(stmt.condition)
+        if about_layout and self._analyzer.prove(condition):
+            return NOTHING
+        if about_layout and self._analyzer.simplify(condition) is FALSE:
+            raise UserError(stmt.message)
+        return stmt if condition is stmt.condition else stmt.replace(condition=condition)
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         return stmt.replace(buffer=self.buffer(stmt.buffer), body=self.stmt(stmt.body))

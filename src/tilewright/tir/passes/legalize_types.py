@@ -22,6 +22,10 @@ _NATIVE_CALLS: Final = frozenset("sqrt floor ceil round trunc abs copysign fma i
 """Intrinsics that float16 arithmetic units compute themselves."""
 
 
+_KEEPS_TYPES: Final = ("reinterpret", "access_ptr", "element_distance")
+"""Calls that are about bits and addresses, not values."""
+
+
 def legalize_types(func: PrimFunc, *, has_half: bool) -> PrimFunc:
     """The function with arithmetic only in types that the processor has (`has_half`: it computes in float16)."""
     rewriter = StmtRewriter()
@@ -34,7 +38,7 @@ def _legalize(expr: PrimExpr, has_half: bool) -> PrimExpr | None:
         if has_half and expr.a.dtype.code == "float" and not isinstance(expr, e.Mod):
             return None
         return _back(type(expr)(_wide(expr.a), _wide(expr.b)), expr.dtype)  # type: ignore[call-arg]
-    if isinstance(expr, e.Call) and expr.name != "reinterpret" and any(_is_narrow(arg.dtype) for arg in expr.args):
+    if isinstance(expr, e.Call) and expr.name not in _KEEPS_TYPES and any(_is_narrow(arg.dtype) for arg in expr.args):
         if has_half and expr.name in _NATIVE_CALLS and all(arg.dtype.code == "float" for arg in expr.args):
             return None
         result = FLOAT32.with_lanes(expr.dtype.lanes) if _is_narrow(expr.dtype) else expr.dtype

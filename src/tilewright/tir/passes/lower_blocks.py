@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.ir.build import all_of, eq
-from tilewright.ir.expr import TRUE, PrimExpr, Var
+from tilewright.ir.expr import TRUE, Call, PrimExpr, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, uses_any, variables
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -131,7 +131,8 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
     if _touched_beside(block, inner, _stored_buffers(block.init)):
         return
     values = {item.var: substitute(item.value, start) for item in block.iters}
-    init = substitute_stmt(block.init, values)
+    # The init of a tile holds blocks of its own.
+    init = substitute_stmt(_LowerBlocks(_InitPlan()).stmt(block.init), values)
     init = _guarded(fold(substitute(substitute(block.predicate, values), start)), init)
     for loop in reversed(spatial):
         init = loop.replace(body=init)
@@ -143,7 +144,12 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
 
 
 def _stored_buffers(stmt: Stmt) -> set[Buffer]:
-    return {item.buffer for item in pre_order(stmt) if isinstance(item, BufferStore)}
+    stored = {item.buffer for item in pre_order(stmt) if isinstance(item, BufferStore)}
+    for item in pre_order(stmt):
+        # An extern call writes through addresses.
+        if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
+            stored.add(item.args[1].buffer)
+    return stored
 
 
 def _touched_beside(block: Block, inner: list[Stmt], buffers: set[Buffer]) -> bool:

@@ -28,6 +28,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 
 def _loops_of(iters: Sequence[BlockIter], loops: Sequence[For]) -> set[Var]:
@@ -110,7 +111,11 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
     name = state.fresh_block_name(f"{block.name}_init")
     copied, fresh = _copied_block(block, name, mapping)
     predicate = all_of(substitute(part, mapping) for part in guards)
-    nest: Stmt = with_detected_accesses(copied.replace(body=substitute(init, fresh), predicate=predicate))
+    # The init of a tile that an intrinsic computes is the intrinsic's reset.
+    intrinsic = block.annotations.get(ANNOTATION)
+    notes = {} if intrinsic is None else {RESET_ANNOTATION: intrinsic}
+    copied = copied.replace(body=substitute(init, fresh), predicate=predicate, annotations=notes)
+    nest: Stmt = with_detected_accesses(copied)
     for item in reversed(loops):
         nest = item.replace(body=nest)
     update = with_detected_accesses(block.replace(init=None))

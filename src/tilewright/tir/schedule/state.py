@@ -13,10 +13,12 @@ from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
+from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
+from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 
 class ScheduleState:
@@ -30,6 +32,7 @@ class ScheduleState:
         self._bound: ProgramIndex | None = None
         self._origin: ProgramIndex | None = None
         self._regular: dict[str, bool] = {}
+        self._tensorized: dict[str, Block] = {}
 
     @property
     def index(self) -> ProgramIndex:
@@ -63,6 +66,7 @@ class ScheduleState:
         other = ScheduleState(self.func)
         other._index, other._origin = self._index, self._origin
         other._regular = dict(self._regular)
+        other._tensorized = dict(self._tensorized)
         return other
 
     @property
@@ -94,13 +98,37 @@ class ScheduleState:
 
     def commit(self, func: PrimFunc) -> None:
         """Make a program the current one."""
+        self._check_tensorized(func)
         self.func = func
         self._index = None
 
     def commit_index(self, index: ProgramIndex) -> None:
         """Make an already indexed program the current one."""
+        self._check_tensorized(index.func)
         self.func = index.func
         self._index = index
+
+    def watch_tensorized(self, block: Block) -> None:
+        """A block that an intrinsic computes must stay what the intrinsic computes."""
+        self._tensorized[block.name] = block
+
+    def _check_tensorized(self, func: PrimFunc) -> None:
+        if not self._tensorized:
+            return
+        found: dict[str, Block] = {}
+        for block in statements(func.body):
+            if not isinstance(block, Block):
+                continue
+            reason = None if self._tensorized.get(block.name) is block else intrinsic_mismatch(block)
+            if reason is not None:
+                self.fail(
+                    f"block {block.name} would no longer be what its tensor intrinsic computes: {reason}",
+                    self.index.blocks.get(block.name),
+                    "change loops and layouts before tensorize",
+                )
+            if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
+                found[block.name] = block
+        self._tensorized = found
 
     def edited(self, edits: Mapping[Stmt, Stmt | None], root_edit: Callable[[Block], Block] | None = None) -> PrimFunc:
         """The current function with statements replaced (None: removed), and then its root block edited."""

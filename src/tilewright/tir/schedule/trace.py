@@ -202,7 +202,7 @@ class Trace:
         return "\n".join(lines)
 
 
-_BLOCKS: Final = ("get_block", "cache_read", "cache_write", "decompose_reduction", "rfactor")
+_BLOCKS: Final = ("get_block", "cache_read", "cache_write", "decompose_reduction", "rfactor", "blockize", "tensorize")
 _BLOCK_LISTS: Final = ("get_child_blocks", "get_producers", "get_consumers", "get_output_blocks", "blocks")
 _SAMPLES: Final = ("sample_perfect_tile", "sample_categorical")
 _PREFIXES: Final = {

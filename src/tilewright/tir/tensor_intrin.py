@@ -1,0 +1,238 @@
+"""Tensor intrinsics: instructions that work on tiles, declared by what they compute and by how they are called.
+
+An intrinsic is a small loop program (its *description*: what the instruction computes) and a *lowering rule* (the
+statements that make the hardware do it). `tensorize` finds the description in a program and marks the place; until the
+program is lowered the place keeps its plain loops, so that it prints, interprets and moves like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.ir.build import add, as_expr, const, mul
+from tilewright.ir.dtype import HANDLE, INDEX, INT32, DataType
+from tilewright.ir.expr import Broadcast, Call, ExprLike, PrimExpr, Ramp, StringImm
+from tilewright.ir.structural import structural_equal
+from tilewright.support.errors import UserError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Block, BufferStore, For, Stmt
+
+ANNOTATION: Final = "tensor_intrin"
+"""The note on a block that an intrinsic computes: the intrinsic's name."""
+RESET_ANNOTATION: Final = "tensor_intrin_reset"
+"""The note on a block that an intrinsic's reset computes: the init of a reduction, apart from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tile of a buffer, as a lowering rule sees it: element x is at `base + matrix x` of the buffer.
+
+    `name`, `shape` and `dtype` are those of the declaration. Index it to read an element, `store` to write one; or
+    take its address with `access_ptr` and pass `strides` along where the declaration leaves them open.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DataType
+    buffer: Buffer
+    base: tuple[PrimExpr, ...]
+    matrix: tuple[tuple[int, ...], ...]
+    """One row a dimension of the buffer, one column a dimension of the operand."""
+
+    def _indices(self, place: Sequence[ExprLike]) -> tuple[PrimExpr, ...]:
+        if len(place) != len(self.shape):
+            raise UserError(f"operand {self.name} has {len(self.shape)} dimensions, indexed with {len(place)}")
+        given = [as_expr(item, INDEX) for item in place]
+        result: list[PrimExpr] = []
+        for start, row in zip(self.base, self.matrix, strict=True):
+            index = start
+            for coefficient, item in zip(row, given, strict=True):
+                if coefficient:
+                    index = _plus_scaled(index, item, coefficient)
+            result.append(index)
+        return tuple(result)
+
+    def __getitem__(self, place: ExprLike | tuple[ExprLike, ...]) -> BufferLoad:
+        return BufferLoad(self.buffer, self._indices(place if isinstance(place, tuple) else (place,)))
+
+    def store(self, place: ExprLike | Sequence[ExprLike], value: ExprLike) -> BufferStore:
+        """The statement that writes an element (or, with a vector index, elements)."""
+        indices = self._indices(place if isinstance(place, (tuple, list)) else (place,))
+        return BufferStore(self.buffer, indices, as_expr(value, self.dtype))
+
+    def access_ptr(self, mode: str) -> AccessPointer:
+        """The address of the first element; `mode` ("r", "w" or "rw") says what the instruction does there."""
+        if mode not in ("r", "w", "rw"):
+            raise UserError(f"access_ptr: the mode of operand {self.name} is {mode!r}", hint='use "r", "w" or "rw"')
+        return AccessPointer(self, mode)
+
+    @property
+    def strides(self) -> tuple[PrimExpr, ...]:
+        """The distance in memory (in elements) between neighbours along each dimension of the operand."""
+        origin = [0] * len(self.shape)
+        result: list[PrimExpr] = []
+        for dimension in range(len(self.shape)):
+            step = [int(n == dimension) for n in range(len(self.shape))]
+            result.append(Call("element_distance", (self[tuple(origin)], self[tuple(step)]), INDEX))
+        return tuple(result)
+
+    @property
+    def scope(self) -> str:
+        """Where the tile lives."""
+        return self.buffer.scope
+
+
+def _plus_scaled(start: PrimExpr, item: PrimExpr, factor: int) -> PrimExpr:
+    """start + item * factor, where the item may be a vector."""
+    if isinstance(item, Ramp):
+        base = add(start, mul(item.base, const(factor)))
+        return Ramp(base, mul(item.stride, const(factor)), item.lanes)
+    if isinstance(item, Broadcast):
+        return Broadcast(add(start, mul(item.value, const(factor))), item.lanes)
+    return add(start, mul(item, const(factor)))
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPointer:
+    """The address of an operand, for an instruction that reads ("r"), writes ("w") or updates ("rw") it."""
+
+    operand: Operand
+    mode: str
+
+    def expression(self) -> PrimExpr:
+        """The pointer as an argument of a call: its first and last element tell lowering what may be touched."""
+        first = self.operand[tuple(0 for _ in self.operand.shape)]
+        last = self.operand[tuple(dim - 1 for dim in self.operand.shape)]
+        return Call("access_ptr", (StringImm(self.mode), first, last), HANDLE)
+
+
+Argument = AccessPointer | ExprLike
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareCall:
+    """An instruction by name, with pointers and numbers."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+
+def hardware_intrin(name: str, *arguments: Argument) -> HardwareCall:
+    """A call of a hardware instruction, for lowering rules: `hardware_intrin("gemm8x8", w_ptr, x_ptr, z_ptr)`.
+
+    Where a software implementation is known (`implement_intrin`) it takes the call's place; otherwise it becomes a call
+    of the extern function of that name, which gives 0 (or an error code) as an int32.
+    """
+    return HardwareCall(name, arguments)
+
+
+Piece = Stmt | PrimExpr | HardwareCall
+"""What a lowering rule gives for one part of the computation."""
+LowerRule = Callable[[list[Operand], list[Operand]], "Piece | tuple[Piece | None, ...]"]
+"""From input and output operands to the computation; or to (compute, reset, update) for reductions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What an intrinsic is lowered to: the whole computation; and, for reductions, its init and one more step."""
+
+    compute: Piece | None
+    reset: Piece | None = None
+    update: Piece | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIntrin:
+    """A declared intrinsic. `strides` gives, by parameter name, strides of an operand that pointers rely on."""
+
+    name: str
+    description: PrimFunc
+    rule: LowerRule
+    strides: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"TensorIntrin({self.name})"
+
+    @property
+    def block(self) -> Block:
+        """The block of the description."""
+        item: Stmt = self.description.root.body
+        while isinstance(item, For):
+            item = item.body
+        if not isinstance(item, Block):
+            raise UserError(
+                f"intrinsic {self.name}: the description must be one computation", hint="declare it by one te.compute"
+            )
+        return item
+
+    def lower(self, operands: Sequence[Operand]) -> Pieces:
+        """What the rule makes of operands (those of the description's parameters, outputs last)."""
+        found = self.rule(list(operands[:-1]), list(operands[-1:]))
+        parts = found if isinstance(found, tuple) else (found,)
+        if len(parts) not in (1, 3):
+            raise UserError(
+                f"intrinsic {self.name}: the lowering rule gave {len(parts)} parts",
+                hint="give the computation alone, or (compute, reset, update)",
+            )
+        for part in parts:
+            if part is not None and not isinstance(part, (Stmt, PrimExpr, HardwareCall)):
+                raise UserError(
+                    f"intrinsic {self.name}: the lowering rule gave {part!r}",
+                    hint="give statements, calls, or te.hardware_intrin(...)",
+                )
+        return Pieces(*parts)
+
+
+_declared: Final[dict[str, TensorIntrin]] = {}
+_implementations: Final[dict[str, PrimFunc]] = {}
+
+
+def declare(intrinsic: TensorIntrin) -> TensorIntrin:
+    """Make an intrinsic known by its name. Declaring the same again is fine; something else under the name is not."""
+    before = _declared.get(intrinsic.name)
+    if before is not None and not structural_equal(before.description, intrinsic.description):
+        raise UserError(
+            f"another intrinsic is declared as {intrinsic.name!r} already",
+            hint="give this one a name of its own: decl_tensor_intrin(op, rule, name=...)",
+        )
+    _declared[intrinsic.name] = intrinsic
+    return intrinsic
+
+
+def find_intrinsic(name: str) -> TensorIntrin:
+    """The intrinsic of a name."""
+    found = _declared.get(name)
+    if found is None:
+        known = ", ".join(_declared) or "none"
+        raise UserError(
+            f"there is no tensor intrinsic {name!r}",
+            hint=f"declare it with te.decl_tensor_intrin first; declared are: {known}",
+        )
+    return found
+
+
+def is_declared(name: str) -> bool:
+    """Whether an intrinsic of this name is known."""
+    return name in _declared
+
+
+def implement_intrin(name: str, implementation: PrimFunc) -> PrimFunc:
+    """Say in software what a hardware instruction does: `implementation` has one parameter for each argument."""
+    if not isinstance(implementation, PrimFunc):
+        raise UserError(f"the implementation of {name} must be a PrimFunc, not {type(implementation).__name__}")
+    _implementations[name] = implementation
+    return implementation
+
+
+def implementation_of(name: str) -> PrimFunc | None:
+    """The software implementation of a hardware instruction, if there is one."""
+    return _implementations.get(name)
+
+
+def extern_call(call: HardwareCall) -> PrimExpr:
+    """A hardware call as a call of an extern function."""
+    arguments = [item.expression() if isinstance(item, AccessPointer) else as_expr(item) for item in call.arguments]
+    return Call("call_extern", (StringImm(call.name), *arguments), INT32)
