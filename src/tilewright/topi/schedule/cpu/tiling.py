@@ -8,6 +8,7 @@ _COLUMN_LOAD_COST = 3
 """A vector of columns (weights) streams from the second cache level; row values stay in the first."""
 
 
+_LONG = 16
 _USEFUL_ROWS = 4
 _PARTIAL = 0.85
 """What a loop with a partial last tile is worth against one without."""
@@ -38,7 +39,7 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
     Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Tiles that leave nothing
     over are preferred; otherwise the last ones are partial, with masked columns.
     """
-    width = min(columns, lanes)
+    width = vector_width(columns, lanes)
     best = RegisterTile(1, 1, width)
     best_score = -1.0
     for vectors in _widths(columns, width, registers):
@@ -87,11 +88,16 @@ def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> Registe
 
 
 def vector_width(extent: int, lanes: int) -> int:
-    """Elements of one vector along an axis: a full register, or a half or quarter one that leaves no tail."""
-    for width in (lanes, lanes // 2, lanes // 4):
-        if width > 1 and extent % width == 0:
-            return width
-    return extent if extent < lanes else lanes
+    """Elements of one vector along an axis.
+
+    A full register, unless a short axis is covered without a tail by half or quarter ones: a masked tail is cheap only
+    beside many full vectors.
+    """
+    if extent < _LONG * lanes:
+        for width in (lanes, lanes // 2, lanes // 4):
+            if width > 1 and extent % width == 0:
+                return width
+    return min(extent, lanes)
 
 
 def vector_length(extent: int, lanes: int) -> int:
