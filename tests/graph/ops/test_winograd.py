@@ -1,0 +1,83 @@
+"""The operators of Winograd's algorithm: matrices, references against plain convolution, errors, messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.ops.running import apply, data, infer
+from tilewright.graph.ops.winograd import TILES, winograd_matrices
+from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
+
+NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_matrices_compute_a_correlation(tile: int) -> None:
+    matrices = winograd_matrices(tile)
+    values, taps = np.random.default_rng(0).standard_normal((2, tile + 2))
+    result = matrices.output @ ((matrices.weight @ taps[:3]) * (matrices.input @ values))
+    np.testing.assert_allclose(result, np.correlate(values, taps[:3], "valid"), atol=1e-12)
+
+
+def test_zeros_and_ones_are_exact() -> None:
+    matrices = winograd_matrices(4)
+    np.testing.assert_array_equal(matrices.input[0], [1, 0, -2.5, 0, 1, 0])
+    np.testing.assert_array_equal(matrices.input[-1], [0, 1, 0, -2.5, 0, 1])
+    np.testing.assert_array_equal(matrices.output[0], [1, 1, 1, 1, 1, 0])
+    root = np.sqrt(2)
+    np.testing.assert_allclose(matrices.input[1], [0, -root, -2, root / 2, 1, 0])
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 1, 3)])
+def test_reference_is_a_convolution(tile: int, pads: tuple[int, ...]) -> None:
+    x, w = data(2, 7, 6, 3), data(3, 3, 3, 5)
+    expected = apply("nn.conv2d", x, w, padding=pads, **NHWC)
+    transformed = apply("nn.winograd_weight", w, tile=tile)
+    result = apply("nn.conv2d_winograd", x, transformed, tile=tile, padding=pads)
+    np.testing.assert_allclose(result, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize(("tile", "bound"), [(2, 1e-6), (4, 3e-6), (6, 3e-5)])
+def test_rounding_errors_in_float32(tile: int, bound: float) -> None:
+    """The bounds that docs/winograd.md states, with every step rounded to float32."""
+    rng = np.random.default_rng(1)
+    matrices = winograd_matrices(tile)
+    a, b, g = (m.astype(np.float32) for m in (matrices.output, matrices.input, matrices.weight))
+    channels, windows = 64, 100
+    x = rng.standard_normal((windows, channels, tile + 2, tile + 2)).astype(np.float32)
+    w = (rng.standard_normal((channels, 3, 3)) / np.sqrt(9 * channels)).astype(np.float32)
+    u = (matrices.weight @ w.astype(np.float64) @ matrices.weight.T).astype(np.float32)
+    assert g.shape == (tile + 2, 3)
+    result = a @ ((b @ x @ b.T) * u).sum(axis=1, dtype=np.float32) @ a.T
+    wide = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
+    exact = np.einsum("ncyxuv,cuv->nyx", wide, w.astype(np.float64))
+    assert np.abs(result - exact).max() / np.abs(exact).max() < bound
+
+
+def test_messages() -> None:
+    x, u = tensor_type((1, 8, 8, 4), "float32"), tensor_type((6, 6, 4, 8), "float32")
+    with pytest.raises(UserError, match="no Winograd algorithm for tiles of 3"):
+        infer("nn.conv2d_winograd", x, u, tile=3)
+    with pytest.raises(UserError, match="no Winograd algorithm for tiles of 5"):
+        infer("nn.winograd_weight", tensor_type((3, 3, 4, 8), "float32"), tile=5)
+    with pytest.raises(UserError, match="weights for tiles of 2 are 4 x 4"):
+        infer("nn.conv2d_winograd", x, u, tile=2)
+    with pytest.raises(UserError, match="3 x 3 taps"):
+        infer("nn.winograd_weight", tensor_type((5, 5, 4, 8), "float32"))
+    with pytest.raises(UserError, match="float32 or float64"):
+        infer("nn.winograd_weight", tensor_type((3, 3, 4, 8), "int8"))
+    with pytest.raises(UserError, match="inputs of the weight"):
+        infer("nn.conv2d_winograd", x, tensor_type((6, 6, 5, 8), "float32"))
+    with pytest.raises(UserError, match="padding"):
+        infer("nn.conv2d_winograd", x, u, padding=(1, 1, 1))
+
+
+def test_unknown_shapes() -> None:
+    x, u = tensor_type(None, "float32"), tensor_type((6, 6, 4, 8), "float32")
+    assert infer("nn.conv2d_winograd", x, u) is tensor_type((None,) * 4, "float32")
+    assert infer("nn.winograd_weight", x) is tensor_type((None,) * 4, "float32")
+    known = tensor_type((None, 8, 9, 4), "float32")
+    assert infer("nn.conv2d_winograd", known, u, padding=(1, 1, 1, 1)) is tensor_type((None, 8, 9, 8), "float32")

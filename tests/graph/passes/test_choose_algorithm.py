@@ -1,0 +1,126 @@
+"""Which convolutions go to Winograd's algorithm, and that their meaning stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.helpers import function, op, random, var
+from tilewright.graph.expr import Constant, GraphExpr, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import is_call_to
+from tilewright.graph.passes.choose_algorithm import (
+    ConvolutionSize,
+    best_tile,
+    choose_algorithm,
+    direct_cycles,
+    winograd_cycles,
+)
+from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1)
+NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": (1, 1, 1, 1)}
+
+
+def module(data: tuple[int, ...], taps: tuple[int, ...], **attributes: object) -> IRModule:
+    x = var("x", *data)
+    body = op("nn.relu", op("nn.conv2d", x, constant(random(0, *taps)), **{**NHWC, **attributes}))
+    return infer_types(IRModule([function([x], body)]))
+
+
+def calls(found: IRModule, name: str) -> list[GraphExpr]:
+    return [item for item in post_order(found["main"]) if is_call_to(item, name)]
+
+
+def test_a_convolution_is_rewritten_and_keeps_its_meaning() -> None:
+    before = module((1, 28, 28, 32), (3, 3, 32, 32))
+    after = choose_algorithm(before, AVX512)
+    assert not calls(after, "nn.conv2d")
+    (call,) = calls(after, "nn.conv2d_winograd")
+    assert call.attributes.tile == 4
+    assert isinstance(call.args[1], Constant)
+    assert call.args[1].data.shape == (6, 6, 32, 32)
+    x = random(1, 1, 28, 28, 32)
+    expected, actual = evaluate(before, x), evaluate(after, x)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strides": (2, 2)},
+        {"dilation": (2, 2)},
+        {"groups": 2, "taps": (3, 3, 16, 32)},
+        {"taps": (5, 5, 32, 32)},
+        {"taps": (1, 1, 32, 32)},
+        {"data": (1, 28, 28, 3), "taps": (3, 3, 3, 32)},
+        {"data": (1, 32, 28, 28), "taps": (32, 32, 3, 3), "data_layout": "NCHW", "kernel_layout": "OIHW"},
+    ],
+)
+def test_others_stay(changes: dict[str, object]) -> None:
+    sizes = {"data": (1, 28, 28, 32), "taps": (3, 3, 32, 32)}
+    found = module(**{**sizes, **changes})  # type: ignore[arg-type]
+    assert len(calls(choose_algorithm(found, AVX512), "nn.conv2d")) == 1
+
+
+def test_weights_that_are_no_constants_stay() -> None:
+    x, w = var("x", 1, 28, 28, 32), var("w", 3, 3, 32, 32)
+    found = infer_types(IRModule([function([x, w], op("nn.conv2d", x, w, **NHWC))]))
+    assert calls(choose_algorithm(found, AVX512), "nn.conv2d")
+
+
+def test_shared_weights_are_transformed_once() -> None:
+    x, w = var("x", 1, 28, 28, 32), constant(random(0, 3, 3, 32, 32))
+    found = infer_types(IRModule([function([x], op("nn.conv2d", op("nn.conv2d", x, w, **NHWC), w, **NHWC))]))
+    first, second = calls(choose_algorithm(found, AVX512), "nn.conv2d_winograd")
+    assert first.args[1] is second.args[1]
+
+
+@pytest.mark.parametrize(
+    ("height", "channels", "target", "expected"),
+    [
+        (56, 64, AVX512, 4),
+        (28, 128, AVX512, 4),
+        # Few tiles and many weights: reading them costs more than is saved.
+        (14, 256, AVX512, 2),
+        (7, 512, AVX512, None),
+        # Narrow vectors: arithmetic weighs more.
+        (14, 256, NEON, 4),
+    ],
+)
+def test_choices_for_layers_of_resnet(height: int, channels: int, target: Target, expected: int | None) -> None:
+    assert best_tile(ConvolutionSize(1, height, height, channels, channels), target) == expected
+
+
+def test_batches_share_the_weights() -> None:
+    size = ConvolutionSize(16, 7, 7, 512, 512)
+    assert best_tile(size, AVX512) is not None
+    assert winograd_cycles(size, 4, AVX512) < direct_cycles(size, AVX512)
+
+
+def test_the_pipeline_has_the_choice_only_where_asked() -> None:
+    def names(options: GraphOptions) -> list[str]:
+        return [name for name, _ in graph_pipeline(options)]
+
+    assert "choose_algorithm" in names(GraphOptions(layout="NHWC", target=AVX512))
+    assert "choose_algorithm" not in names(GraphOptions(layout="NHWC", target=AVX512, winograd=False))
+    assert "choose_algorithm" not in names(GraphOptions(layout="NHWC"))
+    assert "choose_algorithm" not in names(GraphOptions(target=AVX512))
+
+
+def test_planar_models_are_converted_and_then_rewritten() -> None:
+    x, w = var("x", 1, 32, 28, 28), constant(random(0, 32, 32, 3, 3))
+    body = op("nn.relu", op("nn.conv2d", x, w, padding=(1, 1, 1, 1)))
+    before = IRModule([function([x], body)])
+    after = optimize(before, GraphOptions(layout="NHWC", target=AVX512))
+    kernels = [str(item.notes.get("name")) for item in after.functions.values()]
+    texts = [text for text in kernels if "winograd" in text]
+    data = random(1, 1, 32, 28, 28)
+    expected, actual = evaluate(infer_types(before), data), evaluate(after, data)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+    assert texts or "winograd" in str(after["main"])
