@@ -123,7 +123,7 @@ def _panels(rank: int, column: int, width: int) -> IndexMap:
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """The loops of the output, with each phase of a transposed convolution a loop of its own.
 
-    Before: `n, y, x, c`; after, for stride s: `n, y, y % s, x % s, x, c`.
+    Before: `n, y, x, c`; after, for stride s: `n, y % s, x % s, y, x, c`: each phase has weights of its own.
     """
     phases = context.block(anchor).annotations.get("phases")
     if not isinstance(phases, tuple) or len(loops) != 4:
@@ -131,8 +131,8 @@ def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHand
     sch = context.sch
     row, row_phase = sch.split(loops[1], [None, phases[0]])
     column, column_phase = sch.split(loops[2], [None, phases[1]])
-    sch.reorder(row, row_phase, column_phase, column)
-    return [loops[0], row, row_phase, column_phase, column, loops[3]]
+    sch.reorder(row_phase, column_phase, row, column)
+    return [loops[0], row_phase, column_phase, row, column, loops[3]]
 
 
 def _row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> int | None:
