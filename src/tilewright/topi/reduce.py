@@ -152,7 +152,9 @@ def _softmax(log: bool) -> Callable[[list[Tensor], Any, Type], Tensor]:
             return compute(
                 shape, lambda *i: cast(shifted(*i) - intrinsics.log(total[_spread(i, axes)]), x.dtype), "log_softmax"
             )
-        return compute(shape, lambda *i: cast(powers[i] / total[_spread(i, axes)], x.dtype), "softmax")
+        # One division a row; the sum is at least 1, so that its inverse is exact enough.
+        factor = compute(total.shape, lambda *i: const(1.0, wide) / total[i], "softmax_factor")
+        return compute(shape, lambda *i: cast(powers[i] * factor[_spread(i, axes)], x.dtype), "softmax")
 
     return softmax
 

@@ -14,6 +14,7 @@ from typing import Final
 from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.llvm.context import FunctionContext, ModuleContext
 from tilewright.codegen.llvm.emit_memory import emit_store
+from tilewright.codegen.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
 from tilewright.codegen.llvm.types import memory_type, register_type
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
@@ -230,8 +231,12 @@ class FunctionEmitter:
             return
         if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
             raise CompilerBug(f"a loop of kind {loop.kind} reached the code generator")
-        outer, self.in_reduction = self.in_reduction, REDUCTION in loop.annotations
         c = self.context
+        combined = as_vector_reduction(loop)
+        if combined is not None:
+            self.store(emit_vector_reduction(c, loop, combined))
+            return
+        outer, self.in_reduction = self.in_reduction, REDUCTION in loop.annotations
         low = c.value(loop.min)
         end = str(_const(loop.min) + _const(loop.extent)) if _both_const(loop) else c.value(loop.min + loop.extent)
         never_empty = isinstance(loop.extent, IntImm) and loop.extent.value > 0

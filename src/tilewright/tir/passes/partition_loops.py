@@ -8,8 +8,8 @@
 
 Conditions are those of `if` statements and of `Select` (padding): for each, the range of the loop variable is found in
 which it certainly holds, whatever the loops inside do. A parallel loop stays one loop and chooses inside it between the
-main body and the guarded one. Unrolled and vectorized loops are left alone: once copied out or made vectors, their
-conditions are constants or masks. The copies made are bounded.
+main body and the guarded one. Unrolled and vectorized loops are not split: once copied out or made vectors, their
+conditions are constants or masks; but lanes that never run are dropped. The copies made are bounded.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class _Partition(StmtRewriter):
             split = self._choice(loop, window) if loop.kind is LoopKind.PARALLEL else self._split(loop, window)
             if split is not None:
                 return split
+        if loop.kind is LoopKind.VECTORIZED:
+            # A tail runs as a shorter vector: under a mask, what it writes could not stay in registers.
+            trimmed = self._trim(loop)
+            if trimmed is not None:
+                return trimmed
         self._loop_vars.add(loop.var)
         with inside_loop(self._analyzer, loop):
             return super().visit_for(loop)

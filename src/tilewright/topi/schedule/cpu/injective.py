@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, BufferStore
@@ -33,6 +33,10 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
     if work == 0:
         return
     lanes = context.lanes(handle)
+    crossed = _crossed_axis(context.block(handle), len(loops))
+    if crossed is not None and extents[-1] >= lanes > 1 and extents[crossed] > 1:
+        _schedule_transpose(context, loops, crossed, lanes, work)
+        return
     length = vector_length(extents[-1], lanes)
     outer = loops[:-1]
     if length == extents[-1]:
@@ -43,6 +47,35 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
         outer = [*outer, rest]
     if outer:
         context.parallelize(outer, work)
+
+
+def _schedule_transpose(context: CpuContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int) -> None:
+    """A stage that reads along another axis than it writes: tiles as large as a cache line both ways.
+
+    Before: `for i, j: B[i, j] = A[j, i]`; after: `parallel io, jo: for ii: vectorized ji: ...`. What is read in a tile
+    is read again while it is in the cache.
+    """
+    sch = context.sch
+    across_outer, across_inner = sch.split(loops[crossed], [None, lanes])
+    last_outer, last_inner = sch.split(loops[-1], [None, lanes])
+    outer = [across_outer if n == crossed else loop for n, loop in enumerate(loops[:-1])]
+    sch.reorder(*outer, last_outer, across_inner, last_inner)
+    sch.vectorize(last_inner)
+    context.parallelize(outer, work)
+
+
+def _crossed_axis(block: Block, rank: int) -> int | None:
+    """The place of the axis along which memory is read, where that is not the axis along which it is written."""
+    own = [item.var for item in block.iters]
+    if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
+        return None
+    for item in pre_order(block.body.value):
+        if not isinstance(item, BufferLoad) or len(item.indices) < 2:
+            continue
+        *others, last = item.indices
+        if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
+            return next(n for n, var in enumerate(own) if var is last)
+    return None
 
 
 def _same_indices(block: Block) -> bool:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import pre_order
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import IterKind
+from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import vector_length
+
+_MOST_ACCUMULATORS = 4
+"""Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
 
 
 def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     """Compute every stage of a row where its results are used, rows in parallel, elements in vectors.
 
-    The rows are the output's axes that all reductions keep as their own outer axes.
+    The rows are the output's axes by which every intermediate result is indexed. If the last axis is one of them
+    (a pool, a normalisation of channels), a row is a few vectors of it side by side.
     """
     sch = context.sch
     others = [handle for handle in sch.blocks() if handle.name != output.name]
     loops = sch.get_loops(output)
-    kept = _shared_rows(context, output, others)
     block = context.block(output)
     if block.is_reduction:
         for handle in others:
@@ -31,7 +36,9 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
                 schedule_injective(context, handle)
         _schedule_root_reduction(context, output)
         return
-    if kept == 0 or any(context.extent(loop) is None for loop in loops):
+    shared = _shared_axes(context, output, others)
+    extents = context.extents(loops)
+    if not shared or extents is None or prod(extents) == 0:
         for handle in others:
             if context.block(handle).is_reduction:
                 _schedule_root_reduction(context, handle)
@@ -39,7 +46,13 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
                 schedule_injective(context, handle)
         schedule_injective(context, output)
         return
-    rows, rest = loops[:kept], loops[kept:]
+    rows = [loop for n, loop in enumerate(loops) if n in shared]
+    rest = [loop for n, loop in enumerate(loops) if n not in shared]
+    if len(loops) - 1 in shared and any(_walks_last_axis(context, handle) for handle in others):
+        length = vector_length(extents[-1], context.lanes(output))
+        outer, inner = sch.split(rows[-1], [None, length])
+        rows, rest = [*rows[:-1], outer], [*rest, inner]
+    sch.reorder(*rows, *rest)
     for handle in reversed(others):
         sch.compute_at(handle, rows[-1])
     for handle in others:
@@ -49,26 +62,28 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
         else:
             _vectorize_last(context, handle, below)
     _vectorize_last(context, output, rest)
-    extents = context.extents(sch.get_loops(output)) or [1]
     context.parallelize(rows, prod(extents) * 8)
 
 
-def _shared_rows(context: CpuContext, output: BlockHandle, others: list[BlockHandle]) -> int:
-    """How many leading axes of the output index every intermediate buffer it reads as a row."""
+def _shared_axes(context: CpuContext, output: BlockHandle, others: list[BlockHandle]) -> set[int]:
+    """The axes of the output that index every intermediate buffer it reads."""
     block = context.block(output)
-    own = [item.var for item in block.iters]
-    shared = len(own)
+    place = {item.var: n for n, item in enumerate(block.iters)}
+    shared = set(place.values())
     names = {context.block(handle).writes[0].buffer for handle in others}
     for item in pre_order(block.body):
-        if not isinstance(item, BufferLoad) or item.buffer not in names:
-            continue
-        matching = 0
-        for index, var in zip(item.indices, own, strict=False):
-            if index is not var:
-                break
-            matching += 1
-        shared = min(shared, matching)
+        if isinstance(item, BufferLoad) and item.buffer in names:
+            shared &= {place[index] for index in item.indices if isinstance(index, Var) and index in place}
     return shared
+
+
+def _walks_last_axis(context: CpuContext, handle: BlockHandle) -> bool:
+    """Whether a stage is a reduction whose last kept axis walks memory."""
+    block = context.block(handle)
+    if not block.is_reduction:
+        return False
+    spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
+    return bool(spatial) and _innermost_axis(context, handle) is spatial[-1].value
 
 
 def _below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
@@ -112,14 +127,13 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
     """
     sch = context.sch
     block = context.block(handle)
-    kinds = {id(item.value): item.kind for item in block.iters}
-    spatial = [loop for loop in loops if kinds.get(id(loop.var)) is IterKind.SPATIAL]
-    reduce = [loop for loop in loops if kinds.get(id(loop.var)) is IterKind.REDUCE]
-    if not reduce or len(block.writes) != 1:
+    reduce = [loop for loop in loops if _drives(loop, block, IterKind.REDUCE)]
+    spatial = [loop for loop in loops if loop not in reduce]
+    if not reduce:
         return spatial
     walking = _innermost_axis(context, handle)
     lanes = context.lanes(handle)
-    if spatial and walking is not None and walking is spatial[-1].var:
+    if spatial and walking is not None and linear(walking).terms.get(spatial[-1].var) == 1:
         extent = context.extent(spatial[-1])
         if extent is None or extent < 2:
             return spatial
@@ -137,13 +151,38 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
         last = sch.get_loops(start)[-1]
         sch.vectorize(last)
         return spatial
-    if walking is not None and reduce and walking is reduce[-1].var:
+    if walking is reduce[-1].var:
         extent = context.extent(reduce[-1])
-        if extent is not None and extent >= 2 * lanes and extent % lanes == 0 and lanes > 1:
-            _, inner = sch.split(reduce[-1], [None, lanes])
-            partial = sch.rfactor(inner, 0)
+        if extent is not None and extent >= 2 * lanes and lanes > 1:
+            _, inner = sch.split(reduce[-1], [None, _partial_length(extent, lanes)])
+            partial = sch.rfactor(inner, -1)
+            spatial = _move_partial(context, handle, partial, len(spatial))
             _vectorize_partial(context, partial)
     return spatial
+
+
+def _drives(loop: LoopHandle, block: Block, kind: IterKind) -> bool:
+    """Whether an iterator of a kind moves with a loop."""
+    return any(item.kind is kind and uses_any(item.value, [loop.var]) for item in block.iters)
+
+
+def _partial_length(extent: int, lanes: int) -> int:
+    """How many partial results a reduction keeps: whole vectors, without a tail if that leaves enough of them."""
+    for count in (_MOST_ACCUMULATORS, _MOST_ACCUMULATORS // 2):
+        if extent % (count * lanes) == 0 or extent >= 4 * count * lanes:
+            return count * lanes
+    return lanes
+
+
+def _move_partial(context: CpuContext, handle: BlockHandle, partial: BlockHandle, rows: int) -> list[LoopHandle]:
+    """Make the partial results of a row where they are combined; gives the loops of rows."""
+    sch = context.sch
+    shared = [loop.var for loop in sch.get_loops(partial)]
+    own = [loop for loop in sch.get_loops(handle) if loop.var not in shared]
+    spatial = own[:-1]
+    if spatial:
+        sch.compute_at(partial, spatial[-1])
+    return spatial if len(spatial) == rows else []
 
 
 def _vectorize_partial(context: CpuContext, partial: BlockHandle) -> None:
@@ -151,12 +190,12 @@ def _vectorize_partial(context: CpuContext, partial: BlockHandle) -> None:
     sch = context.sch
     loops = sch.get_loops(partial)
     block = context.block(partial)
-    kinds = {id(item.value): item.kind for item in block.iters}
-    reduce = [loop for loop in loops if kinds.get(id(loop.var)) is IterKind.REDUCE]
+    reduce = [loop for loop in loops if _drives(loop, block, IterKind.REDUCE)]
     lane = block.iters[0].value
     lane_loop = next((loop for loop in loops if loop.var is lane), None)
     if lane_loop is None or not reduce:
         return
+    sch.reorder(*reduce, lane_loop)
     start = sch.decompose_reduction(partial, reduce[0])
     sch.vectorize(lane_loop)
     start_block = context.block(start)
@@ -166,10 +205,10 @@ def _vectorize_partial(context: CpuContext, partial: BlockHandle) -> None:
             sch.vectorize(loop)
 
 
-def _innermost_axis(context: CpuContext, handle: BlockHandle) -> object | None:
-    """The loop variable that walks the input with stride one: the one in the last index of the largest load."""
+def _innermost_axis(context: CpuContext, handle: BlockHandle) -> PrimExpr | None:
+    """The iterator's value that walks the input with stride one: the one in the last index of the largest load."""
     block = context.block(handle)
-    values = {id(item.var): item.value for item in block.iters}
+    values: dict[PrimExpr, PrimExpr] = {item.var: item.value for item in block.iters}
     best: BufferLoad | None = None
     target = block.writes[0].buffer
     for item in pre_order(block.body):
@@ -180,4 +219,4 @@ def _innermost_axis(context: CpuContext, handle: BlockHandle) -> object | None:
     if best is None:
         return None
     last = best.indices[-1]
-    return values.get(id(last))
+    return values.get(last)
