@@ -56,6 +56,10 @@ class Growing:
         assert isinstance(value, int)
         return value
 
+    def extent(self) -> int:
+        """The size of a dimension: around the widths of vectors and register tiles as well as below them."""
+        return int(str(self.pick([1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 33])))
+
     def flag(self) -> bool:
         return bool(self.draw(st.booleans()))
 
@@ -120,8 +124,10 @@ def matmul(graph: Growing) -> bool:
     shape = graph.shapes[source]
     if len(shape) < 2:
         return False
-    width = graph.integer(1, 9)
+    width = graph.extent()
     batch = shape[:-2] if graph.flag() else ()
+    if math.prod(shape[:-1]) * width > MOST_ELEMENTS:
+        return False
     graph.add("MatMul", [source, graph.weight(*batch, shape[-1], width)], (*shape[:-1], width))
     return True
 
@@ -133,7 +139,7 @@ def gemm(graph: Growing) -> bool:
     rows, columns = graph.shapes[source]
     flipped, transposed = graph.flag(), graph.flag()
     height, depth = (columns, rows) if flipped else (rows, columns)
-    width = graph.integer(1, 9)
+    width = graph.extent()
     weight = graph.weight(*((width, depth) if transposed else (depth, width)))
     bias = [graph.weight(width)] if graph.flag() else []
     attributes = {"transA": int(flipped), "transB": int(transposed), "alpha": 0.5, "beta": 2.0}
@@ -159,7 +165,9 @@ def convolution(graph: Growing) -> bool:
         return False
     groups = graph.pick([g for g in (1, 2, channels) if channels % g == 0])
     assert isinstance(groups, int)
-    filters = groups * graph.integer(1, 3)
+    filters = groups * graph.integer(1, 3) if groups > 1 else graph.extent()
+    if batch * filters * math.prod(extents) > MOST_ELEMENTS:
+        return False
     inputs = [source, graph.weight(filters, channels // groups, *kernel)]
     if graph.flag():
         inputs.append(graph.weight(filters))
@@ -345,7 +353,10 @@ def models(draw: Callable[..., object]) -> tuple[onnx.ModelProto, Arrays]:
     for place in range(graph.integer(1, 2)):
         rank = graph.pick([4, 4, 2, 3, 1])
         assert isinstance(rank, int)
-        graph.shapes[f"x{place}"] = tuple(graph.integer(1, 7) for _ in range(rank))
+        shape = [graph.extent() for _ in range(rank)]
+        while math.prod(shape) > MOST_ELEMENTS:
+            shape[shape.index(max(shape))] = graph.integer(1, 7)
+        graph.shapes[f"x{place}"] = tuple(shape)
     inputs = dict(graph.shapes)
     wanted = graph.integer(1, 7)
     for _ in range(3 * wanted):
