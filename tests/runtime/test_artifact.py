@@ -9,8 +9,8 @@ import pytest
 from tests.runtime import mini
 from tilewright.runtime import TensorInfo
 from tilewright.runtime.artifact import artifact_from_metadata
-from tilewright.support.version import VERSION
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.version import VERSION
 
 
 def test_round_trip() -> None:
