@@ -120,9 +120,15 @@ def _reduced_exp(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 def _exp_scaled(x: PrimExpr, shift: int) -> PrimExpr:
     """exp(x) * 2**shift for a small shift."""
-    k, r = _reduced_exp(maximum(minimum(x, 91.0), -105.0))
+    bounded = maximum(minimum(x, 91.0), -105.0)
+    k, r = _reduced_exp(bounded)
     value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
-    return scaled(value, add(k, shift))
+    return scaled(_unless_zero(lt(bounded, -104.0), value), add(k, shift))
+
+
+def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
+    """The value, or 0 where scaling would underflow to it: processors take long to find that out (masked softmax)."""
+    return select(vanishes, const(0.0, value.dtype), value)
 
 
 def exp(x: PrimExpr) -> PrimExpr:
@@ -136,7 +142,7 @@ def exp2(x: PrimExpr) -> PrimExpr:
     shifted = x + _MAGIC
     r = x - (shifted - _MAGIC)
     k = sub(reinterpret(shifted, int_type(x)), _MAGIC_BITS)
-    return scaled(r * polynomial(r, _EXP2) + 1.0, k)
+    return scaled(_unless_zero(lt(x, -150.0), r * polynomial(r, _EXP2) + 1.0), k)
 
 
 def expm1(x: PrimExpr) -> PrimExpr:
