@@ -43,6 +43,7 @@ class Case:
         tile: int = 4,
         pads: Pads = (1, 1, 1, 1),
         epilogue: str = "relu",
+        axes: tuple[int, ...] = (0, 3, 1, 2),
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
         channels = size[-1]
@@ -65,8 +66,8 @@ class Case:
             self.inputs += [bias, other]
             params += [b, r]
         if epilogue == "transpose":
-            body = call("transpose", body, axes=(0, 3, 1, 2))
-            expected = expected.transpose(0, 3, 1, 2)
+            body = call("transpose", body, axes=axes)
+            expected = expected.transpose(axes)
         function = infer_types(Function("k", tuple(params), body))
         assert isinstance(function, Function)
         self.func = lower_primitive(function, "k", (1, 2) if epilogue != "none" else (1,))
@@ -136,6 +137,17 @@ class TestSchedule:
         case = Case((1, 2, 34, 4), 16, 2)
         case.check(schedule_cpu(case.func, target))
 
+    @pytest.mark.parametrize("cores", [1, 16])
+    @pytest.mark.parametrize("size", [(8, 56), (13, 8), (2, 112)])
+    def test_rows_of_tiles(self, target: Target, size: tuple[int, int], cores: int) -> None:
+        case = Case((2, *size, 4), 16)
+        case.check(schedule_cpu(case.func, target.replace(cores=cores)))
+
+    @pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, 1, 3, 2)])
+    def test_results_at_other_pixels(self, target: Target, axes: tuple[int, ...]) -> None:
+        case = Case((1, 8, 8, 4), 8, epilogue="transpose", axes=axes)
+        case.check(schedule_cpu(case.func, target))
+
     def test_groups_that_fit_a_small_cache(self, target: Target) -> None:
         case = Case((1, 24, 24, 16), 16)
         case.check(schedule_cpu(case.func, target.replace(l2_bytes=64 << 10)))
@@ -146,12 +158,13 @@ def parallel_loops(func: PrimFunc) -> int:
 
 
 def test_cores_share_groups_or_panels() -> None:
-    func = Case((1, 56, 56, 64), 64, epilogue="none").func
     target = TARGETS["avx512"].replace(l2_bytes=2 << 20)
-    # Two groups for two cores: the padding and the groups. For four cores: padding, input transform, products.
-    assert parallel_loops(schedule_cpu(func, target.replace(cores=2))) == 2
-    assert parallel_loops(schedule_cpu(func, target.replace(cores=4))) == 3
-    assert parallel_loops(schedule_cpu(func, target.replace(cores=1))) == 0
+    many, few = (Case((1, size, size, 64), 64, epilogue="none").func for size in (56, 28))
+    for cores in (1, 2, 4, 16):
+        here = target.replace(cores=cores)
+        # Rows of tiles go to cores where there are enough; else all cores make the input, then the products.
+        assert parallel_loops(schedule_cpu(many, here)) == {1: 0, 2: 1, 4: 1, 16: 1}[cores]
+        assert parallel_loops(schedule_cpu(few, here)) == {1: 0, 2: 1, 4: 1, 16: 2}[cores]
 
 
 def test_the_number_of_tiles_is_rounded_up_by_little() -> None:

@@ -154,7 +154,7 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
         (size, size, count, outputs),
         lambda i, j, p, o: reduction.sum(transformed[i, j, p, ic] * weight[i, j, ic, o], [ic]),
         "winograd_product",
-        {"anchor": "winograd"},
+        {"anchor": "winograd", "columns": columns, "tiles": tiles},
     )
     output_rows = compute(
         (count, tile, size, outputs),

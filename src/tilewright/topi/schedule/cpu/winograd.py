@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import find_all
+from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -24,7 +24,9 @@ _STAGES = (
 _ASSUMED_CACHE = 1 << 20
 """The second cache level of a target that does not say."""
 _CACHE_SHARE = 0.5
-"""The part of the second cache level that the transformed input of a group of tiles may fill."""
+"""The part of the second cache level that the transformed input of a group of tiles may fill, or the weights."""
+_IDLE_SHARE = 1.15
+"""How much longer than evenly divided work may take before cores share each group instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class _Plan:
 
     tile: int
     tiles: int
+    columns: int
+    """Tiles side by side in an image."""
+    repeated: bool
+    """Whether the last tile is repeated to make a good number of tiles."""
     channels: int
     outputs: int
     register: RegisterTile
@@ -49,6 +55,17 @@ class _Plan:
     def size(self) -> int:
         """Rows of a window."""
         return self.tile + 2
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether a group is made of whole rows of tiles."""
+        return self.group * self.register.rows % self.columns == 0
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether the tiles of a group lie in whole rows, or in one row."""
+        in_one = self.columns % (self.group * self.register.rows) == 0
+        return not self.repeated and (self.whole_rows or in_one)
 
     @property
     def blocks(self) -> int:
@@ -69,14 +86,12 @@ def schedule_winograd(context: CpuContext) -> None:
     target = _output_block(context)
     _inline_others(context, target)
     plan = _plan(context)
-    for producer in sch.get_producers(sch.get_block("winograd_input_rows")):
-        schedule_injective(context, producer)
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
     _schedule_product(context, block, plan)
-    tiles = _schedule_input(context, group, plan)
+    tiles, chunk = _schedule_input(context, group, plan)
     if plan.together:
-        sch.parallel(tiles)
+        sch.parallel(sch.fuse(tiles, chunk))
         sch.parallel(sch.fuse(panel, block))
     elif plan.parallel:
         sch.parallel(group)
@@ -98,9 +113,13 @@ def _output_block(context: CpuContext) -> BlockHandle:
         return pixels
     trial = CpuContext(sch.copy(), context.target)
     _inline_others(trial, output)
-    own = [item.var for item in trial.block(output).iters]
-    for load in find_all(trial.block(output).body, BufferLoad):
-        if load.buffer.name == "winograd_output" and load.indices[-1] is not own[-1]:
+    # The epilogue must read each result at its own pixel.
+    source, result = context.block(pixels), trial.block(output)
+    (wanted,) = find_all(source.body, BufferLoad)
+    mapping: dict[Var, PrimExpr] = {a.var: b.var for a, b in zip(source.iters, result.iters, strict=True)}
+    for load in find_all(result.body, BufferLoad):
+        pairs = zip(load.indices, wanted.indices, strict=True) if load.buffer is wanted.buffer else ()
+        if any(a is not substitute(b, mapping) for a, b in pairs):
             return pixels
     sources = {handle.name for handle in trial.sch.get_producers(trial.sch.get_block("winograd_input_rows"))}
     kept = {handle.name for handle in trial.sch.blocks()}
@@ -130,13 +149,34 @@ def _plan(context: CpuContext) -> _Plan:
     lanes = context.lanes(product)
     register = register_tile(tiles, outputs, lanes, context.target.vector_registers)
     blocks = -(-tiles // register.rows)
-    block_bytes = size * size * channels * buffer.dtype.itemsize * register.rows
-    fitting = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE) // block_bytes
-    group = divisors(blocks, max(1, fitting))[-1]
+    item = size * size * channels * buffer.dtype.itemsize
+    cache = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE)
+    fitting = divisors(blocks, max(1, cache // (item * register.rows)))
+    image_tiles, columns = (context.block(product).annotations[name] for name in ("tiles", "columns"))
+    assert isinstance(columns, int)
+    # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
+    in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
+    group = (in_rows or fitting)[0] if item * outputs <= cache else fitting[-1]
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
-    # Groups that do not divide over the cores leave some idle: then cores share the work of each group instead.
-    together = parallel and (blocks // group) % context.target.cores != 0
-    return _Plan(size - 2, tiles, channels, outputs, register, vector_width(channels, lanes), group, parallel, together)
+    together = parallel and not _divides_well(blocks // group, context.target.cores)
+    return _Plan(
+        tile=size - 2,
+        tiles=tiles,
+        columns=columns,
+        repeated=image_tiles != tiles,
+        channels=channels,
+        outputs=outputs,
+        register=register,
+        chunk=vector_width(channels, lanes),
+        group=fitting[-1] if together else group,
+        parallel=parallel,
+        together=together,
+    )
+
+
+def _divides_well(count: int, cores: int) -> bool:
+    """Whether cores that each take whole items are seldom idle."""
+    return -(-count // cores) * cores <= _IDLE_SHARE * count
 
 
 def _pack_weights(context: CpuContext, plan: _Plan) -> None:
@@ -203,10 +243,10 @@ def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) 
     sch = context.sch
     product = sch.get_block("winograd_product")
     store = sch.cache_write(product, 0, "local")
-    sch.compute_at(store, block_loop)
+    sch.compute_at(store, block_loop, preserve_unit_loops=True)
     loops = sch.get_loops(store)
     _, j, *rest = loops[[loop.var for loop in loops].index(block_loop.var) + 1 :]
-    sch.compute_at(product, j)
+    sch.compute_at(product, j, preserve_unit_loops=True)
     loops = sch.get_loops(product)
     *spatial, ic = loops[[loop.var for loop in loops].index(j.var) + 1 :]
     reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
@@ -253,17 +293,29 @@ def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None
         sch.unroll(loop)
 
 
-def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> LoopHandle:
-    """The input transform: for each tile and vector of channels, both stages unrolled; gives the loop over tiles."""
+def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> tuple[LoopHandle, LoopHandle]:
+    """The input transform: for each tile and vector of channels, both stages unrolled.
+
+    Where a group lies in rows of tiles, its part of the image is padded row by row, in the first cache level. Gives the
+    loops over rows (or blocks) of tiles and over vectors of channels.
+    """
     sch = context.sch
     stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
+    producers = sch.get_producers(rows)
     sch.compute_at(stage, group_loop, preserve_unit_loops=True)
     i, j, tiles, channel = sch.get_loops(stage)[-4:]
-    outer, lane = sch.split(channel, [None, plan.chunk])
-    sch.reorder(tiles, outer, i, j, lane)
-    sch.compute_at(rows, outer)
-    _unroll_below(context, rows, outer)
-    sch.unroll(i)
-    sch.unroll(j)
+    chunk, lane = sch.split(channel, [None, plan.chunk])
+    outer, inner = sch.split(tiles, [None, plan.columns if plan.whole_rows else plan.register.rows])
+    sch.reorder(outer, chunk, inner, i, j, lane)
+    sch.compute_at(rows, inner)
+    _unroll_below(context, rows, inner)
+    for loop in (i, j):
+        sch.unroll(loop)
     sch.vectorize(lane)
-    return tiles
+    for producer in producers:
+        if plan.in_rows:
+            sch.compute_at(producer, chunk)
+            sch.vectorize(sch.get_loops(producer)[-1])
+        else:
+            schedule_injective(context, producer)
+    return outer, chunk
