@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -436,3 +437,38 @@ def test_libraries_that_are_none(classifier: tw.Executable, tmp_path: Path) -> N
             tw.load(broken)
     with pytest.raises(UserError, match="cannot read the library: No such file"):
         tw.load(tmp_path / "absent.so")
+
+
+INTERRUPT_SCRIPT = """
+import sys
+from tilewright.lower import parallel
+from tilewright.cli.main import main
+start = parallel._start_child
+def announce():
+    child = start()
+    print("working", flush=True)
+    return child
+parallel._start_child = announce
+parallel._WORTH_A_PROCESS = 1
+sys.exit(main(["compile", *sys.argv[1:]]))
+"""
+
+
+def test_an_interrupt_while_kernels_compile(tmp_path: Path) -> None:
+    """Control-C goes to every process of the terminal: one message, no traceback, nothing written."""
+    model = tmp_path / "model.onnx"
+    onnx.save(small_models.classifier(), model)
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPT_SCRIPT, str(model), "-o", str(tmp_path / "model.so")],
+        env={**os.environ, "TILEWRIGHT_CACHE": "0", "TILEWRIGHT_PROGRESS": "never"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "working\n"
+    os.killpg(child.pid, signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors) == (130, "interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

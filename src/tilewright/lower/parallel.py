@@ -128,6 +128,8 @@ def _start_child() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
+        # An interrupt from the keyboard is for this process alone: the child ends when its stdin does.
+        process_group=0,
     )
 
 
