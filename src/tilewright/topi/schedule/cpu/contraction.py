@@ -12,10 +12,11 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile, sliding_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, sliding_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
 _MOST_UNROLLED_TAPS = 25
+_TILES_PER_CORE = 2
 _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
 
@@ -40,7 +41,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         schedule_injective(context, output)
         return
     row = _row_axis(context, anchor, extents)
-    tile = _tile(context, anchor, extents[row] if row is not None else 1, extents[-1])
+    tile = _tile(context, anchor, extents[row] if row is not None else 1, extents[-1], prod(extents))
     _pack_weights(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -79,11 +80,16 @@ def _is_depthwise(context: CpuContext, anchor: BlockHandle) -> bool:
     return context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
 
 
-def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int) -> RegisterTile:
+def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int, elements: int) -> RegisterTile:
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     if _is_depthwise(context, anchor):
         return sliding_tile(rows, columns, lanes, registers)
-    return register_tile(rows, columns, lanes, registers)
+    tile = register_tile(rows, columns, lanes, registers)
+    # A product of few rows has few tiles: narrower ones give every core some.
+    cores = context.target.cores
+    while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:
+        tile = RegisterTile(tile.rows, max(divisors(tile.vectors, tile.vectors - 1)), tile.lanes)
+    return tile
 
 
 def _pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
