@@ -1,0 +1,291 @@
+"""The test cases of the onnx package (nodes generated in memory, models from its data folder), and how one is run.
+
+A case gives a model, inputs and expected outputs. Shapes are constant in Tilewright, so an input that decides a shape
+(the target of Reshape, the axes of a reduction) must be known at compile time: a case that is refused with all its
+inputs open is tried again with its integers held constant, then with everything but the first input, then with all.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.graph.interpreter import evaluate
+from tilewright.ir.function import IRModule
+from tilewright.support.errors import CompilerBug, TilewrightError, UserError
+
+Array = npt.NDArray[Any]
+Run = Callable[[IRModule, Mapping[str, Array]], list[Array]]
+
+KINDS = ("node", "pytorch-converted", "pytorch-operator", "simple", "light")
+NO_CONSTANTS, SOME_CONSTANTS, ALL_CONSTANTS = "no", "some", "all"
+"""Which inputs had to be constant for a case to compile."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case; models in files are read when they are needed."""
+
+    name: str
+    kind: str
+    source: Any
+    """The onnx package's own description of the case, or the path of a light model."""
+    relative: float = 1e-3
+    absolute: float = 1e-7
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The model."""
+        if isinstance(self.source, Path):
+            return onnx.load(self.source)
+        if self.source.model is not None:
+            return self.source.model
+        return onnx.load(os.path.join(self.source.model_dir, "model.onnx"))
+
+    def data_sets(self) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Inputs and expected outputs, once or several times."""
+        if isinstance(self.source, Path):
+            yield _light_data(self.source, self.model)
+        elif self.source.data_sets is not None:
+            for inputs, outputs in self.source.data_sets:
+                yield [_plain(item) for item in inputs], [_plain(item) for item in outputs]
+        else:
+            graph = self.model.graph
+            for folder in sorted(Path(self.source.model_dir).glob("test_data_set*")):
+                yield _stored(folder, "input", graph.input), _stored(folder, "output", graph.output)
+
+    @property
+    def operator(self) -> str:
+        """What the case tests: the one operator, the operator whose definition it spells out, or its kind."""
+        nodes = self.model.graph.node
+        if self.kind != "node":
+            return f"({self.kind})"
+        if len(nodes) == 1:
+            domain = nodes[0].domain
+            return f"{domain}.{nodes[0].op_type}" if domain not in ("", "ai.onnx") else str(nodes[0].op_type)
+        return "(expanded)" if "_expanded" in self.name else "(several nodes)"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case went: `passed`, `failed` or `unsupported`, why, and which inputs were constant."""
+
+    name: str
+    operator: str
+    verdict: str
+    reason: str = ""
+    constants: str = NO_CONSTANTS
+
+
+def load_cases(kinds: Sequence[str] = KINDS) -> list[Case]:
+    """All cases of some kinds; generating those of single nodes takes ten seconds."""
+    cases: list[Case] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+        from onnx.backend.test.loader import DATA_DIR, load_model_tests
+
+        for kind in kinds:
+            if kind == "light":
+                paths = sorted(Path(DATA_DIR, "light").glob("*.onnx"))
+                cases += [Case(path.stem, kind, path) for path in paths]
+                continue
+            found = collect_testcases(None) if kind == "node" else load_model_tests(kind=kind)
+            cases += sorted((Case(item.name, kind, item, item.rtol, item.atol) for item in found), key=_name_of)
+    return cases
+
+
+def _name_of(case: Case) -> str:
+    return case.name
+
+
+def run_compiled(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
+    """Compile for this machine and run on one thread."""
+    return tw.compile(module, threads=1).run(inputs)
+
+
+def run_interpreted(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
+    """Run the imported graph in the graph interpreter."""
+    result = evaluate(module, *(inputs[param.name] for param in module["main"].params))  # type: ignore[attr-defined]
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def run_case(case: Case, run: Run) -> Outcome:
+    """Import, compile, run and compare one case. What is refused with a clear error is unsupported, not failed."""
+    try:
+        verdict = Outcome(case.name, case.operator, "passed")
+        for inputs, outputs in case.data_sets():
+            constants = _run_data(case, inputs, outputs, run)
+            if constants != NO_CONSTANTS:
+                verdict = Outcome(case.name, case.operator, "passed", constants=constants)
+        return verdict
+    except AssertionError as error:
+        return Outcome(case.name, case.operator, "failed", str(error))
+    except UserError as error:
+        return Outcome(case.name, case.operator, "unsupported", error.message)
+
+
+def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> str:
+    """Run one set of data; says which inputs had to be constant."""
+    infos = [info for info in case.model.graph.input if info.name not in _stored_names(case.model)]
+    names = [info.name for info in infos[: len(inputs)]]
+    given = dict(zip(names, inputs, strict=True))
+    module, constants = _import(case, given)
+    results = run(module, {name: _bits(value) for name, value in given.items() if isinstance(value, np.ndarray)})
+    assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
+    for result, wanted in zip(results, outputs, strict=True):
+        if not isinstance(wanted, np.ndarray):
+            raise UserError(f"an output is a {type(wanted).__name__}, which is not supported")
+        compare(result, wanted, case)
+    return constants
+
+
+def _import(case: Case, given: Mapping[str, Any]) -> tuple[IRModule, str]:
+    shapes = {name: value.shape for name, value in given.items() if isinstance(value, np.ndarray)}
+    try:
+        return tw.frontend.from_onnx(case.model, shapes=_open_shapes(case.model, shapes)), NO_CONSTANTS
+    except UserError as error:
+        first = error
+    if not given or not all(isinstance(value, np.ndarray) and value.dtype.kind != "O" for value in given.values()):
+        raise first
+    for held in _attempts(given):
+        model = _with_constants(case.model, held)
+        try:
+            module = tw.frontend.from_onnx(model, shapes=_open_shapes(model, shapes))
+        except UserError:
+            continue
+        return module, ALL_CONSTANTS if len(held) == len(given) else SOME_CONSTANTS
+    raise first
+
+
+def _attempts(given: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """Which inputs to hold constant, from few to all, each choice once."""
+    whole = {name: value for name, value in given.items() if value.dtype.kind in "iu"}
+    later = dict(list(given.items())[1:])
+    found: list[dict[str, Array]] = []
+    for choice in ({n: v for n, v in whole.items() if n in later}, whole, later, dict(given)):
+        if choice and all(set(choice) != set(other) for other in found):
+            found.append(choice)
+    return found
+
+
+def _stored_names(model: onnx.ModelProto) -> set[str]:
+    return {item.name for item in model.graph.initializer}
+
+
+def _open_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that the model leaves open."""
+    stored = _stored_names(model)
+    found: dict[str, tuple[int, ...]] = {}
+    for info in model.graph.input:
+        tensor = info.type.tensor_type
+        known = tensor.HasField("shape") and all(dim.WhichOneof("value") == "dim_value" for dim in tensor.shape.dim)
+        if info.name in shapes and info.name not in stored and not known:
+            found[info.name] = shapes[info.name]
+    return found
+
+
+def _with_constants(model: onnx.ModelProto, held: Mapping[str, Array]) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    types = {info.name: info.type.tensor_type.elem_type for info in model.graph.input}
+    for name, value in held.items():
+        tensor = numpy_helper.from_array(value, name)
+        tensor.data_type = types[name]
+        copy.graph.initializer.append(tensor)
+    return copy
+
+
+def _bits(value: Array) -> Array:
+    """Types that numpy lacks as Tilewright holds them: their bits, small integers one a byte."""
+    if value.dtype.kind in "biufO":
+        return value
+    if "int" in value.dtype.name:
+        return value.astype(np.uint8 if "uint" in value.dtype.name else np.int8)
+    return value.view(np.uint16 if value.dtype.itemsize == 2 else np.uint8)
+
+
+def _like(result: Array, dtype: np.dtype[Any]) -> Array:
+    """Undo `_bits` for the type that is expected; anything else is left to be refused."""
+    if dtype.kind in "biufO" or result.dtype.kind not in "iu" or result.dtype.itemsize != dtype.itemsize:
+        return result
+    return result.astype(dtype) if "int" in dtype.name else result.view(dtype)
+
+
+def compare(result: Array, wanted: Array, case: Case) -> None:
+    """Assert the same type and shape, and values within the case's tolerance (at least a few units of the type)."""
+    result = _like(result, wanted.dtype)
+    assert result.dtype == wanted.dtype, f"type {result.dtype} instead of {wanted.dtype}"
+    assert result.shape == wanted.shape, f"shape {result.shape} instead of {wanted.shape}"
+    relative, absolute = case.relative, case.absolute
+    if wanted.dtype.kind not in "biu":
+        units = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 1e-12, "float32": 2.0**-20}
+        unit = units.get(wanted.dtype.name, 0.0)
+        result, wanted = result.astype(np.float64), wanted.astype(np.float64)
+        finite = np.abs(wanted[np.isfinite(wanted)])
+        relative, absolute = max(relative, 2 * unit), max(absolute, unit * float(finite.max(initial=0.0)))
+    if not np.allclose(result, wanted, rtol=relative, atol=absolute, equal_nan=True):
+        worst = np.unravel_index(int(np.argmax(np.abs(np.nan_to_num(result - wanted)))), result.shape)
+        raise AssertionError(f"{result[worst]} instead of {wanted[worst]} at {tuple(int(at) for at in worst)}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _stored(folder: Path, name: str, infos: Sequence[onnx.ValueInfoProto]) -> list[Any]:
+    """The values input_0.pb, input_1.pb ... of a folder."""
+    found: list[Any] = []
+    for index in range(len(list(folder.glob(f"{name}_*.pb")))):
+        data = (folder / f"{name}_{index}.pb").read_bytes()
+        if infos[index].type.WhichOneof("value") != "tensor_type":
+            found.append(None)
+            continue
+        tensor = onnx.TensorProto()
+        tensor.ParseFromString(data)
+        found.append(numpy_helper.to_array(tensor))
+    return found
+
+
+def _light_data(path: Path, model: onnx.ModelProto) -> tuple[list[Any], list[Any]]:
+    """What the onnx package's own runner feeds the light models: a ramp from 0 to 1."""
+    inputs: list[Any] = []
+    for info in model.graph.input:
+        if info.name in _stored_names(model):
+            continue
+        shape = tuple(dim.dim_value or 1 for dim in info.type.tensor_type.shape.dim)
+        size = int(np.prod(shape))
+        inputs.append((np.arange(size).reshape(shape) / size).astype(np.float32))
+    outputs: list[Any] = []
+    for index in range(len(model.graph.output)):
+        tensor = onnx.TensorProto()
+        tensor.ParseFromString(path.with_name(f"{path.stem}_output_{index}.pb").read_bytes())
+        outputs.append(numpy_helper.to_array(tensor))
+    return inputs, outputs
+
+
+__all__ = [
+    "KINDS",
+    "Case",
+    "CompilerBug",
+    "Outcome",
+    "TilewrightError",
+    "compare",
+    "load_cases",
+    "run_case",
+    "run_compiled",
+    "run_interpreted",
+]
