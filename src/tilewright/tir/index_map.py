@@ -57,7 +57,8 @@ class IndexMap(Node):
 
     def apply(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
         """The new indices of an element."""
-        mapping = dict(zip(self.inputs, indices, strict=True))
+        wide = [index.astype(INDEX) if index.dtype.is_scalar else index for index in indices]
+        mapping = dict(zip(self.inputs, wide, strict=True))
         return tuple(substitute(item, mapping) for item in self.outputs)
 
     def domains(self, buffer: Buffer) -> dict[Var, Range]:

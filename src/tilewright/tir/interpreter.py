@@ -463,13 +463,14 @@ class _Compiler:
     # ---------------------------------------------------------------- blocks
 
     def _block(self, block: Block, depth: int) -> None:
+        # The predicate comes first: where it does not hold, the values of the iterators may not exist.
+        if not e.is_const_int(block.predicate, 1):
+            self._emit(depth, f"if {self._value(block.predicate, depth, block)}:", block)
+            depth += 1
         for item in block.iters:
             name = self.exprs.names.of(item.var)
             self._emit(depth, f"{name} = {self._value(item.value, depth, block)}", block)
             self._bounds.bind(item.var, self._bounds.of(item.value))
-        if not e.is_const_int(block.predicate, 1):
-            self._emit(depth, f"if {self._value(block.predicate, depth, block)}:", block)
-            depth += 1
         before = len(self.lines)
         for item in block.iters:
             self._check_domain(block, item, depth)

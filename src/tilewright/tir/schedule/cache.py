@@ -12,7 +12,7 @@ from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.regions import Box, hull, relax
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.loops import check_kinds
-from tilewright.tir.schedule.placement import body_statements, build_nest, total_range
+from tilewright.tir.schedule.placement import body_statements, build_nest, known_ranges, total_range
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, Stmt, seq
 
@@ -116,7 +116,8 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
         box = _read_box(state, where, users, buffer)
-        needed = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
+        parts = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
+        needed = known_ranges(parts, users)
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
     state.mark_regular(name)

@@ -21,6 +21,7 @@ from tilewright.tir.schedule.loops import check_kinds
 from tilewright.tir.schedule.placement import (
     body_statements,
     build_nest,
+    known_ranges,
     needed_instances,
     solve_region,
     total_range,
@@ -101,7 +102,8 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
                 "move that consumer under the loop first, or choose a loop around all consumers",
             )
     boxes = _read_boxes(state, [region.buffer for region in block.writes], readers, loop)
-    nest = build_nest(state, block, needed_instances(state, block, boxes), preserve_unit_loops)
+    needed = known_ranges(needed_instances(state, block, boxes), readers)
+    nest = build_nest(state, block, needed, preserve_unit_loops)
     under = list(body_statements(loop))
     place = next(n for n, stmt in enumerate(under) if any(r is stmt or index.is_under(r, stmt) for r in readers))
     _move(state, block, loop, [*under[:place], nest, *under[place:]], [block.name, *(r.name for r in readers)], what)

@@ -105,7 +105,7 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
             return None
         mapping = dict(fixed)
         for var, (dimension, offset) in places.items():
-            mapping[var] = item.indices[dimension] - offset
+            mapping[var] = item.indices[dimension].astype(var.dtype) - offset
         return substitute(store.value, mapping)
 
     edits: dict[Stmt, Stmt | None] = {block: None}
@@ -115,8 +115,12 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
 
 
 def _rewritten(block: Block, replace: Callable[[Node], Node | None]) -> Block:
-    body = transform(block.body, replace)
-    init = None if block.init is None else transform(block.init, replace)
+    def visit(item: Node) -> Node | None:
+        # A block inside reads something else now, too.
+        return with_detected_accesses(item) if isinstance(item, Block) else replace(item)
+
+    body = transform(block.body, visit)
+    init = None if block.init is None else transform(block.init, visit)
     return with_detected_accesses(block.replace(body=body, init=init))
 
 

@@ -156,7 +156,7 @@ def reorder(state: ScheduleState, loops: Sequence[For]) -> None:
         inside.add(loop.var)
         if mentions(loop.extent, inside) or mentions(loop.min, inside):
             state.fail(f"reorder: the range of loop {loop.var.name} depends on a loop that would be inside it", loop)
-    _check_order(state, chain)
+    _check_order(state, chain, order)
     body = chain[-1].body
     for loop in reversed(order):
         body = loop.replace(body=body)
@@ -180,7 +180,7 @@ def check_kinds(state: ScheduleState, candidate: ProgramIndex, loops: Iterable[V
             )
 
 
-def _check_order(state: ScheduleState, chain: Sequence[For]) -> None:
+def _check_order(state: ScheduleState, chain: Sequence[For], order: Sequence[For]) -> None:
     """Whether the iterations of a nest may run in another order."""
     index = state.index
     top, bottom = chain[0], chain[-1]
@@ -202,7 +202,36 @@ def _check_order(state: ScheduleState, chain: Sequence[For]) -> None:
             loops = [*chain, *index.loops_between(bottom, block)]
             if not is_injective(block, loops, index.loops_above(top)):
                 state.fail(f"reorder: some instances of the reduction block {block.name} may run more than once", block)
+            _check_first(state, block, loops, [*order, *index.loops_between(bottom, block)])
     _check_flow(state, bottom, blocks)
+
+
+def _check_first(state: ScheduleState, block: Block, before: Sequence[For], after: Sequence[For]) -> None:
+    """The instance that initialises must stay the first of its element.
+
+    It is when no loop serves spatial and reduce iterators at once. Loops fused over both keep their order, together
+    with all that share iterators with them.
+    """
+    uses = {
+        loop.var: {item.var for item in block.iters if mentions(item.value, {loop.var})}
+        for loop in before
+        if const_value(loop.extent) != 1
+    }
+    reducing = {item.var for item in block.iters if item.kind is IterKind.REDUCE}
+    linked = {var for var, iters in uses.items() if iters & reducing and iters - reducing}
+    grown = bool(linked)
+    while grown:
+        shared = set().union(*(uses[var] for var in linked))
+        more = {var for var, iters in uses.items() if iters & shared}
+        grown = more != linked
+        linked = more
+    if [loop.var for loop in before if loop.var in linked] != [loop.var for loop in after if loop.var in linked]:
+        state.fail(
+            f"reorder: the first step of the reduction of block {block.name} would no longer come first: a loop runs "
+            "through elements and steps at once",
+            block,
+            "split such a loop apart before reordering, or decompose the reduction first",
+        )
 
 
 def _check_flow(state: ScheduleState, bottom: For, blocks: Sequence[Block]) -> None:

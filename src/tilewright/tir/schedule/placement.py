@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, le, lt
 from tilewright.ir.expr import ZERO, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value, is_const_int
+from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.regions import Box, hull, within
-from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.state import ScheduleState, with_value
 from tilewright.tir.stmt import Block, BlockIter, For, LoopKind, Stmt
 
@@ -88,6 +89,21 @@ def needed_instances(state: ScheduleState, block: Block, boxes: Mapping[Buffer, 
     return result
 
 
+def known_ranges(needed: Mapping[Var, Range], users: Sequence[Block]) -> dict[Var, Range]:
+    """Ranges that exist wherever a nest may run.
+
+    A range that is read from memory exists only where its users run: beside guarded users it is not used, and the
+    iterator runs over its whole domain.
+    """
+    if all(is_const_int(user.predicate, 1) for user in users):
+        return dict(needed)
+    return {
+        var: value
+        for var, value in needed.items()
+        if not any(isinstance(item, BufferLoad) for part in (value.min, value.extent) for item in pre_order(part))
+    }
+
+
 def build_nest(
     state: ScheduleState, block: Block, needed: Mapping[Var, Range], preserve_unit_loops: bool = False
 ) -> Stmt:
@@ -108,7 +124,7 @@ def build_nest(
             state.learn(var, Range(ZERO, place.extent))
             loops.append((var, place.extent))
             value = add(place.min, var)
-        iters.append(with_value(item, value))
+        iters.append(with_value(item, value.astype(item.var.dtype)))
         if place.min is not item.domain.min or place.extent is not item.domain.extent:
             end = linear(item.domain.min).plus(linear(item.domain.extent))
             for condition in (le(item.domain.min, value), lt(value, expression(end))):

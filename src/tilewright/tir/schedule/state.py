@@ -14,7 +14,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
@@ -60,6 +60,14 @@ class ScheduleState:
     def mark_regular(self, name: str) -> None:
         """A block made by a primitive with loops of its own visits its domains."""
         self._regular[name] = True
+
+    def mark_partial(self, name: str) -> None:
+        """A block whose loops, within its scope, visit only a part of its domains."""
+        self._regular[name] = False
+
+    def adopt(self, other: ScheduleState) -> None:
+        """Take over what a trial copy of this state has found out about blocks."""
+        self._regular = dict(other._regular)
 
     def copy(self) -> ScheduleState:
         """An independent state of the same program."""
@@ -342,6 +350,9 @@ def with_value(item: BlockIter, value: PrimExpr) -> BlockIter:
 def guard(stmt: Stmt, condition: PrimExpr) -> Stmt:
     """A statement whose work happens only where a condition on loops holds: blocks take it into their predicates."""
     if isinstance(stmt, Block):
+        if any(isinstance(item, BufferLoad) for item in pre_order(stmt.predicate)):
+            # What the predicate reads may exist only where the condition holds.
+            return stmt.replace(predicate=logical_and(condition, stmt.predicate))
         return stmt.replace(predicate=logical_and(stmt.predicate, condition))
     children = child_statements(stmt)
     if not children:

@@ -8,13 +8,14 @@ from tilewright.arith.linear import Linear
 from tilewright.ir.expr import TRUE, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.match_intrin import Mismatch, loop_nest, match_intrinsic
 from tilewright.tir.analysis.regions import relax
 from tilewright.tir.buffer import BufferRegion
 from tilewright.tir.schedule.loops import require_serial
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, with_value
-from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, Stmt
+from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import ANNOTATION, TensorIntrin
 
 
@@ -56,6 +57,10 @@ def blockize(state: ScheduleState, loop: For) -> str:
         writes=_regions(state, body_block, block.writes, inner),
     )
     state.inherit(name, block.name)
+    # The loops inside run through one tile.
+    for stmt in statements(made.body if init is None else seq(init, made.body)):
+        if isinstance(stmt, Block):
+            state.mark_partial(stmt.name)
     state.replace(loop, made)
     return name
 
@@ -214,7 +219,7 @@ def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin
                 "let the lowering rule give (compute, reset, update), or put the whole reduction in the tile",
             )
     changed = block.replace(annotations={**block.annotations, ANNOTATION: intrinsic.name})
-    state.inherit(name, loop_nest(block.body)[1].name)  # type: ignore[attr-defined]
+    state.adopt(trial)
     func = trial.func.replace(body=edit_tree(trial.index, {block: changed}))
     state.watch_tensorized(changed)
     state.commit(func)
