@@ -164,6 +164,29 @@ class TestTemplates:
         x = var("x", 3, 19)
         check(kernel([x], call("argmax", x, axis=1, keepdims=False, select_last=False)), target)
 
+    @pytest.mark.parametrize("shape", [(8, 64), (8, 100), (5, 33), (12, 40), (1, 200), (0, 40), (3, 0), (7, 1)])
+    def test_rows(self, target: Target, shape: tuple[int, int]) -> None:
+        x, scale, bias = var("x", *shape), var("s", shape[1]), var("b", shape[1])
+        check(kernel([x], call("nn.softmax", x, axis=1)), target)
+        check(kernel([x, scale, bias], call("nn.layer_norm", x, scale, bias, axis=1, epsilon=1e-5)), target)
+        check(kernel([x], call("sum", x, axes=(1,), keepdims=False)), target)
+        check(kernel([x], call("mean", x, axes=(1,), keepdims=True)), target)
+
+    @pytest.mark.parametrize("shape", [(1, 5, 5, 64), (2, 3, 3, 20), (1, 4, 4, 3)])
+    def test_reductions_that_keep_the_last_axis(self, target: Target, shape: tuple[int, ...]) -> None:
+        x = var("x", *shape)
+        check(kernel([x], call("mean", x, axes=(1, 2), keepdims=True)), target)
+        check(kernel([x], call("sum", x, axes=(1, 2), keepdims=False)), target)
+        check(kernel([x], call("nn.softmax", x, axis=1)), target)
+
+    @pytest.mark.parametrize(
+        ("shape", "axes"),
+        [((40, 36), (1, 0)), ((1, 17, 5, 33), (0, 2, 3, 1)), ((1, 32, 3, 16), (0, 2, 3, 1)), ((3, 20, 2), (1, 2, 0))],
+    )
+    def test_transposes(self, target: Target, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+        x = var("x", *shape)
+        check(kernel([x], call("nn.relu", call("transpose", x, axes=axes))), target)
+
     @pytest.mark.parametrize("shape", [(64,), (3, 5), (2, 3, 17), (), (1, 1), (0, 4)])
     def test_elementwise_chain(self, target: Target, shape: tuple[int, ...]) -> None:
         x, y = var("x", *shape), var("y", *shape)
@@ -193,6 +216,20 @@ def test_one_core_has_no_parallel_loops() -> None:
     x = var("x", 512, 512)
     assert LoopKind.PARALLEL in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["avx512"]))
     assert LoopKind.PARALLEL not in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["neon"]))
+
+
+def test_a_transpose_is_tiled() -> None:
+    x = var("x", 512, 512)
+    scheduled = schedule_cpu(kernel([x], call("transpose", x, axes=(1, 0))), TARGETS["neon"])
+    assert [loop.extent.value for loop in find_all(scheduled.body, For)] == [128, 128, 4, 4]
+
+
+def test_an_average_of_channels_is_in_vectors() -> None:
+    x = var("x", 1, 7, 7, 2048)
+    pool = call("nn.avg_pool2d", x, kernel=(7, 7), layout="NHWC")
+    scheduled = schedule_cpu(kernel([x], pool), TARGETS["avx512"])
+    inner = [loop for loop in find_all(scheduled.body, For) if not find_all(loop.body, For)]
+    assert {loop.kind for loop in inner} == {LoopKind.VECTORIZED}
 
 
 @pytest.mark.parametrize(

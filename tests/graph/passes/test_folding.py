@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tests.graph.passes.checking import check, program
@@ -133,6 +134,37 @@ def test_other_norms_are_left_alone():
     check(recognize, text, text, **kinds)
     over_middle = text.replace("axes=(2,)", "axes=(1,)")
     check(recognize, over_middle, over_middle, **{**kinds, "scale": "f32[8]"})
+
+
+SCALED = 'multiply(x, constant(0.125, "float32"))'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("erf({})", "erf({})"),
+        ("nn.softmax({}, axis=1)", "nn.softmax({}, axis=1)"),
+        ("nn.softmax(add({}, m), axis=1)", "nn.softmax(add({}, m), axis=1)"),
+    ],
+)
+def test_quotients_before_smooth_functions_become_products(before: str, after: str):
+    kinds = {"x": "f32[2, 8]", "m": "f32[8]"}
+    quotient = 'divide(x, constant(8.0, "float32"))'
+    check(recognize, f"return {before.format(quotient)}", f"return {after.format(SCALED)}", **kinds)
+    odd = program(f"return {before.format(quotient)}".replace("8.0", "5.7"), **kinds)
+    data = [random(0, 2, 8), random(1, 8)]
+    np.testing.assert_allclose(evaluate(recognize(odd), *data), evaluate(odd, *data), rtol=1e-6)
+
+
+@pytest.mark.parametrize("divisor", ["0.0", "1e-45", "1e38"])
+def test_quotients_by_extreme_numbers_stay(divisor: str):
+    text = f'return erf(divide(x, constant({divisor}, "float32")))'
+    check(recognize, text, text, x="f32[2, 8]")
+
+
+def test_quotients_before_steps_stay():
+    text = 'return floor(divide(x, constant(49.0, "float32")))'
+    check(recognize, text, text, x="f32[2, 8]")
 
 
 def test_tuple_results_survive_all():

@@ -268,6 +268,36 @@ def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
         assert not find_all(choice.then_body, IfThenElse)
         agree(func, after, data(100), data(100))
 
+    def test_a_tail_is_a_shorter_vector(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for i in range(13):
+        for j in vectorized(8):
+            if i * 8 + j < 100:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert loops_of(after) == [("serial", 12), ("vectorized", 8), ("vectorized", 4)]
+        agree(func, after, data(100), data(100))
+
+    def test_a_vector_of_unknown_length_stays_masked(self) -> None:
+        func = script(
+            """
+@script.function
+def triangle(A: Buffer[(8, 8), "float32"], B: Buffer[(8, 8), "float32"]):
+    for i in range(8):
+        for j in vectorized(8):
+            if j <= i:
+                B[i, j] = A[i, j]
+"""
+        )
+        after = partition_loops(func)
+        assert all(kind != "vectorized" or isinstance(extent, int) for kind, extent in loops_of(after))
+        agree(func, after, data(8, 8), data(8, 8))
+
     def test_triangles_are_trimmed(self) -> None:
         func = script(
             """

@@ -4,13 +4,20 @@ Before:  d = x - mean(x); d / sqrt(mean(d * d) + epsilon) * scale + bias
 After:   nn.layer_norm(x, scale, bias)
 
 One operator is one kernel with a schedule of its own, which makes one or two passes over its input instead of six.
+
+Before:  erf(x / c), softmax(x / c + mask)          c a constant
+After:   erf(x * (1 / c)), softmax(x * (1 / c) + mask)
+
+A division takes as long as a dozen products. What is divided may come out one unit in the last place apart, so this
+is done only where a smooth function follows (GELU, the scores of attention): after `floor` it could be seen.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Call, Function, GraphExpr
+from tilewright.graph.expr import Call, Function, GraphExpr, constant
+from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.traverse import map_functions
@@ -60,6 +67,36 @@ def _layer_norm(b: Bindings) -> GraphExpr | None:
     return make("nn.layer_norm", data, b["scale"], b["bias"], axis=axis, epsilon=float(epsilon.data.reshape(-1)[0]))
 
 
+def _scaled(b: Bindings) -> GraphExpr | None:
+    """The quotient that was captured as a product, or None where the inverse is no ordinary number."""
+    quotient, divisor = b.call("quotient"), b.constant("divisor")
+    if divisor.dtype.name not in ("float32", "float64") or divisor.data.size == 0 or not b.used_once("quotient"):
+        return None
+    with np.errstate(all="ignore"):
+        inverse = np.reciprocal(divisor.data)
+    smallest = np.finfo(divisor.dtype.name).tiny
+    if not all(bool((np.isfinite(part) & (np.abs(part) >= smallest)).all()) for part in (inverse, divisor.data)):
+        return None
+    return make("multiply", quotient.args[0], constant(inverse, divisor.dtype), span=quotient.span)
+
+
+def _erf_of_quotient(b: Bindings) -> GraphExpr | None:
+    scaled = _scaled(b)
+    return None if scaled is None else make("erf", scaled)
+
+
+def _softmax_of_quotient(b: Bindings) -> GraphExpr | None:
+    scaled = _scaled(b)
+    if scaled is None:
+        return None
+    if "mask" in b:
+        scaled = make("add", scaled, b["mask"], span=b.call("sum").span)
+    attributes = b.call("root").attributes
+    assert isinstance(attributes, SoftmaxAttributes)
+    return make("nn.softmax", scaled, axis=attributes.axis)
+
+
+_QUOTIENT = P.op("divide", P.any("x"), P.const("divisor"), name="quotient")
 _CENTRED = P.op("subtract", P.any("x"), P.op("mean", P.any("x"), name="mean", where=_is_trailing_mean), name="d")
 _SQUARE = P.op("multiply", P.any("d"), P.any("d"))
 _SPREAD = P.op("add", P.op("mean", _SQUARE, name="variance", where=_is_trailing_mean), P.const("epsilon"))
@@ -69,6 +106,12 @@ RULES = (
         "layer normalisation",
         P.op("add", P.op("multiply", _NORMALISED, P.any("scale")), P.any("bias")),
         _layer_norm,
+    ),
+    Rule("erf of a quotient", P.op("erf", _QUOTIENT), _erf_of_quotient),
+    Rule(
+        "softmax of a quotient",
+        P.op("nn.softmax", _QUOTIENT | P.op("add", _QUOTIENT, P.any("mask"), name="sum"), name="root"),
+        _softmax_of_quotient,
     ),
 )
 """All rules, tried in order at each node."""

@@ -140,6 +140,8 @@ class _Partition(StmtRewriter):
         if low is loop.min and self._analyzer.prove(ge(high, add(loop.min, loop.extent))):
             return None
         trimmed = _part(loop, low, high, self._analyzer)
+        if loop.kind is LoopKind.VECTORIZED and not isinstance(trimmed.extent, IntImm):
+            return None
         with self._analyzer.scope():
             return self._inside(trimmed)
 

@@ -52,6 +52,11 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
         length = vector_length(extents[-1], context.lanes(output))
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
+    else:
+        together = _rows_together(context, extents, shared)
+        if together > 1:
+            outer, inner = sch.split(rows[-1], [None, together])
+            rows, rest = [*rows[:-1], outer], [inner, *rest]
     sch.reorder(*rows, *rest)
     for handle in reversed(others):
         sch.compute_at(handle, rows[-1])
@@ -63,6 +68,19 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
             _vectorize_last(context, handle, below)
     _vectorize_last(context, output, rest)
     context.parallelize(rows, prod(extents) * 8)
+
+
+def _rows_together(context: CpuContext, extents: list[int], shared: set[int]) -> int:
+    """How many rows go through each stage before the next stage starts.
+
+    The end of a reduction is a chain of dependent instructions; those of a few rows overlap. They must stay in cache.
+    """
+    count = extents[max(shared)]
+    size = prod(extent for n, extent in enumerate(extents) if n not in shared) * 4
+    for together in (_MOST_ACCUMULATORS, _MOST_ACCUMULATORS // 2):
+        if count % together == 0 and count >= 2 * together and 4 * size * together <= context.target.l1_bytes:
+            return together
+    return 1
 
 
 def _shared_axes(context: CpuContext, output: BlockHandle, others: list[BlockHandle]) -> set[int]:
