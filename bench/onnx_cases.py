@@ -21,9 +21,10 @@ import onnx
 from onnx import numpy_helper
 
 import tilewright as tw
+from tilewright.graph.expr import Function
 from tilewright.graph.interpreter import evaluate
 from tilewright.ir.function import IRModule
-from tilewright.support.errors import CompilerBug, TilewrightError, UserError
+from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]
 Run = Callable[[IRModule, Mapping[str, Array]], list[Array]]
@@ -50,7 +51,8 @@ class Case:
         if isinstance(self.source, Path):
             return onnx.load(self.source)
         if self.source.model is not None:
-            return self.source.model
+            found: onnx.ModelProto = self.source.model
+            return found
         return onnx.load(os.path.join(self.source.model_dir, "model.onnx"))
 
     def data_sets(self) -> Iterator[tuple[list[Any], list[Any]]]:
@@ -117,8 +119,10 @@ def run_compiled(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
 
 def run_interpreted(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
     """Run the imported graph in the graph interpreter."""
-    result = evaluate(module, *(inputs[param.name] for param in module["main"].params))  # type: ignore[attr-defined]
-    return list(result) if isinstance(result, tuple) else [result]
+    main = module["main"]
+    assert isinstance(main, Function)
+    result = evaluate(module, *(inputs[param.name] for param in main.params))
+    return [item for item in (result if isinstance(result, tuple) else (result,)) if isinstance(item, np.ndarray)]
 
 
 def run_case(case: Case, run: Run) -> Outcome:
@@ -280,9 +284,7 @@ def _light_data(path: Path, model: onnx.ModelProto) -> tuple[list[Any], list[Any
 __all__ = [
     "KINDS",
     "Case",
-    "CompilerBug",
     "Outcome",
-    "TilewrightError",
     "compare",
     "load_cases",
     "run_case",

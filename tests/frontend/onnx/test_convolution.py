@@ -62,9 +62,42 @@ def test_conv_refuses(values, attributes, message):
         import_one("Conv", *values, **attributes)
 
 
-def test_conv_in_three_dimensions_is_unsupported():
-    with pytest.raises(UnsupportedError, match="Conv in 3 dimensions"):
-        import_one("Conv", data(1, 2, 5, 5, 5), data(3, 2, 3, 3, 3))
+def test_conv_in_four_dimensions_is_unsupported():
+    with pytest.raises(UnsupportedError, match="Conv in 4 dimensions"):
+        import_one("Conv", data(1, 2, 5, 5, 5, 5), data(3, 2, 3, 3, 3, 3))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 2, 0, 1, 1], "strides": [2, 1, 2]},
+        {"dilations": [2, 1, 1], "group": 2},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2, 1]},
+    ],
+)
+def test_conv_in_three_dimensions(attributes):
+    check("Conv", data(2, 4, 6, 5, 7), data(4, 4 // attributes.get("group", 1), 3, 2, 3), data(4), **attributes)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 1, 0, 1, 1], "strides": [2, 1, 2], "output_padding": [1, 0, 1]},
+        {"dilations": [2, 1, 1], "group": 2},
+        {"strides": [3, 2, 2], "output_shape": [9, 7, 8]},
+    ],
+)
+def test_conv_transpose_in_three_dimensions(attributes):
+    check("ConvTranspose", data(2, 4, 3, 3, 4), data(4, 3, 3, 2, 3), **attributes)
+
+
+def test_three_dimensions_that_leave_nothing():
+    with pytest.raises(UserError, match="does not fit along the depth"):
+        import_one("Conv", data(1, 2, 2, 5, 5), data(3, 2, 3, 3, 3))
+    with pytest.raises(UserError, match="leaves nothing of the depth"):
+        import_one("ConvTranspose", data(1, 2, 1, 5, 5), data(2, 2, 2, 3, 3), pads=[1, 0, 0, 1, 0, 0])
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_models_without_a_graph_or_opset():
         from_onnx(model)
 
 
-@pytest.mark.parametrize(("version", "message"), [(6, "the oldest supported is 7"), (99, "the newest supported is 28")])
+@pytest.mark.parametrize(("version", "message"), [(0, "the oldest supported is 1"), (99, "the newest supported is 28")])
 def test_opsets_out_of_range(version, message):
     model = _open_model([1])
     model.opset_import[0].version = version

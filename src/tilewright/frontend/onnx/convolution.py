@@ -5,13 +5,13 @@ from __future__ import annotations
 from tilewright.frontend.builder import rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Window, from_planes, read_window, to_planes
+from tilewright.frontend.onnx.windows import Extents, Window, from_planes, read_extents, read_window, to_planes
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError, UserError
 
 
-def spatial_rank(value: GraphExpr, op_type: str, most: int = 2) -> int:
-    """The number of dimensions a window moves along: 1 or 2 (or more where it can be composed)."""
+def spatial_rank(value: GraphExpr, op_type: str, most: int = 3) -> int:
+    """The number of dimensions a window moves along: 1, 2 or 3."""
     rank = rank_of(value) - 2
     if rank < 1:
         raise UserError(f"{op_type} needs data of at least 3 dimensions, it is {shape_of(value)}")
@@ -27,7 +27,7 @@ def add_bias(node: NodeContext, value: GraphExpr, bias: GraphExpr | None) -> Gra
     channels = shape_of(value)[1]
     if shape_of(bias) != (channels,):
         raise UserError(f"the bias has shape {shape_of(bias)}, the result has {channels} channels")
-    return node.call("add", value, node.builder.reshape(bias, (channels, 1, 1)))
+    return node.call("add", value, node.builder.reshape(bias, (channels, *(1,) * (rank_of(value) - 2))))
 
 
 def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
@@ -39,6 +39,9 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
     declared = node.ints("kernel_shape", kernel)
     if declared != kernel:
         raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
+    if rank == 3:
+        extents = read_extents(node, kernel, shape_of(data)[2:])
+        return add_bias(node, _volume(node, data, weight, extents, node.integer("group", 1)), bias)
     window = read_window(node, kernel, shape_of(data)[2:])
     result = node.call(
         "nn.conv2d",
@@ -52,15 +55,105 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
     return from_planes(node, add_bias(node, result, bias), rank)
 
 
+def _planes(node: NodeContext, data: GraphExpr) -> GraphExpr:
+    """NCDHW data as one image a depth: (N*D)CHW."""
+    batch, channels, depth, *plane = shape_of(data)
+    turned = node.builder.transpose(data, (0, 2, 1, 3, 4))
+    return node.builder.reshape(turned, (batch * depth, channels, *plane))
+
+
+def _weight_plane(node: NodeContext, weight: GraphExpr, at: int) -> GraphExpr:
+    """One plane of a weight in three dimensions."""
+    shape = shape_of(weight)
+    return node.builder.reshape(node.builder.slice_axis(weight, 2, at, at + 1), (*shape[:2], *shape[3:]))
+
+
+def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Extents, groups: int) -> GraphExpr:
+    """A convolution in three dimensions: the sum of plane convolutions over the kernel's depth."""
+    builder = node.builder
+    window = Window.of(*(tuple(part[1:]) for part in extents.fields()))
+    stride, space, taps = extents.strides[0], extents.dilation[0], extents.kernel[0]
+    before, after = (0, 0, extents.before[0], 0, 0), (0, 0, extents.after[0], 0, 0)
+    padded = node.call("pad", data, before=before, after=after) if any((*before, *after)) else data
+    batch, channels, depth, *plane = shape_of(padded)
+    steps = (depth - (taps - 1) * space - 1) // stride + 1
+    if steps < 1:
+        raise UserError(f"the window does not fit along the depth of data of shape {shape_of(data)}")
+    total: GraphExpr | None = None
+    for tap in range(taps):
+        first = tap * space
+        chosen = node.call(
+            "slice",
+            padded,
+            begin=(0, 0, first, 0, 0),
+            end=(batch, channels, first + (steps - 1) * stride + 1, *plane),
+            strides=(1, 1, stride, 1, 1),
+        )
+        part = node.call(
+            "nn.conv2d",
+            _planes(node, chosen),
+            _weight_plane(node, weight, tap),
+            strides=window.strides,
+            padding=window.padding,
+            dilation=window.dilation,
+            groups=groups,
+        )
+        total = part if total is None else node.call("add", total, part)
+    assert total is not None
+    _, outputs, rows, columns = shape_of(total)
+    return builder.transpose(builder.reshape(total, (batch, steps, outputs, rows, columns)), (0, 2, 1, 3, 4))
+
+
+def _transposed_volume(
+    node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Extents, extra: tuple[int, ...], groups: int
+) -> GraphExpr:
+    """A transposed convolution in three dimensions: planes spread over the kernel's depth and added up."""
+    builder = node.builder
+    window = Window.of(*(tuple(part[1:]) for part in extents.fields()))
+    stride, space, taps = extents.strides[0], extents.dilation[0], extents.kernel[0]
+    batch, _, depth = shape_of(data)[:3]
+    images = _planes(node, data)
+    full = (depth - 1) * stride + (taps - 1) * space + 1 + extra[0]
+    total: GraphExpr | None = None
+    for tap in range(taps):
+        part = node.call(
+            "nn.conv2d_transpose",
+            images,
+            _weight_plane(node, weight, tap),
+            strides=window.strides,
+            padding=window.padding,
+            output_padding=tuple(extra[1:]),
+            dilation=window.dilation,
+            groups=groups,
+        )
+        _, outputs, rows, columns = shape_of(part)
+        # Planes `stride` apart: zeros are put after each, those after the last are cut off.
+        part = builder.reshape(part, (batch, depth, 1, outputs, rows, columns))
+        if stride > 1:
+            part = node.call("pad", part, before=(0,) * 6, after=(0, 0, stride - 1, 0, 0, 0))
+        part = builder.reshape(part, (batch, depth * stride, outputs, rows, columns))
+        part = builder.slice_axis(part, 1, 0, (depth - 1) * stride + 1)
+        first = tap * space
+        last = full - first - ((depth - 1) * stride + 1)
+        if first or last:
+            part = node.call("pad", part, before=(0, first, 0, 0, 0), after=(0, last, 0, 0, 0))
+        total = part if total is None else node.call("add", total, part)
+    assert total is not None
+    end = full - extents.after[0]
+    if end <= extents.before[0]:
+        raise UserError(f"padding leaves nothing of the depth, which is {full}")
+    return builder.transpose(builder.slice_axis(total, 1, extents.before[0], end), (0, 2, 1, 3, 4))
+
+
 @converter("Conv")
 def conv(node: NodeContext) -> GraphExpr:
-    """In one or two dimensions."""
+    """In one, two or three dimensions."""
     return build_conv(node, node.input(0), node.input(1), node.optional(2))
 
 
 @converter("ConvTranspose")
 def conv_transpose(node: NodeContext) -> GraphExpr:
-    """In one or two dimensions; the padding may follow from the shape of the result."""
+    """In one, two or three dimensions; the padding may follow from the shape of the result."""
     data, weight = node.input(0), node.input(1)
     rank = spatial_rank(data, node.node.op_type)
     if rank_of(weight) != rank + 2:
@@ -69,23 +162,27 @@ def conv_transpose(node: NodeContext) -> GraphExpr:
     declared = node.ints("kernel_shape", kernel)
     if declared != kernel:
         raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
-    window, extra = _transposed_window(node, kernel, shape_of(data)[2:])
+    extents, extra = _transposed_window(node, kernel, shape_of(data)[2:])
+    groups = node.integer("group", 1)
+    if rank == 3:
+        return add_bias(node, _transposed_volume(node, data, weight, extents, extra, groups), node.optional(2))
+    window = Window.of(*extents.fields())
     result = node.call(
         "nn.conv2d_transpose",
         to_planes(node, data, rank),
         to_planes(node, weight, rank),
         strides=window.strides,
         padding=window.padding,
-        output_padding=extra,
+        output_padding=(*(0,) * (2 - rank), *extra),
         dilation=window.dilation,
-        groups=node.integer("group", 1),
+        groups=groups,
     )
     return from_planes(node, add_bias(node, result, node.optional(2)), rank)
 
 
 def _transposed_window(
     node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]
-) -> tuple[Window, tuple[int, int]]:
+) -> tuple[Extents, tuple[int, ...]]:
     rank = len(kernel)
     ones = (1,) * rank
     strides, dilation = node.ints("strides", ones), node.ints("dilations", ones)
@@ -123,6 +220,4 @@ def _transposed_window(
                 total = 0
             small, large = total // 2, total - total // 2
             before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
-    window = Window.of(kernel, strides, before, after, dilation)
-    padded = [0] * (2 - rank) + extra
-    return window, (padded[0], padded[1])
+    return Extents(kernel, strides, tuple(before), tuple(after), dilation), tuple(extra)

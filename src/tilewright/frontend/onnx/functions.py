@@ -25,6 +25,15 @@ def _operator_names(domain: str) -> frozenset[str]:
     return frozenset(schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain)
 
 
+def schema_version(op_type: str, opset: int) -> int | None:
+    """The opset in which a standard operator got the form that it has in an opset; None if it is not there yet."""
+    onnx = onnx_package()
+    try:
+        return int(onnx.defs.get_schema(op_type, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
 def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | None]) -> OnnxFunction | None:
     """The body that the operator's own definition gives for these inputs, if it has one."""
     onnx = onnx_package()

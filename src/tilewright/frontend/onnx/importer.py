@@ -18,6 +18,7 @@ from tilewright.frontend.onnx import (
     convolution,
     einsum,
     indexing,
+    legacy,
     math,
     normalization,
     pooling,
@@ -234,7 +235,10 @@ class _Importer:
                 f"the model imports no operator set for the domain {_domain_text(node.domain)}",
                 hint="opset_import of the model must name every domain that is used",
             )
-        convert = find_converter(node.domain, node.op_type, opset)
+        if not node.domain and opset < legacy.MODERN:
+            convert = legacy.find_legacy(node, opset)
+        else:
+            convert = find_converter(node.domain, node.op_type, opset)
         if convert is not None:
 
             def run_graph(graph: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr]:

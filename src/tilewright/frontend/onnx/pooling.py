@@ -15,7 +15,7 @@ from tilewright.support.errors import UserError
 
 
 def _read(node: NodeContext, data: GraphExpr) -> Extents:
-    rank = spatial_rank(data, node.node.op_type, most=3)
+    rank = spatial_rank(data, node.node.op_type)
     kernel = node.ints("kernel_shape")
     if len(kernel) != rank:
         raise UserError(f"kernel_shape {kernel} does not fit data of shape {shape_of(data)}")

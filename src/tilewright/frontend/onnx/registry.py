@@ -12,8 +12,8 @@ from tilewright.support.errors import CompilerBug
 Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
 """Gives the outputs in order; one value stands for a single output, None for an output that was not asked for."""
 
-OLDEST_OPSET = 7
-"""Before this, broadcasting was an attribute: such models are refused."""
+OLDEST_OPSET = 1
+"""The oldest opset; forms from before opset 7 go through `legacy.py`."""
 NEWEST_OPSET = 28
 """The newest opset of the standard operators that the converters were written for."""
 

@@ -55,6 +55,10 @@ class Extents:
         """The window along some of its dimensions."""
         return Extents(self.kernel[axes], self.strides[axes], self.before[axes], self.after[axes], self.dilation[axes])
 
+    def fields(self) -> tuple[tuple[int, ...], ...]:
+        """Kernel, strides, padding before and after, dilation."""
+        return self.kernel, self.strides, self.before, self.after, self.dilation
+
     def with_unit(self) -> Extents:
         """The window with one more dimension at the end, along which it takes one element at a time."""
         return Extents((*self.kernel, 1), (*self.strides, 1), (*self.before, 0), (*self.after, 0), (*self.dilation, 1))
