@@ -1,0 +1,36 @@
+"""Other runtimes to be measured against, each in a process of its own, pinned to its cores.
+
+`PEERS` lists them. A peer's module has `load(path, threads, inputs, scratch)`, which gives a call that runs the model once;
+it is imported only by the worker process, in the environment that has the peer's package (`.venv-peers`, made by
+`make bench`, or the one of this process).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REFERENCE = "onnxruntime"
+"""The peer that says what the right answer is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A runtime: the packages that its module imports, the first of which has its version."""
+
+    name: str
+    module: str
+    packages: tuple[str, ...]
+    imports: tuple[str, ...]
+
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        Peer("onnxruntime", "bench.peers.onnxruntime_peer", ("onnxruntime",), ("onnxruntime",)),
+        Peer("torch", "bench.peers.torch_peer", ("torch", "onnx"), ("torch", "onnx")),
+        Peer("torch.compile", "bench.peers.torch_compile_peer", ("torch", "onnx"), ("torch", "onnx")),
+        Peer("openvino", "bench.peers.openvino_peer", ("openvino",), ("openvino",)),
+        Peer("ncnn", "bench.peers.ncnn_peer", ("ncnn", "pnnx", "onnx"), ("ncnn", "pnnx", "onnx")),
+        Peer("mnn", "bench.peers.mnn_peer", ("MNN", "onnx"), ("MNN", "_tools", "onnx")),
+    )
+}

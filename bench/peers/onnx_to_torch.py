@@ -1,0 +1,276 @@
+"""An ONNX graph as a torch module: the operators that the ten models use, with torch's own functions.
+
+Each node becomes a closure when the module is built; inputs that only say something about shapes (axes, starts, sizes)
+must be constants and are read then. Weights are buffers of the module, so that torch.compile can freeze them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import torch
+import torch.nn.functional as functional
+from onnx import numpy_helper
+
+Step = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+
+
+class OnnxModule(torch.nn.Module):
+    """A module that runs the nodes of an ONNX graph in order."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        super().__init__()
+        graph = model.graph
+        self.constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
+        self.input_names = [item.name for item in graph.input if item.name not in self.constants]
+        self.output_names = [item.name for item in graph.output]
+        self._buffer_of: dict[str, str] = {}
+        self._steps: list[tuple[Step, list[str], list[str]]] = []
+        for node in graph.node:
+            make = _STEPS.get(node.op_type)
+            if make is None:
+                raise ValueError(f"no torch equivalent of the ONNX operator {node.op_type} is known here")
+            attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+            step, used = make(self, list(node.input), attributes)
+            self._steps.append((step, used, [name for name in node.output if name]))
+            for name in used:
+                if name in self.constants:
+                    self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        if name not in self._buffer_of:
+            self._buffer_of[name] = f"weight_{len(self._buffer_of)}"
+            self.register_buffer(self._buffer_of[name], torch.from_numpy(self.constants[name].copy()))
+
+    def add_module_of(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Register a part that has weights of its own."""
+        self.add_module(f"part_{len(list(self.children()))}", module)
+        return module
+
+    def numbers(self, name: str) -> list[int]:
+        """A constant input that says something about shapes."""
+        if name not in self.constants:
+            raise ValueError(f"the input {name} is not a constant")
+        return [int(value) for value in self.constants[name].reshape(-1)]
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run the graph; inputs and outputs are in the graph's order."""
+        values = dict(zip(self.input_names, inputs, strict=True))
+        for name, buffer in self._buffer_of.items():
+            values[name] = getattr(self, buffer)
+        for step, used, made in self._steps:
+            result = step(*(values[name] for name in used))
+            if isinstance(result, torch.Tensor):
+                values[made[0]] = result
+            else:
+                values.update(zip(made, result, strict=False))
+        return tuple(values[name] for name in self.output_names)
+
+
+Made = tuple[Step, list[str]]
+"""A step, and the names of the tensors that it takes."""
+Attributes = dict[str, object]
+
+
+def _simple(function: Step) -> Callable[[OnnxModule, list[str], Attributes], Made]:
+    return lambda module, names, attributes: (function, names)
+
+
+def _pads(attributes: Attributes) -> list[int]:
+    pads = list(attributes.get("pads", [0, 0, 0, 0]))
+    if pads[:2] != pads[2:]:
+        raise ValueError(f"padding {pads} is not the same on both sides")
+    return pads[:2]
+
+
+def _conv(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    options = {
+        "stride": attributes.get("strides", [1, 1]),
+        "padding": _pads(attributes),
+        "dilation": attributes.get("dilations", [1, 1]),
+        "groups": attributes.get("group", 1),
+    }
+    return (lambda *tensors: functional.conv2d(*tensors, **options)), names
+
+
+def _conv_transpose(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    options = {
+        "stride": attributes.get("strides", [1, 1]),
+        "padding": _pads(attributes),
+        "dilation": attributes.get("dilations", [1, 1]),
+        "groups": attributes.get("group", 1),
+        "output_padding": attributes.get("output_padding", [0, 0]),
+    }
+    return (lambda *tensors: functional.conv_transpose2d(*tensors, **options)), names
+
+
+def _batch_norm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    epsilon = attributes.get("epsilon", 1e-5)
+    return (lambda x, scale, bias, mean, var: functional.batch_norm(x, mean, var, scale, bias, eps=epsilon)), names
+
+
+def _layer_norm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    epsilon = attributes.get("epsilon", 1e-5)
+    shape = list(module.constants[names[1]].shape)
+    return (lambda x, scale, bias: functional.layer_norm(x, shape, scale, bias, epsilon)), names
+
+
+def _max_pool(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    window, strides, pads = attributes["kernel_shape"], attributes.get("strides", [1, 1]), _pads(attributes)
+    return (lambda x: functional.max_pool2d(x, window, strides, pads)), names
+
+
+def _gemm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
+        raise ValueError("Gemm with transA, alpha or beta")
+    if attributes.get("transB", 0):
+        return functional.linear, names
+    return (lambda x, weight, bias: torch.addmm(bias, x, weight)), names
+
+
+def _flatten(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    return (lambda x: torch.flatten(x, attributes.get("axis", 1))), names
+
+
+def _clip(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    low, high = (float(module.constants[name].reshape(())) if name else None for name in (*names[1:], "")[:2])
+    return (lambda x: torch.clamp(x, low, high)), names[:1]
+
+
+def _reshape(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    shape = module.numbers(names[1])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape([x.shape[n] if size == 0 else size for n, size in enumerate(shape)])
+
+    return step, names[:1]
+
+
+def _transpose(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    order = attributes["perm"]
+    return (lambda x: x.permute(*order)), names
+
+
+def _unsqueeze(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    axes = module.numbers(names[1])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for axis in sorted(axes):
+            x = x.unsqueeze(axis)
+        return x
+
+    return step, names[:1]
+
+
+def _squeeze(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    axes = tuple(module.numbers(names[1])) if len(names) > 1 else ()
+    return (lambda x: x.squeeze(axes) if axes else x.squeeze()), names[:1]
+
+
+def _slice(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    starts, ends = module.numbers(names[1]), module.numbers(names[2])
+    axes = module.numbers(names[3]) if len(names) > 3 and names[3] else list(range(len(starts)))
+    if len(names) > 4 and any(step != 1 for step in module.numbers(names[4])):
+        raise ValueError("Slice with steps")
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for axis, start, end in zip(axes, starts, ends, strict=True):
+            size = x.shape[axis]
+            first = max(start + size, 0) if start < 0 else min(start, size)
+            last = max(end + size, 0) if end < 0 else min(end, size)
+            x = x.narrow(axis, first, last - first)
+        return x
+
+    return step, names[:1]
+
+
+def _concat(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    return (lambda *tensors: torch.cat(tensors, attributes["axis"])), names
+
+
+def _gather(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    axis = attributes.get("axis", 0)
+    if names[1] in module.constants and module.constants[names[1]].ndim == 0:
+        index = int(module.constants[names[1]])
+        return (lambda x: x.select(axis, index)), names[:1]
+    if axis == 0:
+        return (lambda x, index: functional.embedding(index, x)), names
+    return (lambda x, index: torch.index_select(x, axis, index)), names
+
+
+def _cast(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    dtype = torch.from_numpy(np.zeros(1, onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))).dtype
+    return (lambda x: x.to(dtype)), names
+
+
+def _softmax(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    return (lambda x: torch.softmax(x, attributes.get("axis", -1))), names
+
+
+def _reduce_mean(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    axes = list(attributes["axes"]) if "axes" in attributes else module.numbers(names[1])
+    keep = bool(attributes.get("keepdims", 1))
+    return (lambda x: x.mean(axes, keepdim=keep)), names[:1]
+
+
+def _lstm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    """torch.nn.LSTM with ONNX's gates (input, output, forget, cell) put into torch's order (i, f, g, o)."""
+    if attributes.get("direction", b"forward") != b"forward" or attributes.get("layout", 0):
+        raise ValueError("an LSTM that is not plain and forward")
+    hidden = attributes["hidden_size"]
+    weight, recurrent, bias = (module.constants[name][0] for name in names[1:4])
+
+    def ordered(array: np.ndarray) -> torch.Tensor:
+        gates = array.reshape(4, hidden, *array.shape[1:])
+        return torch.from_numpy(gates[[0, 2, 3, 1]].reshape(array.shape).copy())
+
+    cell = torch.nn.LSTM(weight.shape[1], hidden)
+    with torch.no_grad():
+        cell.weight_ih_l0.copy_(ordered(weight))
+        cell.weight_hh_l0.copy_(ordered(recurrent))
+        cell.bias_ih_l0.copy_(ordered(bias[: 4 * hidden]))
+        cell.bias_hh_l0.copy_(ordered(bias[4 * hidden :]))
+    module.add_module_of(cell)
+
+    def step(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, (last_h, last_c) = cell(x, (h, c))
+        return y.unsqueeze(1), last_h, last_c
+
+    return step, [names[0], names[5], names[6]]
+
+
+_STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
+    "Add": _simple(torch.add),
+    "BatchNormalization": _batch_norm,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Div": _simple(torch.div),
+    "Erf": _simple(torch.erf),
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _simple(lambda x: functional.adaptive_avg_pool2d(x, 1)),
+    "Identity": _simple(lambda x: x),
+    "LSTM": _lstm,
+    "LayerNormalization": _layer_norm,
+    "MatMul": _simple(torch.matmul),
+    "MaxPool": _max_pool,
+    "Mul": _simple(torch.mul),
+    "Pow": _simple(torch.pow),
+    "ReduceMean": _reduce_mean,
+    "Relu": _simple(torch.relu),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Softmax": _softmax,
+    "Sqrt": _simple(torch.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _simple(torch.sub),
+    "Tanh": _simple(torch.tanh),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
