@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "tilewright",
-    deadline=None,
-    max_examples=50,
-    # The machine is shared: generation that is slow for a moment is not a defect of the test.
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
+# The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
+# `make fuzz` uses) looks for new ones.
+for _name, _derandomize in (("tilewright", True), ("random", False)):
+    settings.register_profile(
+        _name,
+        deadline=None,
+        max_examples=50,
+        derandomize=_derandomize,
+        # The machine is shared: generation that is slow for a moment is not a defect of the test.
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
 
 

@@ -47,8 +47,13 @@ def test_solutions_are_certain(condition):
         low = None if interval.lower is None else function_of(interval.lower, [N])
         high = None if interval.upper is None else function_of(interval.upper, [N])
         for n in range(-3, 8):
+            # Where a limit divides by zero, so does the condition: it says nothing there.
+            least = None if low is None else value_at(low, (n,))
+            most = None if high is None else value_at(high, (n,))
+            if (low is not None and least is None) or (high is not None and most is None):
+                continue
             for x in range(-12, 16):
-                if (low is None or low(n) <= x) and (high is None or x <= high(n)):
+                if (least is None or least <= x) and (most is None or x <= most):
                     assert all(value_at(function, (x, y, n)) in (None, expected) for y in range(4))
 
 

@@ -143,7 +143,8 @@ def test_torch_tensors() -> None:
 
 def test_jax_arrays() -> None:
     jax = pytest.importorskip("jax")
-    array, name = convert.to_storage(jax.numpy.arange(3, dtype="float32"), None, "it")
+    with jax.default_device(jax.devices("cpu")[0]):
+        array, name = convert.to_storage(jax.numpy.arange(3, dtype="float32"), None, "it")
     assert name == "float32"
     assert array.tolist() == [0, 1, 2]
 

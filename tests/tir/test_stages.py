@@ -55,7 +55,8 @@ def test_stages_are_dumped_and_replaced(tmp_path: Path) -> None:
     with settings.TRACE.override(frozenset(["dump"])), settings.DUMP_DIR.override(tmp_path):
         plain = lower(function(), target)
     files = sorted((tmp_path / "cpu.scale").iterdir())
-    assert [path.name for path in files][:2] == ["00_input.py", "01_lower_blocks.py"]
+    names = [path.name for path in files]
+    assert names[0] == "00_input.py" and any(name.endswith("_lower_blocks.py") for name in names)
     assert len(files) == 1 + len(cpu_pipeline(target).passes)
     for path in files:
         if not path.name.startswith("01_"):
