@@ -47,9 +47,7 @@ def _input(shape: Sequence[int], dtype: str = "float32") -> Var:
     return Var("x", tensor_type(tuple(shape), dtype))
 
 
-def gemm(
-    name: str, m: int, n: int, k: int, goal: float, dtype: str = "float32", tolerance: float = 1e-5
-) -> Case:
+def gemm(name: str, m: int, n: int, k: int, goal: float, dtype: str = "float32", tolerance: float = 1e-5) -> Case:
     """x[m, k] times constant weights [k, n]."""
 
     def make(random: np.random.Generator) -> Graph:

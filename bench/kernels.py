@@ -236,7 +236,9 @@ def render(results: dict[str, Result]) -> str:
             continue
         rate = result.get("gflops", result.get("gb_per_s"))
         goal = f"{result['goal']:.2f}" if "goal" in result else "-"
-        state = "WRONG" if not result["right"] else "" if "goal" not in result else "ok" if result["reached"] else "below"
+        state = (
+            "WRONG" if not result["right"] else "" if "goal" not in result else "ok" if result["reached"] else "below"
+        )
         rows.append(
             [
                 name,
@@ -259,7 +261,9 @@ def _ms(value: object) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", metavar="WORDS", help="only kernels whose names contain one of these words")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="only kernels whose names contain one of these words"
+    )
     parser.add_argument("--rounds", type=int, default=10, help="rounds, each with the peak beside it (default: 10)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/kernels.json)")
     return parser

@@ -1,7 +1,11 @@
 """The benchmark command: the ten models, Tilewright and its peers, checked and timed in interleaved rounds.
 
     python -m bench.models --threads 1 --against onnxruntime
-    python -m bench.models --threads all --models resnet18,dqn --rounds 20 --json out.json
+    python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
+
+Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
+whose turn it is are stopped. A peer that cannot run a model, or gives other outputs, is n/a in the table, with the
+reason below it, and does not count.
 
 Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
 when a model failed or its outputs are off by more than 1e-4 relative to the largest expected value.
@@ -11,18 +15,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 import tilewright as tw
 from bench import harness, zoo
-from tilewright.cli import measure, peers
+from bench.peers import PEERS, REFERENCE, process
+from tilewright.cli import measure
 from tilewright.support.errors import TilewrightError, UserError
-from tilewright.support.text import table
+from tilewright.support.text import plural, table
 
 TOLERANCE = 1e-4
+PEER_TOLERANCE = 1e-2
+"""Peers may approximate more than we do (MNN's exp does), but not compute something else."""
 OURS = "tilewright"
 
 Result = dict[str, object]
@@ -34,21 +44,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         threads = parse_threads(options.threads)
         names = parse_models(options.models)
-        rivals = peers.parse_peers(options.against)
-        results: dict[str, Result] = {}
-        harness.say(f"{harness.machine_line()}; {threads} thread{'s' if threads != 1 else ''}")
-        for name in names:
-            results[name] = measure_model(name, threads, rivals, options.rounds, options.seed)
+        rivals = process.parse_peers(options.against)
+        process.parse_peers(REFERENCE)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    harness.say(f"{harness.machine_line()}; {plural(threads, 'thread')}")
+    processes = process.start(list(dict.fromkeys([REFERENCE, *rivals])), threads)
+    results: dict[str, Result] = {}
+    try:
+        for name in names:
+            results[name] = measure_model(name, threads, processes, rivals, options.rounds, options.seed)
+    finally:
+        for worker in processes.values():
+            worker.close()
     summary = {
         "models": results,
         "threads": threads,
         "rounds": options.rounds,
         "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
+        "geomean_ratio": geometric_mean([result["ratio"] for result in results.values() if "ratio" in result]),
         "machine": harness.machine(),
-        "versions": harness.versions(["tilewright", "numpy", "llvmlite", "onnx", *rivals]),
+        "versions": {
+            **harness.versions(["tilewright", "numpy", "llvmlite", "onnx"]),
+            **{rival: process.installed()[rival][1] for rival in rivals},
+        },
     }
     print(render(results, rivals))
     path = options.json or harness.RESULTS_FOLDER / f"models-{threads}t.json"
@@ -58,38 +78,80 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(is_good(result) for result in results.values()) else 1
 
 
-def measure_model(name: str, threads: int, rivals: Sequence[str], rounds: int, seed: int) -> Result:
+def measure_model(
+    name: str,
+    threads: int,
+    processes: Mapping[str, process.PeerProcess],
+    rivals: Sequence[str],
+    rounds: int,
+    seed: int,
+) -> Result:
     """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
     harness.say(f"{name}: building")
     path = zoo.path(name, seed)
     inputs = zoo.inputs(name, seed)
-    expected = peers.PEERS[peers.REFERENCE](path, threads, inputs)()
-    competitors = {rival: peers.PEERS[rival](path, threads, inputs) for rival in rivals}
+    expected = processes[REFERENCE].load(path, inputs)
     harness.say(f"{name}: compiling")
     start = time.perf_counter()
     try:
         executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", threads=threads)
         compile_seconds = time.perf_counter() - start
-        actual = executable.run(inputs)
+        # Pinned from the first call on: the pool's threads inherit it when they start.
+        with harness.pinned(threads):
+            actual = executable.run(inputs)
     except TilewrightError as error:
         harness.say(f"{name}: failed: {error}")
         return {"error": str(error), "ours_ms": None, "peers_ms": {}, "max_rel_err": None}
     error_size = measure.max_relative_error(actual, expected)
     harness.say(f"{name}: compiled in {compile_seconds:.1f} s, max relative error {error_size:.1e}; timing")
-    timings = measure.measure({OURS: lambda: executable.run(inputs), **competitors}, rounds, threads=threads)
+    failures: dict[str, str] = {}
+    able = {rival: processes[rival] for rival in rivals if can_run(processes[rival], path, inputs, expected, failures)}
+    with harness.pinned(threads):
+        timings = measure.measure({OURS: lambda: executable.run(inputs), **able}, rounds, threads=threads)
     ours = timings.pop(OURS)
     result: Result = {
         "ours_ms": round(ours.median_ms, 5),
         "ours_min_ms": round(ours.min_ms, 5),
         "peers_ms": {rival: round(timing.median_ms, 5) for rival, timing in timings.items()},
         "peers_min_ms": {rival: round(timing.min_ms, 5) for rival, timing in timings.items()},
+        "peers_failed": failures,
         "max_rel_err": error_size,
         "compile_s": round(compile_seconds, 2),
         "gflops": round(zoo.SPECS[name].gflop / ours.median_ms * 1e3, 2),
     }
     if timings:
-        result["ratio"] = round(min(timing.median_ms for timing in timings.values()) / ours.median_ms, 4)
+        best = min(timings, key=lambda rival: timings[rival].median_ms)
+        result["best_peer"] = best
+        result["ratio"] = round(timings[best].median_ms / ours.median_ms, 4)
     return result
+
+
+def can_run(
+    worker: process.PeerProcess,
+    path: Path,
+    inputs: zoo.Arrays,
+    expected: list[np.ndarray],
+    failures: dict[str, str],
+) -> bool:
+    """Whether a peer loads a model and gives the expected outputs; if not, `failures` says why."""
+    if worker.name == REFERENCE:
+        return True
+    harness.say(f"  {worker.name}: loading")
+    try:
+        error = measure.max_relative_error(worker.load(path, inputs), expected)
+    except process.PeerError as problem:
+        failures[worker.name] = str(problem)
+        return False
+    if not error <= PEER_TOLERANCE:
+        failures[worker.name] = f"its outputs are wrong: max relative error {error:.1e}"
+        return False
+    return True
+
+
+def geometric_mean(values: Sequence[object]) -> float | None:
+    """The geometric mean of positive numbers; None of nothing."""
+    numbers = [value for value in values if isinstance(value, float)]
+    return round(math.exp(sum(map(math.log, numbers)) / len(numbers)), 4) if numbers else None
 
 
 def is_good(result: Result) -> bool:
@@ -113,13 +175,31 @@ def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
                 zoo.SPECS[name].title,
                 _milliseconds(result["ours_ms"]),
                 _milliseconds(result["ours_min_ms"]),
-                *(_milliseconds(times[rival]) for rival in rivals),
+                *(_milliseconds(times[rival]) if rival in times else "n/a" for rival in rivals),
                 f"{result['ratio']:.2f}x" if "ratio" in result else "-",
                 f"{result['gflops']:.1f}",
                 f"{result['max_rel_err']:.1e}" + ("" if is_good(result) else " WRONG"),
             ]
         )
-    return table(header, rows)
+    return "\n".join([table(header, rows), *notes(results)])
+
+
+def notes(results: dict[str, Result]) -> list[str]:
+    """Lines below the table: why a cell is n/a, where a peer is quicker, and the mean of the ratios."""
+    lines = []
+    for name, result in results.items():
+        failures = result.get("peers_failed", {})
+        assert isinstance(failures, dict)
+        lines += [f"n/a: {rival} on {name}: {reason}" for rival, reason in failures.items()]
+    lines += [
+        f"behind: {result['best_peer']} is quicker on {name} ({result['ratio']:.2f}x)"
+        for name, result in results.items()
+        if isinstance(result.get("ratio"), float) and result["ratio"] < 1
+    ]
+    mean = geometric_mean([result["ratio"] for result in results.values() if "ratio" in result])
+    if mean is not None:
+        lines.append(f"geometric mean of the ratios to the quickest peer: {mean:.2f}x")
+    return lines
 
 
 def _milliseconds(value: object) -> str:
@@ -150,7 +230,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
     parser.add_argument("--threads", default="1", help="threads to run on: a number, or 'all' (default: 1)")
     parser.add_argument(
-        "--against", default="onnxruntime", help=f"peers, comma-separated: {', '.join(peers.PEERS)}; '' for none"
+        "--against",
+        default=REFERENCE,
+        help=f"peers, comma-separated: {', '.join(PEERS)}; 'all' that are installed; '' for none",
     )
     parser.add_argument("--models", default="all", help=f"comma-separated: {', '.join(zoo.names())} (default: all)")
     parser.add_argument("--rounds", type=int, default=10, help="interleaved rounds (default: 10)")

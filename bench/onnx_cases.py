@@ -146,7 +146,9 @@ def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> st
     names = [info.name for info in infos[: len(inputs)]]
     given = dict(zip(names, inputs, strict=True))
     module, constants = _import(case, given)
-    results = run(module, {name: _bits(value) for name, value in given.items() if isinstance(value, np.ndarray)})
+    main = module["main"]
+    assert isinstance(main, Function)
+    results = run(module, {param.name: _bits(given[param.name]) for param in main.params})
     assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
     for result, wanted in zip(results, outputs, strict=True):
         if not isinstance(wanted, np.ndarray):
@@ -213,7 +215,7 @@ def _with_constants(model: onnx.ModelProto, held: Mapping[str, Array]) -> onnx.M
 
 def _bits(value: Array) -> Array:
     """Types that numpy lacks as Tilewright holds them: their bits, small integers one a byte."""
-    if value.dtype.kind in "biufO":
+    if value.dtype.isbuiltin == 1:
         return value
     if "int" in value.dtype.name:
         return value.astype(np.uint8 if "uint" in value.dtype.name else np.int8)
@@ -222,7 +224,7 @@ def _bits(value: Array) -> Array:
 
 def _like(result: Array, dtype: np.dtype[Any]) -> Array:
     """Undo `_bits` for the type that is expected; anything else is left to be refused."""
-    if dtype.kind in "biufO" or result.dtype.kind not in "iu" or result.dtype.itemsize != dtype.itemsize:
+    if dtype.isbuiltin == 1 or result.dtype.kind not in "iu" or result.dtype.itemsize != dtype.itemsize:
         return result
     return result.astype(dtype) if "int" in dtype.name else result.view(dtype)
 

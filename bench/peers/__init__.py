@@ -1,7 +1,7 @@
 """Other runtimes to be measured against, each in a process of its own, pinned to its cores.
 
-`PEERS` lists them. A peer's module has `load(path, threads, inputs, scratch)`, which gives a call that runs the model once;
-it is imported only by the worker process, in the environment that has the peer's package (`.venv-peers`, made by
+`PEERS` lists them. A peer's module has `load(path, threads, inputs, scratch)`, which gives a call that runs the model
+once; it is imported only by the worker process, in the environment that has the peer's package (`.venv-peers`, made by
 `make bench`, or the one of this process).
 """
 
@@ -30,7 +30,7 @@ PEERS: dict[str, Peer] = {
         Peer("torch", "bench.peers.torch_peer", ("torch", "onnx"), ("torch", "onnx")),
         Peer("torch.compile", "bench.peers.torch_compile_peer", ("torch", "onnx"), ("torch", "onnx")),
         Peer("openvino", "bench.peers.openvino_peer", ("openvino",), ("openvino",)),
-        Peer("ncnn", "bench.peers.ncnn_peer", ("ncnn", "pnnx", "onnx"), ("ncnn", "pnnx", "onnx")),
+        Peer("ncnn", "bench.peers.ncnn_peer", ("ncnn", "pnnx", "onnx", "torch"), ("ncnn", "pnnx", "onnx", "torch")),
         Peer("mnn", "bench.peers.mnn_peer", ("MNN", "onnx"), ("MNN", "_tools", "onnx")),
     )
 }

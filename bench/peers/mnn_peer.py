@@ -14,9 +14,7 @@ import numpy as np
 import onnx
 
 
-def load(
-    path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path
-) -> Callable[[], list[np.ndarray]]:
+def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path) -> Callable[[], list[np.ndarray]]:
     """The converted model on `threads` threads."""
     graph = onnx.load(path, load_external_data=False).graph
     weights = {item.name for item in graph.initializer}

@@ -1,10 +1,13 @@
-"""ncnn, held to float32. Models go through pnnx, whose generated script says how arrays map to ncnn's batchless tensors."""
+"""ncnn, held to float32.
+
+Models go through pnnx, whose generated script says how arrays map to ncnn's tensors, which have no batch dimension.
+"""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,16 +21,17 @@ _OUTPUT = re.compile(r"out\.append\(torch\.from_numpy\((\w+)\.numpy\((?:batch_in
 _NO_BATCH = 233
 
 
-def load(
-    path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path
-) -> Callable[[], list[np.ndarray]]:
+def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path) -> Callable[[], list[np.ndarray]]:
     """The converted model, with one extractor a call."""
     graph = onnx.load(path, load_external_data=False).graph
     weights = {item.name for item in graph.initializer}
-    arrays = [inputs[item.name] for item in graph.input if item.name not in weights]
+    indices = {node.input[1] for node in graph.node if node.op_type == "Gather"}
+    ordered = {
+        item.name: _as_fed(inputs[item.name], item.name in indices) for item in graph.input if item.name not in weights
+    }
     shapes = [[size.dim_value for size in item.type.tensor_type.shape.dim] for item in graph.output]
     if not (scratch / "model.ncnn.bin").exists():
-        convert(path, arrays, scratch)
+        convert(path, ordered, scratch)
     script = (scratch / "model_ncnn.py").read_text()
     net = ncnn.Net()
     net.opt.num_threads = threads
@@ -37,7 +41,7 @@ def load(
         raise RuntimeError("ncnn cannot load the converted model")
     given = [
         (name, _matrix(array, int(batch or _NO_BATCH)))
-        for (name, batch), array in zip(_INPUT.findall(script), arrays, strict=True)
+        for (name, batch), array in zip(_INPUT.findall(script), ordered.values(), strict=True)
     ]
     wanted = [(name, int(batch or _NO_BATCH)) for name, batch in _OUTPUT.findall(script)]
 
@@ -56,20 +60,28 @@ def load(
     return call
 
 
-def convert(path: Path, arrays: list[np.ndarray], scratch: Path) -> None:
-    """Make `model.ncnn.param` and `.bin` with pnnx, which runs the model on the true inputs to learn its shapes."""
-    for number, array in enumerate(arrays):
+def convert(path: Path, inputs: dict[str, np.ndarray], scratch: Path) -> None:
+    """Make `model.ncnn.param` and `.bin` with pnnx, which takes TorchScript further than ONNX."""
+    np.savez(scratch / "inputs.npz", **inputs)
+    _run([sys.executable, "-m", "bench.peers.to_torchscript", str(path), "inputs.npz", "model.pt"], scratch)
+    for number, array in enumerate(inputs.values()):
         np.save(scratch / f"input{number}.npy", array)
-    shutil.copyfile(path, scratch / "model.onnx")
-    names = ",".join(f"input{number}.npy" for number in range(len(arrays)))
-    command = [pnnx.EXEC_PATH, "model.onnx", f"input={names}", "fp16=0"]
-    result = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)
-    (scratch / "pnnx.log").write_text(result.stdout + result.stderr)
-    if not (scratch / "model.ncnn.bin").exists():
-        lines = (result.stdout + result.stderr).strip().splitlines()
-        raise RuntimeError(f"pnnx cannot convert the model: {lines[-1] if lines else f'code {result.returncode}'}")
-    for leftover in ("model.onnx", "model.pnnx.bin", "model.pnnx.onnx", "model.pnnxsim.onnx"):
+    names = ",".join(f"input{number}.npy" for number in range(len(inputs)))
+    _run([pnnx.EXEC_PATH, "model.pt", f"input={names}", "fp16=0"], scratch)
+    for leftover in ("model.pt", "model.pnnx.bin", "model.pnnx.onnx"):
         (scratch / leftover).unlink(missing_ok=True)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    said = (result.stdout + result.stderr).strip()
+    if result.returncode != 0:
+        raise RuntimeError(f"{Path(command[0]).name} failed: {said.splitlines()[-1] if said else result.returncode}")
+
+
+def _as_fed(array: np.ndarray, is_index: bool) -> np.ndarray:
+    """ncnn has no layer that makes floats of whole numbers: what is no index (a mask) is fed as floats."""
+    return array if is_index or array.dtype.kind == "f" else array.astype(np.float32)
 
 
 def _matrix(array: np.ndarray, batch: int) -> ncnn.Mat:

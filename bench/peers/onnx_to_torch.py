@@ -177,10 +177,8 @@ def _slice(module: OnnxModule, names: list[str], attributes: Attributes) -> Made
 
     def step(x: torch.Tensor) -> torch.Tensor:
         for axis, start, end in zip(axes, starts, ends, strict=True):
-            size = x.shape[axis]
-            first = max(start + size, 0) if start < 0 else min(start, size)
-            last = max(end + size, 0) if end < 0 else min(end, size)
-            x = x.narrow(axis, first, last - first)
+            # Python's slices count from the end and stop at it just as ONNX's do.
+            x = x[(slice(None),) * (axis % x.ndim) + (slice(start, end),)]
         return x
 
     return step, names[:1]
@@ -202,7 +200,7 @@ def _gather(module: OnnxModule, names: list[str], attributes: Attributes) -> Mad
 
 def _cast(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
     dtype = torch.from_numpy(np.zeros(1, onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))).dtype
-    return (lambda x: x.to(dtype)), names
+    return (lambda x: x if x.dtype == dtype else x.to(dtype)), names
 
 
 def _softmax(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:

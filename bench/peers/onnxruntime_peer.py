@@ -9,9 +9,7 @@ import numpy as np
 import onnxruntime
 
 
-def load(
-    path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path
-) -> Callable[[], list[np.ndarray]]:
+def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path) -> Callable[[], list[np.ndarray]]:
     """A session of `threads` threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

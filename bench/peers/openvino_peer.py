@@ -9,9 +9,7 @@ import numpy as np
 import openvino
 
 
-def load(
-    path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path
-) -> Callable[[], list[np.ndarray]]:
+def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path) -> Callable[[], list[np.ndarray]]:
     """One stream, set up for latency."""
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",

@@ -14,9 +14,7 @@ from bench.peers.onnx_to_torch import OnnxModule
 from bench.peers.torch_peer import caller
 
 
-def load(
-    path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path
-) -> Callable[[], list[np.ndarray]]:
+def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path) -> Callable[[], list[np.ndarray]]:
     """The model compiled with constants folded; needs a C++ compiler."""
     torch.set_num_threads(threads)
     torch._inductor.config.freezing = True

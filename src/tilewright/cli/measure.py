@@ -1,7 +1,8 @@
 """Measuring runtimes against each other: interleaved rounds, medians and minima, errors against a reference.
 
-Competitors are measured in turns, round after round, in one process: a slow minute of a shared machine then falls
-on all of them alike, and their ratio stays true. The median says what to expect, the minimum what is possible.
+Competitors are measured in turns, round after round: a slow minute of a shared machine then falls on all of them
+alike, and their ratio stays true. The median says what to expect, the minimum what is possible. A competitor is a call
+in this process, or an object that takes its samples elsewhere (in a process of its own).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +41,33 @@ class Timing:
         return min(self.samples)
 
 
+@runtime_checkable
+class Sampler(Protocol):
+    """A competitor that times itself."""
+
+    def sample(self, count: int) -> list[float]:
+        """Milliseconds of `count` calls, after one that is not counted."""
+
+
+class LocalSampler:
+    """A call in this process."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def sample(self, count: int) -> list[float]:
+        """Milliseconds of `count` calls, after one that is not counted."""
+        self._call()
+        samples = []
+        for _ in range(count):
+            start = time.perf_counter()
+            self._call()
+            samples.append((time.perf_counter() - start) * 1e3)
+        return samples
+
+
 def measure(
-    competitors: Mapping[str, Callable[[], object]],
+    competitors: Mapping[str, Callable[[], object] | Sampler],
     rounds: int,
     *,
     threads: int = 1,
@@ -51,30 +78,23 @@ def measure(
     The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
     after each round.
     """
-    calls = {name: _calls_per_round(call) for name, call in competitors.items()}
-    timings = {name: Timing() for name in competitors}
-    order = list(competitors)
+    samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
+    counts = {name: _calls_per_round(sampler) for name, sampler in samplers.items()}
+    timings = {name: Timing() for name in samplers}
+    order = list(samplers)
     for index in range(rounds):
         turn = index % len(order) if order else 0
         for name in order[turn:] + order[:turn]:
-            call = competitors[name]
             if threads > 1:
                 time.sleep(_SETTLE_SECONDS)
-            call()
-            for _ in range(calls[name]):
-                start = time.perf_counter()
-                call()
-                timings[name].samples.append((time.perf_counter() - start) * 1e3)
+            timings[name].samples += samplers[name].sample(counts[name])
         round_done()
     return timings
 
 
-def _calls_per_round(call: Callable[[], object]) -> int:
+def _calls_per_round(sampler: Sampler) -> int:
     """Warm a competitor up and find how many of its calls make a round of useful length."""
-    call()
-    start = time.perf_counter()
-    call()
-    seconds = time.perf_counter() - start
+    seconds = sampler.sample(1)[0] / 1e3
     return max(1, min(_MOST_CALLS_PER_ROUND, int(_ROUND_SECONDS / max(seconds, 1e-9))))
 
 

@@ -1,0 +1,81 @@
+"""How well the memory plan does: `python -m bench.memory`.
+
+For each of the ten models: the planned workspace, the least any plan could take with these kernels in this order (the
+most bytes alive at one step), and what the values would take without sharing. Prints a table, writes JSON into
+`bench/results/`, ends with one line of JSON. The exit code is 1 when a plan is more than 1.1 times its lower bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import harness, models, zoo
+from tilewright.compiler import Compilation
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes, table
+
+LIMIT = 1.1
+
+Result = dict[str, int | float]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        names = models.parse_models(options.models)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    results = {name: plan_of(name) for name in names}
+    print(render(results))
+    summary = {"memory": results, "limit": LIMIT, "machine": harness.machine()}
+    path = options.json or harness.RESULTS_FOLDER / "memory.json"
+    if options.json or options.models == "all":
+        harness.write_json(path, summary)
+        harness.say(f"figures written to {path}")
+    print(json.dumps(summary))
+    return 0 if all(result["ratio"] <= LIMIT for result in results.values()) else 1
+
+
+def plan_of(name: str) -> Result:
+    """The memory plan of a model compiled for one thread; kernels are not compiled for it."""
+    harness.say(f"{name}: planning")
+    plan = Compilation(str(zoo.path(name)), "native", 1).lowered.plan
+    return {
+        "workspace_bytes": plan.workspace_bytes,
+        "lower_bound_bytes": plan.lower_bound,
+        "unshared_bytes": plan.unshared_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "ratio": round(plan.workspace_bytes / plan.lower_bound, 4) if plan.lower_bound else 1.0,
+    }
+
+
+def render(results: dict[str, Result]) -> str:
+    """The table."""
+    rows = [
+        [
+            zoo.SPECS[name].title,
+            *(human_bytes(int(result[key])) for key in ("workspace_bytes", "lower_bound_bytes")),
+            f"{result['ratio']:.3f}",
+            *(human_bytes(int(result[key])) for key in ("unshared_bytes", "constant_bytes")),
+            "" if result["ratio"] <= LIMIT else "above",
+        ]
+        for name, result in results.items()
+    ]
+    return table(["model", "workspace", "lower bound", "ratio", "without sharing", "constants", ""], rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__.split("\n")[0])
+    parser.add_argument("--models", default="all", help=f"comma-separated: {', '.join(zoo.names())} (default: all)")
+    parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/memory.json)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
