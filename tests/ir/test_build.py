@@ -191,3 +191,14 @@ def test_bits():
         build.bitwise_and(F, F)
     with pytest.raises(UserError, match="shift_left needs integers, not bool"):
         build.shift_left(P, P)
+
+
+def test_constants_of_eight_bit_floats_are_rounded_to_their_type():
+    assert build.const(0.1, "float8_e4m3fn").value == 0.1015625
+    assert build.const(0.11675641, "float8_e4m3fn").value == 0.1171875
+    assert build.const(1e-4, "float8_e4m3fn").value == 0.0
+    assert math.isnan(build.const(500.0, "float8_e4m3fn").value)
+    assert build.const(448.0, "float8_e4m3fn").value == 448.0
+    assert build.const(3.3, "float8_e5m2").value == 3.5
+    assert build.const(1e6, "float8_e5m2").value == math.inf
+    assert math.copysign(1, build.const(-0.0, "float8_e5m2").value) == -1

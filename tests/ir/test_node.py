@@ -86,6 +86,7 @@ def test_interned_nodes_are_one_object():
 def test_interned_nodes_die():
     from tilewright.ir import node as machinery
 
+    gc.collect()
     before = len(machinery._TABLE)
     keep = [Leaf(1000 + k) for k in range(50)]
     assert len(machinery._TABLE) == before + 50

@@ -56,7 +56,28 @@ def _round_float(value: float, dtype: DataType) -> float:
             return float(np.float16(value))
     if dtype.name == "bfloat16":
         return round_bfloat16(value)
+    if dtype.name in _FLOAT8:
+        return _round_float8(value, *_FLOAT8[dtype.name])
     return value
+
+
+_FLOAT8: Final[dict[str, tuple[int, int, float, float]]] = {
+    "float8_e4m3fn": (3, -6, 448.0, math.nan),
+    "float8_e5m2": (2, -14, 57344.0, math.inf),
+}
+"""Mantissa bits, least exponent of a normal number, greatest value, and what lies beyond it."""
+
+
+def _round_float8(value: float, mantissa: int, least: int, greatest: float, beyond: float) -> float:
+    """The nearest value of an 8-bit format (ties to even); what is too large becomes infinity, or NaN without one."""
+    if math.isnan(value) or value == 0.0:
+        return value
+    if math.isinf(value):
+        return math.copysign(beyond, value)
+    exponent = max(math.frexp(value)[1] - 1, least)
+    quantum = math.ldexp(1.0, exponent - mantissa)
+    rounded = round(value / quantum) * quantum
+    return math.copysign(beyond, value) if abs(rounded) > greatest else math.copysign(rounded, value)
 
 
 def round_bfloat16(value: float) -> float:
