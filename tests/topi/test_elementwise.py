@@ -263,3 +263,8 @@ def test_batch_norm(dtype: str) -> None:
             epsilon=1e-3,
             tolerance=8e-3 if dtype == "float16" else 4e-6,
         )
+
+
+def test_reinterpret():
+    check("reinterpret", specials("float32"), dtype=DataType.of("int32"))
+    check("reinterpret", np.arange(-4, 4, dtype=np.int64), dtype=DataType.of("float64"))

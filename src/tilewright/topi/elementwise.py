@@ -88,6 +88,12 @@ def _cast(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return compute(result_shape(result), convert, "cast")
 
 
+@compute_of("reinterpret")
+def _reinterpret(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    return compute(result_shape(result), lambda *i: intrinsics.reinterpret(x[i], attributes.dtype), "reinterpret")
+
+
 @compute_of("clip")
 def _clip(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from tests.frontend.onnx.helpers import check, data, import_one, make_model, operators_of, run_tilewright
+from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -167,8 +168,11 @@ def test_bit_cast_of_constants_and_integers():
     module = import_one("BitCast", np.array([1.0], np.float32), constants=[0], opset=26, to=onnx.TensorProto.INT32)
     assert module["main"].body.data.tolist() == [0x3F800000]
     assert operators_of(import_one("BitCast", data(3, dtype="int32"), opset=26, to=onnx.TensorProto.UINT32)) == ["cast"]
-    with pytest.raises(UnsupportedError, match="BitCast"):
-        import_one("BitCast", data(3), opset=26, to=onnx.TensorProto.INT32)
+    module = import_one("BitCast", data(3), opset=26, to=onnx.TensorProto.INT32)
+    assert operators_of(module) == ["reinterpret"]
+    assert evaluate(module, np.ones(3, np.float32)).tolist() == [0x3F800000] * 3
+    with pytest.raises(UnsupportedError, match="BitCast from bool"):
+        import_one("BitCast", data(3, dtype="bool"), opset=26, to=onnx.TensorProto.INT8)
 
 
 def test_where():

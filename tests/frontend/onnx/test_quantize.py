@@ -64,14 +64,14 @@ def _four_bit_model(op_type):
     return model
 
 
-def test_four_bit_weights_can_be_dequantised_only():
+def test_four_bit_weights_are_moved_and_dequantised():
     model = _four_bit_model("DequantizeLinear")
     (result,) = run_tilewright(model, {"s": scalar(0.5)})
     assert result.tolist() == [[-4.0, 3.5], [1.5, -0.5]]
     with pytest.raises(UnsupportedError, match="Relu of int4"):
         run_tilewright(_four_bit_model("Relu"), {})
-    with pytest.raises(UnsupportedError, match="the output 'y' is of type int4"):
-        run_tilewright(_four_bit_model("Identity"), {})
+    (kept,) = run_tilewright(_four_bit_model("Identity"), {})
+    assert kept.tolist() == [[-8, 7], [3, -1]]
 
 
 def test_refusals():

@@ -151,3 +151,13 @@ def test_truth_and_bits():
 def test_wrong_types(name, dtype, message):
     with pytest.raises(UserError, match=message):
         infer(name, tensor_type((3,), dtype))
+
+
+def test_reinterpret_reads_the_same_bits():
+    x = data(2, 3)
+    result = apply("reinterpret", x, dtype=DataType.of("uint32"))
+    np.testing.assert_array_equal(result, x.view(np.uint32))
+    with pytest.raises(UserError, match="differ in width"):
+        infer("reinterpret", tensor_type((3,), "float32"), dtype=DataType.of("int64"))
+    with pytest.raises(UserError, match="cannot be read as"):
+        infer("reinterpret", tensor_type((3,), "bool"), dtype=DataType.of("int8"))

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
+from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.support.errors import UnsupportedError, UserError
@@ -17,6 +18,23 @@ RunGraph = Callable[[OnnxGraph, Sequence[GraphExpr]], list[GraphExpr]]
 """Imports a subgraph in the scope of the node, with values for its inputs."""
 
 
+class SmallTypes:
+    """Which values are bytes that stand for a small type; the graph itself knows only the bytes."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[GraphExpr, SmallType]] = {}
+
+    def find(self, value: GraphExpr) -> SmallType | None:
+        """The small type of a value, if it has one."""
+        entry = self._found.get(id(value))
+        return None if entry is None else entry[1]
+
+    def mark(self, value: GraphExpr, small: SmallType) -> GraphExpr:
+        """Say that a value holds a small type; gives the value."""
+        self._found[id(value)] = (value, small)  # the value is kept, so that its identity stays its own
+        return value
+
+
 class NodeContext:
     """One node being converted.
 
@@ -25,7 +43,13 @@ class NodeContext:
     """
 
     def __init__(
-        self, node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | None], builder: Builder, run_graph: RunGraph
+        self,
+        node: OnnxNode,
+        opset: int,
+        inputs: Sequence[GraphExpr | None],
+        builder: Builder,
+        run_graph: RunGraph,
+        small_types: SmallTypes,
     ) -> None:
         self.node = node
         self.opset = opset
@@ -33,6 +57,7 @@ class NodeContext:
         self.builder = builder
         self.call = builder.call
         self.run_graph = run_graph
+        self.small_types = small_types
         self._read: set[str] = set()
 
     # Inputs
@@ -47,6 +72,11 @@ class NodeContext:
         if value is None:
             raise UserError(f"{self.node.op_type} needs an input number {index + 1}, which is not there")
         return value
+
+    def small(self, index: int) -> SmallType | None:
+        """The type of an input that is held in bytes because it has 8 bits or less."""
+        value = self.optional(index)
+        return None if value is None else self.small_types.find(value)
 
     def optional(self, index: int) -> GraphExpr | None:
         """An input that may be left out."""

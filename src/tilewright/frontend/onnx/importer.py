@@ -28,7 +28,7 @@ from tilewright.frontend.onnx import (
     resize,
     tensor,
 )
-from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.context import NodeContext, SmallTypes
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
@@ -43,6 +43,7 @@ from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, find_converter
 from tilewright.frontend.onnx.shapes import input_shapes
+from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
@@ -66,6 +67,10 @@ FAMILIES = (
     tensor,
 )
 """The modules whose converters are registered, one an operator family."""
+_MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
+"""Operators that move elements of any type; what they move is their first input."""
+_CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"})
+"""Operators whose converters know about small types."""
 _DEEPEST = 32
 """Functions and subgraphs nested deeper than this are taken for a function that calls itself."""
 
@@ -84,7 +89,8 @@ def from_onnx(model: object, shapes: Mapping[str, Sequence[int]] | None = None) 
 class _Scope:
     """Names to values: initializers decode at first use; inner scopes see outer ones."""
 
-    def __init__(self, parent: _Scope | None = None) -> None:
+    def __init__(self, small_types: SmallTypes, parent: _Scope | None = None) -> None:
+        self.small_types = small_types
         self.parent = parent
         self.values: dict[str, GraphExpr] = {}
         self.stored: Mapping[str, Lazy] = {}
@@ -100,6 +106,8 @@ class _Scope:
                 tensor_value = scope.stored[name]()
                 value = Constant(tensor_value.array, tensor_value.dtype)
                 value.span = Span(name)
+                if tensor_value.small is not None:
+                    self.small_types.mark(value, tensor_value.small)
                 scope.values[name] = value
                 return value
             scope = scope.parent
@@ -120,6 +128,7 @@ class _Importer:
     def __init__(self, model: OnnxModel) -> None:
         self.model = model
         self.builder = Builder()
+        self.small_types = SmallTypes()
         self.depth = 0
         self.in_definition = 0
         """Inside the body of an operator that ONNX defines: nodes there go by the name of the operator's node."""
@@ -128,7 +137,7 @@ class _Importer:
         graph = self.model.graph
         self._check_opsets(self.model.opsets)
         params: list[Var] = []
-        scope = _Scope()
+        scope = _Scope(self.small_types)
         scope.stored = graph.initializers
         inputs = [item for item in graph.inputs if item.name not in graph.initializers]
         for info in inputs:
@@ -144,6 +153,8 @@ class _Importer:
             check_size(annotation)
             var = Var(info.name, annotation)
             var.span = Span(info.name)
+            if info.small is not None:
+                self.small_types.mark(var, info.small)
             params.append(var)
             scope.values[info.name] = var
         outputs = self._graph(graph, scope, self.model.opsets)
@@ -181,11 +192,6 @@ class _Importer:
             value = scope.find(info.name)
             if value is None:
                 raise UserError(f"nothing produces the output '{info.name}'", where=self.model.source)
-            if isinstance(value, Constant) and value.dtype.bits == 4:
-                raise UnsupportedError(
-                    f"the output '{info.name}' is of type {value.dtype}, which is not supported",
-                    where=self.model.source,
-                )
             results.append(value)
         return results
 
@@ -198,8 +204,12 @@ class _Importer:
                 if name and value is None:
                     raise UserError(f"nothing produces its input '{name}'")
                 inputs.append(value)
-            self._check_types(node, inputs)
+            small = self._check_types(node, inputs)
             outputs = self._convert(node, opset, inputs, scope, opsets)
+            if small is not None and node.op_type in _MOVES:
+                for moved in outputs:
+                    if moved is not None:
+                        self.small_types.mark(moved, small)
             for index, name in enumerate(node.outputs):
                 if not name:
                     continue
@@ -210,14 +220,22 @@ class _Importer:
                     raise UserError(f"the name '{name}' is given to two values")
                 scope.values[name] = produced
 
-    @staticmethod
-    def _check_types(node: OnnxNode, inputs: Sequence[GraphExpr | None]) -> None:
-        """Four-bit integers have no arithmetic: they can only be turned into floats."""
-        if node.op_type in ("DequantizeLinear", "Identity"):
-            return
-        for value in inputs:
-            if isinstance(value, Constant) and value.dtype.bits == 4:
-                raise UnsupportedError(f"{node.op_type} of {value.dtype} is not supported, only DequantizeLinear is")
+    def _check_types(self, node: OnnxNode, inputs: Sequence[GraphExpr | None]) -> SmallType | None:
+        """Small types have no arithmetic: they can be moved and converted. Gives the type of the first input."""
+        found = [None if value is None else self.small_types.find(value) for value in inputs]
+        if all(item is None for item in found) or node.op_type in _CONVERSIONS:
+            return None
+        if (node.domain, node.op_type, node.overload) in self.model.functions:
+            return None
+        first = next(item for item in found if item is not None)
+        if node.op_type not in _MOVES:
+            raise UnsupportedError(
+                f"{node.op_type} of {first.name} is not supported",
+                hint="values of 8-bit floats and of 4 and 2 bits can be moved, cast, quantised and dequantised",
+            )
+        if any(item is not first for item in (found if node.op_type == "Concat" else found[:1])):
+            raise UnsupportedError(f"{node.op_type} of {first.name} together with other types")
+        return first
 
     def _convert(
         self,
@@ -244,7 +262,7 @@ class _Importer:
             def run_graph(graph: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr]:
                 return self._subgraph(graph, values, scope, opsets)
 
-            context = NodeContext(node, opset, inputs, self.builder, run_graph)
+            context = NodeContext(node, opset, inputs, self.builder, run_graph, self.small_types)
             result = convert(context)
             context.finish()
             return (result,) if isinstance(result, GraphExpr) else result
@@ -267,7 +285,7 @@ class _Importer:
     ) -> list[GraphExpr]:
         if len(values) != len(graph.inputs):
             raise UserError(f"the graph '{graph.name}' takes {len(graph.inputs)} inputs, {len(values)} are given")
-        scope = _Scope(outer)
+        scope = _Scope(self.small_types, outer)
         scope.stored = graph.initializers
         for info, value in zip(graph.inputs, values, strict=True):
             scope.values[info.name] = value
@@ -287,7 +305,7 @@ class _Importer:
         unknown = set(node.attributes) - set(function.attribute_names) - set(function.defaults)
         if unknown:
             raise UserError(f"function {function.name} has no attribute '{min(unknown)}'")
-        scope = _Scope()
+        scope = _Scope(self.small_types)
         for name, value in zip(function.inputs, inputs, strict=False):
             if value is not None:
                 scope.values[name] = value

@@ -62,7 +62,9 @@ def _as_modern(
     convert = find_converter("", node.node.op_type, MODERN)
     if convert is None:
         raise UnsupportedError(f"the operator {node.node.op_type} is not supported")
-    inner = NodeContext(replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.run_graph)
+    inner = NodeContext(
+        replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.run_graph, node.small_types
+    )
     result = convert(inner)
     inner.finish()
     return result if isinstance(result, GraphExpr) else list(result)

@@ -8,8 +8,9 @@ from tilewright.frontend.builder import dtype_of, evaluate, is_plain, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.small import SMALL_TYPES, SmallType, decode, encode
 from tilewright.graph.expr import GraphExpr
-from tilewright.ir.dtype import BOOL
+from tilewright.ir.dtype import BOOL, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
 _UNARY = {
@@ -183,20 +184,34 @@ def _bound(node: NodeContext, index: int) -> GraphExpr | float | None:
 @converter("Cast")
 def cast(node: NodeContext) -> GraphExpr:
     """Convert to the element type that an attribute names."""
-    node.ignore("saturate", "round_mode")  # they concern 8-bit floats, which are refused
-    return node.builder.cast(node.input(0), data_type(node.integer("to"), "the result of Cast"))
+    number = node.integer("to")
+    if number in SMALL_TYPES:
+        return convert(node, SMALL_TYPES[number])
+    return convert(node, data_type(number, "the result of Cast"))
+
+
+def convert(node: NodeContext, to: DataType | SmallType) -> GraphExpr:
+    """The first input converted, from or to types that are held in bytes too."""
+    saturate, round_mode = node.flag("saturate", True), node.text("round_mode", "up")
+    value, source = node.input(0), node.small(0)
+    if source is to:
+        return value
+    if source is not None:
+        value = decode(node.builder, value, source)
+    if isinstance(to, SmallType):
+        return node.small_types.mark(encode(node.builder, value, to, saturate, round_mode), to)
+    return node.builder.cast(value, to)
 
 
 @converter("CastLike")
 def cast_like(node: NodeContext) -> GraphExpr:
     """Convert to the element type of another input."""
-    node.ignore("saturate", "round_mode")
-    return node.builder.cast(node.input(0), dtype_of(node.input(1)))
+    return convert(node, node.small(1) or dtype_of(node.input(1)))
 
 
 @converter("BitCast")
 def bit_cast(node: NodeContext) -> GraphExpr:
-    """The same bits read as another type: only for constants and for types of one size and kind."""
+    """The same bits read as another type of the same width."""
     dtype = data_type(node.integer("to"), "the result of BitCast")
     value = evaluate(node.input(0))
     if value is not None and is_plain(dtype) and value.dtype.itemsize == dtype.itemsize:
@@ -204,6 +219,8 @@ def bit_cast(node: NodeContext) -> GraphExpr:
     source = dtype_of(node.input(0))
     if source.bits == dtype.bits and source.is_integer and dtype.is_integer:
         return node.builder.cast(node.input(0), dtype)
+    if is_plain(source) and is_plain(dtype) and BOOL not in (source, dtype):
+        return node.call("reinterpret", node.input(0), dtype=dtype)
     raise UnsupportedError(f"BitCast from {source} to {dtype} of a value that is not constant")
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import DataType
 
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor stored in the model; numpy lacks some types: bfloat16 is held as uint16, four-bit integers in bytes."""
+    """A tensor stored in the model; numpy lacks some types: bfloat16 is held as uint16, small types in bytes."""
 
     array: Array
     dtype: DataType
+    small: SmallType | None = None
+    """What the bytes stand for if they hold a type of 8 bits or less."""
 
 
 Lazy = Callable[[], TensorValue]
@@ -39,6 +42,7 @@ class ValueInfo:
     dims: tuple[int | str | None, ...] | None
     kind: str = "tensor"
     """What it is if it is no tensor (a sequence, a map, ...), for messages."""
+    small: SmallType | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import Constant, GraphExpr
+from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, SmallType, decode, encode
+from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -32,11 +33,10 @@ def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, blo
     return node.builder.slice_axis(flat, axis, 0, dims[axis])
 
 
-def _bytes(node: NodeContext, value: GraphExpr) -> GraphExpr:
-    """Four-bit constants as the bytes that hold them."""
-    if isinstance(value, Constant) and value.dtype.bits == 4:
-        return node.builder.constant(value.data, value.data.dtype.name)
-    return value
+def _numbers(node: NodeContext, index: int) -> GraphExpr:
+    """An input; one that is held in bytes, as numbers."""
+    small = node.small(index)
+    return node.input(index) if small is None else decode(node.builder, node.input(index), small)
 
 
 def _axis(node: NodeContext, data: GraphExpr) -> int:
@@ -62,34 +62,55 @@ def quantized(node: NodeContext, value: GraphExpr, scale: GraphExpr, zero: Graph
 
 @converter("QuantizeLinear")
 def quantize_linear(node: NodeContext) -> GraphExpr:
-    """To integers, by tensor, by axis or by block."""
-    data, scale, zero = node.input(0), node.input(1), node.optional(2)
+    """To integers or small types, by tensor, by axis or by block."""
+    data, scale = _numbers(node, 0), _numbers(node, 1)
+    zero = _numbers(node, 2) if node.has_input(2) else None
     axis, block = _axis(node, data), node.integer("block_size", 0)
-    node.ignore("saturate", "precision")
-    to = UINT8
+    node.ignore("precision")
+    to: DataType | SmallType = UINT8
     if zero is not None:
-        to = dtype_of(zero)
+        to = node.small(2) or dtype_of(zero)
     elif node.has_attribute("output_dtype") and node.integer("output_dtype"):
-        to = data_type(node.integer("output_dtype"), "the result of QuantizeLinear")
+        number = node.integer("output_dtype")
+        to = SMALL_TYPES.get(number) or data_type(number, "the result of QuantizeLinear")
     node.ignore("output_dtype")
+    saturate = node.flag("saturate", True)
     if dtype_of(data) is not dtype_of(scale):
         data = node.builder.cast(data, dtype_of(scale))
-    spread = _spread(node, scale, data, axis, block)
-    return quantized(node, data, spread, None if zero is None else _spread(node, zero, data, axis, block), to)
+    scale = _spread(node, scale, data, axis, block)
+    zero = None if zero is None else _spread(node, zero, data, axis, block)
+    if isinstance(to, SmallType):
+        return node.small_types.mark(_quantized_small(node, data, scale, zero, to, saturate), to)
+    return quantized(node, data, scale, zero, to)
+
+
+def _quantized_small(
+    node: NodeContext, value: GraphExpr, scale: GraphExpr, zero: GraphExpr | None, to: SmallType, saturate: bool
+) -> GraphExpr:
+    """x / scale + zero as a type that is held in bytes."""
+    result = node.call("divide", value, scale)
+    if isinstance(to, SmallInteger):
+        result = node.call("round", result)
+    if zero is not None:
+        result = node.call("add", result, node.builder.cast(zero, dtype_of(result)))
+    if isinstance(to, SmallInteger):
+        result = node.call("clip", result, minimum=float(to.low), maximum=float(to.high))
+    return encode(node.builder, result, to, saturate)
 
 
 @converter("DequantizeLinear")
 def dequantize_linear(node: NodeContext) -> GraphExpr:
-    """From integers, by tensor, by axis or by block."""
-    data, scale, zero = node.input(0), node.input(1), node.optional(2)
+    """From integers or small types, by tensor, by axis or by block."""
+    data, scale = _numbers(node, 0), _numbers(node, 1)
     axis, block = _axis(node, data), node.integer("block_size", 0)
     to = dtype_of(scale)
     if node.has_attribute("output_dtype") and node.integer("output_dtype"):
         to = data_type(node.integer("output_dtype"), "the result of DequantizeLinear")
-    value = node.builder.cast(_bytes(node, data), INT32)
-    if zero is not None:
-        shift = _spread(node, _bytes(node, zero), data, axis, block)
-        value = node.call("subtract", value, node.builder.cast(shift, INT32))
+    exact = FLOAT32 if dtype_of(data).is_float else INT32
+    value = node.builder.cast(data, exact)
+    if node.has_input(2):
+        shift = _spread(node, _numbers(node, 2), data, axis, block)
+        value = node.call("subtract", value, node.builder.cast(shift, exact))
     value = node.builder.cast(value, dtype_of(scale))
     return node.builder.cast(node.call("multiply", value, _spread(node, scale, data, axis, block)), to)
 

@@ -27,6 +27,7 @@ from tilewright.frontend.onnx.model import (
     ValueInfo,
     canonical_domain,
 )
+from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, storage_of
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
 
@@ -50,8 +51,6 @@ DATA_TYPES: dict[int, str] = {
     16: "bfloat16",
 }
 """Element types of ONNX by their number, where there is a data type for them."""
-_HALF_BYTES = {21: ("uint4", "uint8"), 22: ("int4", "int8")}
-"""Four-bit integers: their data type, and that of the bytes that hold one value each."""
 _MALFORMED = (ValueError, TypeError, OverflowError, KeyError, IndexError, UnicodeError, MemoryError)
 """What decoding raises for contents that make no sense."""
 
@@ -194,11 +193,14 @@ class _Reader:
             return ValueInfo(name, None, None, kind.removesuffix("_type").replace("_", " "))
         tensor = proto.type.tensor_type
         dtype = DataType.of(DATA_TYPES[tensor.elem_type]) if tensor.elem_type in DATA_TYPES else None
+        small = SMALL_TYPES.get(tensor.elem_type)
+        if small is not None:
+            dtype = storage_of(small)
         label = "tensor" if dtype is not None else f"tensor of {type_name(tensor.elem_type)}"
         if not tensor.HasField("shape"):
-            return ValueInfo(name, dtype, None, label)
+            return ValueInfo(name, dtype, None, label, small)
         dims = tuple(_dim(dim) for dim in tensor.shape.dim)
-        return ValueInfo(name, dtype, dims, label)
+        return ValueInfo(name, dtype, dims, label, small)
 
     def node(self, proto: Proto) -> OnnxNode:
         outputs = tuple(_text(name) for name in proto.output)
@@ -244,12 +246,9 @@ class _Reader:
         return lru_cache(maxsize=1)(partial(self._guard, what, partial(self._tensor, proto, what)))
 
     def _tensor(self, proto: Proto, what: str) -> TensorValue:
-        if proto.data_type in _HALF_BYTES:
-            names = _HALF_BYTES[proto.data_type]
-            dtype, storage = DataType.of(names[0]), np.dtype(names[1])
-        else:
-            dtype = data_type(proto.data_type, f"{self.source}: {what}")
-            storage = dtype.numpy()
+        small = SMALL_TYPES.get(proto.data_type)
+        dtype = data_type(proto.data_type, f"{self.source}: {what}") if small is None else storage_of(small)
+        storage = dtype.numpy()
         if any(dim < 0 for dim in proto.dims):
             raise UserError(f"{self.source}: {what} has a negative dimension: {tuple(proto.dims)}")
         if proto.data_location == self.onnx.TensorProto.EXTERNAL:
@@ -265,7 +264,9 @@ class _Reader:
             raise UserError(f"{self.source}: {what} has shape {array.shape}, its dimensions say {tuple(proto.dims)}")
         if dtype.name == "bfloat16":
             array = array.view(np.uint16)
-        return TensorValue(array.astype(storage, copy=False), dtype)
+        elif small is not None and not isinstance(small, SmallInteger):
+            array = array.view(np.uint8)
+        return TensorValue(array.astype(storage, copy=False), dtype, small)
 
     def _external(self, proto: Proto, what: str) -> Proto:
         """A copy of a tensor with its data read from the file beside the model."""
@@ -299,7 +300,7 @@ class _Reader:
         shape = tuple(int(dim) for dim in proto.dims)
         flat = np.zeros(int(np.prod(shape, dtype=np.int64)), values.array.dtype)
         flat[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), shape)] = values.array
-        return TensorValue(flat.reshape(shape), values.dtype)
+        return TensorValue(flat.reshape(shape), values.dtype, values.small)
 
 
 def _dim(proto: Proto) -> int | str | None:

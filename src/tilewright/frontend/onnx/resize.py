@@ -188,7 +188,9 @@ def _coordinates(rule: _Rule, dim: int, size: int, ratio: float, region: tuple[f
         case "pytorch_half_pixel":
             return (x + 0.5) / scale - 0.5 if size > 1 else np.full(size, -0.5 if dim == 0 else 0.0)
         case "align_corners":
-            return x * (dim - 1) / (size - 1) if size > 1 else np.zeros(size)
+            # By the standard the stretched size counts, which need not be whole; with sizes given it is the size.
+            length = dim * ratio
+            return x * (dim - 1) / (length - 1) if size > 1 else np.zeros(size)
         case "tf_half_pixel_for_nn":
             return (x + 0.5) / scale
         case "half_pixel_symmetric":

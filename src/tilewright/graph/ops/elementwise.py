@@ -14,7 +14,7 @@ from tilewright.graph.ops.common import require_bool, require_float, require_int
 from tilewright.ir.dtype import BOOL, FLOAT32, DataType
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UnsupportedError, UserError
 
 Check = Callable[[DataType], None]
 
@@ -157,6 +157,29 @@ def _cast(args: list[Array], attributes: CastAttributes) -> Array:
 def cast(types: Types, attributes: CastAttributes) -> Type:
     """x converted to another type: floats to integers truncate and saturate (NaN gives 0), to bool is x != 0."""
     return TensorType(tensor(types, 0, "the input").shape, attributes.dtype)
+
+
+def _reinterpret(args: list[Array], attributes: CastAttributes) -> Array:
+    return np.ascontiguousarray(args[0]).view(attributes.dtype.numpy()).reshape(args[0].shape)
+
+
+@operator(
+    "reinterpret",
+    inputs=("data",),
+    kind=FusionKind.INJECTIVE,
+    reference=_reinterpret,
+    attributes=CastAttributes,
+    elementwise=True,
+)
+def reinterpret(types: Types, attributes: CastAttributes) -> Type:
+    """The same bits read as another type of the same width."""
+    data = tensor(types, 0, "the input")
+    for dtype in (data.dtype, attributes.dtype):
+        if dtype.is_bool or dtype.bits < 8 or (dtype.is_float and dtype.code != "float"):
+            raise UserError(f"the bits of {data.dtype} cannot be read as {attributes.dtype}")
+    if data.dtype.bits != attributes.dtype.bits:
+        raise UserError(f"{data.dtype} and {attributes.dtype} differ in width")
+    return TensorType(data.shape, attributes.dtype)
 
 
 def _clip(args: list[Array], attributes: ClipAttributes) -> Array:

@@ -1,0 +1,117 @@
+"""Types of 8 bits and less against the package ml_dtypes, value by value."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.frontend.onnx.helpers import main_of
+from tilewright.frontend import from_onnx
+from tilewright.frontend.onnx.small import SMALL_TYPES, SmallFloat, SmallInteger, values_of
+from tilewright.graph.interpreter import evaluate
+from tilewright.support.errors import UnsupportedError
+
+FLOATS = {
+    TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+    TensorProto.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
+    TensorProto.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+    TensorProto.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
+    TensorProto.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
+    TensorProto.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
+}
+
+
+def _model(nodes, source: int, shape: tuple[int, ...], opset: int = 25):
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", source, shape)],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=13)
+
+
+def _cast(x: np.ndarray, source: int, to: int, **attributes: int) -> np.ndarray:
+    module = from_onnx(_model([helper.make_node("Cast", ["x"], ["y"], to=to, **attributes)], source, x.shape))
+    assert main_of(module).params
+    return np.asarray(evaluate(module, x))
+
+
+@pytest.mark.parametrize("number", list(FLOATS))
+def test_every_code_decodes(number):
+    small = SMALL_TYPES[number]
+    codes = np.arange(1 << small.bits, dtype=np.uint8)
+    expected = codes.view(FLOATS[number]).astype(np.float32)
+    np.testing.assert_array_equal(values_of(small), expected)
+    np.testing.assert_array_equal(_cast(codes, number, TensorProto.FLOAT), expected)
+
+
+@pytest.mark.parametrize("number", [number for number in FLOATS if number != TensorProto.FLOAT8E8M0])
+def test_floats_round_to_the_nearest(number):
+    small = SMALL_TYPES[number]
+    assert isinstance(small, SmallFloat)
+    exact = np.sort(values_of(small)[np.isfinite(values_of(small))])
+    middles = (exact[1:] + exact[:-1]) / 2
+    samples = np.concatenate([exact, middles, np.nextafter(middles, np.float32(9e9)), np.nextafter(middles, -9e9)])
+    samples = samples.astype(np.float32)
+    expected = samples.astype(FLOATS[number]).astype(np.float32)
+    codes = _cast(samples, TensorProto.FLOAT, number)
+    np.testing.assert_array_equal(codes.view(FLOATS[number]).astype(np.float32), expected)
+
+
+def test_out_of_range_saturates_or_not():
+    x = np.array([1e9, -1e9, np.inf, np.nan], np.float32)
+    limited = _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E5M2).view(ml_dtypes.float8_e5m2).astype(np.float32)
+    np.testing.assert_array_equal(limited, [57344, -57344, 57344, np.nan])
+    free = _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E5M2, saturate=0).view(ml_dtypes.float8_e5m2)
+    np.testing.assert_array_equal(free.astype(np.float32), [np.inf, -np.inf, np.inf, np.nan])
+    for number in (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2FNUZ):
+        lost = _cast(x, TensorProto.FLOAT, number, saturate=0).view(FLOATS[number])
+        assert np.isnan(lost.astype(np.float32)).all()
+
+
+def test_integers_keep_their_low_bits():
+    x = np.arange(-20, 20, dtype=np.int16)
+    for number, dtype in ((TensorProto.INT4, ml_dtypes.int4), (TensorProto.UINT2, ml_dtypes.uint2)):
+        small = SMALL_TYPES[number]
+        assert isinstance(small, SmallInteger)
+        result = _cast(x, TensorProto.INT16, number)
+        assert result.min() == small.low
+        assert result.max() == small.high
+        np.testing.assert_array_equal(result, x.astype(dtype).astype(np.int8))
+
+
+def test_small_values_move():
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"]),
+        helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
+    ]
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    result = evaluate(from_onnx(_model(nodes, TensorProto.FLOAT8E5M2, (2, 3))), x)
+    np.testing.assert_array_equal(result, x.view(ml_dtypes.float8_e5m2).astype(np.float32).T)
+
+
+def test_there_is_no_arithmetic():
+    with pytest.raises(UnsupportedError, match="Relu of float8e5m2 is not supported"):
+        from_onnx(_model([helper.make_node("Relu", ["x"], ["y"])], TensorProto.FLOAT8E5M2, (3,)))
+    node = helper.make_node("Gather", ["i", "x"], ["y"])
+    model = _model([helper.make_node("Constant", [], ["i"], value_ints=[0, 1]), node], TensorProto.INT4, (1,))
+    with pytest.raises(UnsupportedError, match="Gather of int4 together with other types"):
+        from_onnx(model)
+
+
+def test_conversions_that_would_round_twice_are_refused():
+    with pytest.raises(UnsupportedError, match="a conversion from float64 to float8e5m2"):
+        _cast(np.zeros(3), TensorProto.DOUBLE, TensorProto.FLOAT8E5M2)
+
+
+def test_powers_of_two():
+    x = np.array([1.0, 1.5, 2.0, 3e-39, 1e-45, 3e38, np.inf, np.nan], np.float32)
+    up = _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E8M0)
+    np.testing.assert_array_equal(up, [127, 128, 128, 0, 0, 254, 254, 255])
+    down = _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E8M0, round_mode="down")
+    np.testing.assert_array_equal(down[:3], [127, 127, 128])
+    with pytest.raises(UnsupportedError, match="round_mode='nearest'"):
+        _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E8M0, round_mode="nearest")
