@@ -3,9 +3,10 @@
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
 #   make test    lint, then the whole test suite on two processes
 #   make lint    ruff and mypy --strict
-#   make bench   the ten benchmark models against onnxruntime, on one thread and on all
+#   make fuzz    thousands of random programs under random schedules (COUNT=5000 SEED=0)
+#   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
 #   make docs    check the links of the documentation and run its tutorials
-#   make clean   remove everything that was built, but not .venv (make distclean removes that too)
+#   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
 #
 # Variables: PYTHON=/path/to/python3 chooses the interpreter (3.11 to 3.13), JOBS=4 the number of test processes.
 
@@ -15,10 +16,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 JOBS ?= 2
+COUNT ?= 5000
+SEED ?= 0
 BIN := .venv/bin
 READY := .venv/.tilewright-ready
+PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint bench docs clean distclean setup c-compiler
+.PHONY: help demo test lint fuzz bench docs clean distclean setup c-compiler
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -67,9 +71,29 @@ test: lint c-compiler
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
 
-bench: $(READY)
-	@$(BIN)/python -m bench.models --threads 1 --against onnxruntime
-	@$(BIN)/python -m bench.models --threads all --against onnxruntime
+fuzz: $(READY)
+	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
+bench: $(READY) $(PEERS_READY)
+	@$(BIN)/python -m bench.kernels
+	@$(BIN)/python -m bench.memory
+	@$(BIN)/python -m bench.compile_time
+	@$(BIN)/python -m bench.models --threads 1 --against all
+	@$(BIN)/python -m bench.models --threads all --against all
+	@$(BIN)/python -m bench.figures
+
+# Peers conflict with one another's dependencies and with ours, so they get an environment of their own. One that cannot
+# be installed here is left out: the tables have no column for it.
+$(PEERS_READY): bench/peers/requirements.txt $(READY)
+	@echo "== installing the peers into .venv-peers"
+	@$(BIN)/python -m venv --clear .venv-peers
+	@while read -r peer; do \
+	  case "$$peer" in ''|'#'*) continue;; esac; \
+	  .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $$peer 2>.venv-peers/install.log \
+	    || { echo "   (could not install: $$peer)"; tail -n 1 .venv-peers/install.log; }; \
+	done < bench/peers/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
 
 docs: $(READY)
 	@$(BIN)/python -m bench.docs
@@ -79,4 +103,4 @@ clean:
 	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	@rm -rf .venv
+	@rm -rf .venv .venv-peers

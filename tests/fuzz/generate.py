@@ -300,7 +300,8 @@ _WEIGHTS = {
     "split": 5, "fuse": 3, "reorder": 4, "tile": 1, "compute_at": 6, "reverse_compute_at": 4, "compute_inline": 2,
     "reverse_compute_inline": 2, "cache_read": 2, "cache_write": 2, "set_scope": 1, "decompose_reduction": 2,
     "rfactor": 2, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
-    "bind": 1,
+    "bind": 2, "merge": 2, "partition": 2, "storage_align": 1, "reindex": 2, "pad_einsum": 1, "decompose_padding": 2,
+    "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2,
 }  # fmt: skip
 
 
@@ -339,6 +340,28 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
         return f"sch.decompose_reduction({block}, {loop()})"
     if kind == "rfactor":
         return f"sch.rfactor({loop()}, {random.randint(0, 1)})"
+    if kind == "merge":
+        other = random.choice(list(blocks))
+        return f"sch.merge({loop()}, loops({other!r})[{random.randrange(max(blocks[other], 1))}])"
+    if kind == "partition":
+        points = sorted(random.sample(range(1, 9), random.randint(1, 2)))
+        return f"sch.partition({loop()}, {points})"
+    if kind == "storage_align":
+        return (
+            f"sch.storage_align({block}, 0, {random.randrange(2)}, {random.choice([4, 8, 3])}, {random.randrange(3)})"
+        )
+    if kind == "reindex":
+        return f"sch.reindex({block}, {random.randrange(2)}, {random.choice(['read', 'write'])!r})"
+    if kind == "pad_einsum":
+        return f"sch.pad_einsum({block}, {[random.choice([1, 2, 4]) for _ in range(count)]})"
+    if kind == "decompose_padding":
+        return f"sch.decompose_padding({block}, {loop()})"
+    if kind == "software_pipeline":
+        return f"sch.software_pipeline({loop()}, {random.choice([[0, 1], [0, 0, 1], [0, 1, 1], [0, 1, 2], [0, 2]])})"
+    if kind == "double_buffer":
+        return f"sch.double_buffer({block})"
+    if kind == "compute_at_location":
+        return f"sch.compute_at_location({block}, {random.randrange(-2, 3)})"
     if kind == "bind":
         return f"sch.bind({loop()}, 'vthread')"
     if kind == "transform_layout":

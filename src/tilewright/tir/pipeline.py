@@ -8,14 +8,17 @@ from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
+from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
@@ -33,10 +36,13 @@ def cpu_pipeline(target: Target) -> Pipeline:
             function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
             function_pass("widen_loops")(widen_loops),
+            function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("lower_threads")(lower_threads),
+            function_pass("pipeline_loops")(pipeline_loops),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
             function_pass("partition_loops")(partition_loops),
+            function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import tilewright as tw
 from tilewright import te
 from tilewright.ir.node import Node
 from tilewright.ir.structural import assert_same_ir, structural_equal
@@ -42,12 +43,28 @@ def check(schedule: Schedule, original: PrimFunc) -> None:
         assert_same_ir(replayed.func, schedule.func)
 
 
+def compiled(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
+    """As `run`, by machine code."""
+    random = np.random.default_rng(seed)
+    arrays = [random.integers(-5, 6, buffer.static_shape or ()).astype(buffer.dtype.numpy()) for buffer in func.buffers]
+    tw.build(func, target="native")(*arrays)
+    return arrays
+
+
+def check_compiled(schedule: Schedule, original: PrimFunc) -> None:
+    """As `check`, and the compiled program too computes what the original does."""
+    check(schedule, original)
+    for expected, found in zip(run(original), compiled(schedule.func), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
 def with_parallel_loops_backwards(func: PrimFunc) -> PrimFunc:
     """The program with parallel and vectorized loops run from the last iteration to the first."""
 
     def visit(item: Node) -> Node | None:
         if isinstance(item, For) and item.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
-            return item.replace(body=substitute_loops(item.body, {item.var: item.min + item.extent - 1 - item.var}))
+            last = item.min + item.extent - 1
+            return item.replace(body=substitute_loops(item.body, {item.var: item.min + last - item.var}))
         return None
 
     return func.replace(body=transform(func.body, visit))

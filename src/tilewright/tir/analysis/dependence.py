@@ -169,7 +169,7 @@ def _buffer_conflict(
         loops = [loop, *index.loops_between(loop, block)]
         if region_tells_apart(block, region, loop, loops, index.loops_above(loop)):
             continue
-        if not private or not _is_private(index, loop, buffer) or not _starts_afresh(index, loop, first, block):
+        if not private or not is_private(index, loop, buffer) or not _starts_afresh(index, loop, first, block):
             return Conflict(f"several iterations may write the same elements of {buffer.name}", block)
     for reader in blocks:
         reads = [region for region in reader.reads if region.buffer is buffer]
@@ -184,7 +184,7 @@ def _buffer_conflict(
     return None
 
 
-def _is_private(index: ProgramIndex, loop: For, buffer: Buffer) -> bool:
+def is_private(index: ProgramIndex, loop: For, buffer: Buffer) -> bool:
     """Whether a buffer is an intermediate of the function that only the inside of a loop touches."""
     if any(param is buffer for param in index.func.params):
         return False

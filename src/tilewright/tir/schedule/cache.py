@@ -46,7 +46,7 @@ def _staged(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
     return Buffer(name, buffer.shape, buffer.dtype, scope)
 
 
-def _place(state: ScheduleState, anchor: Block, others: Sequence[Block]) -> tuple[For | Block, int]:
+def place_beside(state: ScheduleState, anchor: Block, others: Sequence[Block]) -> tuple[For | Block, int]:
     """Where to put a statement beside `anchor` and clear of other blocks: the innermost loop (or the scope) around
     the anchor and any of the others, and the place in its body of the part that holds the anchor.
     """
@@ -62,7 +62,7 @@ def _place(state: ScheduleState, anchor: Block, others: Sequence[Block]) -> tupl
     return where, number
 
 
-def _finish(
+def finish_staging(
     state: ScheduleState,
     where: For | Block,
     number: int,
@@ -111,7 +111,7 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
             state.fail(f"{what}: block {writer.name} writes {buffer.name} later", writer)
     staged = _staged(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
-    where, number = _place(state, users[0], [*writers, *users[1:]])
+    where, number = place_beside(state, users[0], [*writers, *users[1:]])
     copy = _copy_block(name, buffer, staged, buffer.full_region().region)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
@@ -121,7 +121,7 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
     state.mark_regular(name)
-    _finish(state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what)
+    finish_staging(state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what)
     return name
 
 
@@ -144,8 +144,10 @@ def _reading(block: Block, old: Buffer, new: Buffer) -> Block:
     """A block that reads another buffer instead."""
     body = replace_buffers(block.body, {old: new})
     init = None if block.init is None else replace_buffers(block.init, {old: new})
-    regions = tuple(BufferRegion(new, r.region) if r.buffer is old else r for r in block.reads)
-    return block.replace(body=body, init=init, reads=regions)
+    # The old buffer may also stand in the indices of other regions.
+    regions = tuple(replace_buffers(region, {old: new}) for region in block.reads)
+    writes = tuple(replace_buffers(region, {old: new}) for region in block.writes)
+    return block.replace(body=body, init=init, reads=regions, writes=writes)
 
 
 def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: str) -> str:
@@ -172,7 +174,7 @@ def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: st
         )
     staged = _staged(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
-    where, number = _place(state, block, consumers(index, block))
+    where, number = place_beside(state, block, consumers(index, block))
     total = _written(state, block, buffer, None, what)
     copy = _copy_block(name, staged, buffer, total)
     needed: dict[Var, Range] = {}
@@ -186,7 +188,7 @@ def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: st
     edits: dict[Stmt, Stmt | None] = {block: block.replace(body=body, init=init, writes=writes)}
     state.mark_regular(name)
     affected = [name, *(reader.name for reader in consumers(index, block))]
-    _finish(state, where, number + 1, nest, edits, staged, affected, what)
+    finish_staging(state, where, number + 1, nest, edits, staged, affected, what)
     return name
 
 

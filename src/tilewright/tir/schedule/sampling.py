@@ -1,4 +1,4 @@
-"""Random choices of a schedule: tile sizes and categories, and the checks of recorded decisions."""
+"""Random choices of a schedule: tile sizes, categories and places, and the checks of recorded decisions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from math import prod
 from random import Random
 
 from tilewright.ir.expr import const_value
+from tilewright.tir.analysis.dependence import consumers
+from tilewright.tir.schedule.compute_location import compute_at
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.inline import compute_inline
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import For
+from tilewright.tir.stmt import Block, For
 
 
 def _prime_factors(number: int) -> list[int]:
@@ -58,3 +62,36 @@ def categorical(state: ScheduleState, count: int, probabilities: Sequence[float]
             hint="give one non-negative number for each candidate, not all zero",
         )
     return random.choices(range(count), weights=probabilities)[0]
+
+
+INLINE, STAY = -2, -1
+"""Locations that are not loops: inlined into the consumers, and where the block is now."""
+
+
+def compute_locations(state: ScheduleState, block: Block) -> list[int]:
+    """Where a producer can be computed: `STAY`, `INLINE`, or the number of a loop around its first consumer."""
+    readers = consumers(state.index, block)
+    found = [STAY]
+    choices = [INLINE, *range(len(state.index.loops_above(readers[0])))] if readers else []
+    for choice in choices:
+        trial = state.copy()
+        try:
+            move(trial, trial.index.blocks[block.name], choice)
+        except ScheduleError:
+            continue
+        found.append(choice)
+    return sorted(found)
+
+
+def move(state: ScheduleState, block: Block, location: int) -> None:
+    """Compute a producer at a location."""
+    if location == STAY:
+        return
+    if location == INLINE:
+        compute_inline(state, block)
+        return
+    readers = consumers(state.index, block)
+    loops = state.index.loops_above(readers[0]) if readers else []
+    if not 0 <= location < len(loops):
+        state.fail(f"compute_at_location: there is no loop {location} around a consumer of block {block.name}", block)
+    compute_at(state, block, loops[location])

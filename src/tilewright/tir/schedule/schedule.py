@@ -14,7 +14,21 @@ from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule import annotations as notes
-from tilewright.tir.schedule import cache, compute_location, inline, layout, loops, reduction, sampling, tensorize
+from tilewright.tir.schedule import (
+    cache,
+    compute_location,
+    inline,
+    layout,
+    loops,
+    pipelining,
+    ranges,
+    reduction,
+    reindexing,
+    sampling,
+    storage,
+    tensorize,
+)
+from tilewright.tir.schedule import padding as padding_of
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
 from tilewright.tir.schedule.trace import Trace, Value, replayers
@@ -83,6 +97,20 @@ class Schedule(ScheduleBase):
         """Put a loop of one iteration around a loop or a block."""
         result = LoopHandle(loops.add_unit_loop(self._state, self._target(target, "add_unit_loop")))
         self._record("add_unit_loop", [target], {}, [result])
+        return result
+
+    def merge(self, first: LoopHandle, second: LoopHandle) -> LoopHandle:
+        """Run the bodies of two neighbouring loops of the same range in one loop."""
+        nodes = self._loops([first, second], "merge")
+        result = LoopHandle(ranges.merge(self._state, nodes[0], nodes[1]))
+        self._record("merge", [first, second], {}, [result])
+        return result
+
+    def partition(self, loop: LoopHandle, points: Sequence[int]) -> list[LoopHandle]:
+        """Divide a loop's range at points: one loop for each part, in order."""
+        plain = [int(point) for point in points]
+        result = [LoopHandle(var) for var in ranges.partition(self._state, self._loop(loop, "partition"), plain)]
+        self._record("partition", [loop], {"points": list(points)}, result)
         return result
 
     # How loops run
@@ -169,8 +197,6 @@ class Schedule(ScheduleBase):
         cache.set_scope(self._state, self._block(block, "set_scope"), buffer, scope)
         self._record("set_scope", [block], {"buffer": buffer, "scope": scope})
 
-    # Reductions
-
     def transform_layout(
         self,
         block: BlockHandle,
@@ -194,6 +220,47 @@ class Schedule(ScheduleBase):
         text = arrangement.to_text()
         layout.transform_layout(self._state, node, chosen, arrangement)
         self._record("transform_layout", [block], {"buffer": buffer, "index_map": text})
+
+    def storage_align(self, block: BlockHandle, buffer: int | str, axis: int, factor: int, offset: int = 0) -> None:
+        """Space out an intermediate buffer: the stride of an axis becomes `offset` more than a multiple of `factor`."""
+        storage.storage_align(self._state, self._block(block, "storage_align"), buffer, axis, factor, offset)
+        attributes: dict[str, object] = {"buffer": buffer, "axis": axis, "factor": factor, "offset": offset}
+        self._record("storage_align", [block], attributes)
+
+    def reindex(self, block: BlockHandle, buffer: int | str, mode: str = "read") -> BlockHandle:
+        """Give a block an operand whose indices are the block's own iterators; gives the copying block."""
+        result = BlockHandle(reindexing.reindex(self._state, self._block(block, "reindex"), buffer, mode))
+        self._record("reindex", [block], {"buffer": buffer, "mode": mode}, [result])
+        return result
+
+    def pad_einsum(self, block: BlockHandle, padding: Sequence[int]) -> list[BlockHandle]:
+        """Make the extents of a product's iterators multiples of numbers; gives the padding blocks."""
+        names = padding_of.pad_einsum(self._state, self._block(block, "pad_einsum"), [int(n) for n in padding])
+        result = [BlockHandle(name) for name in names]
+        self._record("pad_einsum", [block], {"padding": list(padding)}, result)
+        return result
+
+    def decompose_padding(self, block: BlockHandle, loop: LoopHandle) -> BlockHandle:
+        """Fill with the padding value before a loop, and let the block write the rest; gives the filling block."""
+        node, place = self._block(block, "decompose_padding"), self._loop(loop, "decompose_padding")
+        result = BlockHandle(padding_of.decompose_padding(self._state, node, place))
+        self._record("decompose_padding", [block, loop], {}, [result])
+        return result
+
+    # Latency
+
+    def software_pipeline(self, loop: LoopHandle, stages: Sequence[int]) -> None:
+        """Overlap the iterations of a loop: statement n of its body runs `stages[n]` iterations late."""
+        plain = [int(stage) for stage in stages]
+        pipelining.software_pipeline(self._state, self._loop(loop, "software_pipeline"), plain)
+        self._record("software_pipeline", [loop], {"stages": list(stages)})
+
+    def double_buffer(self, block: BlockHandle) -> None:
+        """Fill a staged buffer one iteration ahead: of the loop that its consumers share with it."""
+        pipelining.double_buffer(self._state, self._block(block, "double_buffer"))
+        self._record("double_buffer", [block])
+
+    # Reductions
 
     def decompose_reduction(self, block: BlockHandle, loop: LoopHandle) -> BlockHandle:
         """Initialise a reduction in a block of its own before a loop; gives the init block."""
@@ -245,6 +312,27 @@ class Schedule(ScheduleBase):
         attributes: dict[str, object] = {"n": n, "max_innermost": max_innermost}
         self._record("sample_perfect_tile", [loop], attributes, result, [int(factor) for factor in factors])
         return result
+
+    def sample_compute_location(self, block: BlockHandle, decision: int | None = None) -> SampledInt:
+        """A place where a producer can be computed, for `compute_at_location`.
+
+        -2: inlined; -1: where it is; n: the n-th loop around its first consumer. The decision is that number.
+        """
+        node = self._block(block, "sample_compute_location")
+        found = sampling.compute_locations(self._state, node)
+        if decision is None:
+            decision = self._random.choice(found)
+        elif decision not in found:
+            self._state.fail(f"sample_compute_location: block {block.name} cannot be computed at {decision}", node)
+        result = SampledInt(decision)
+        self._record("sample_compute_location", [block], {}, [result], decision)
+        return result
+
+    def compute_at_location(self, block: BlockHandle, location: int) -> None:
+        """Compute a producer at a sampled location (see `sample_compute_location`)."""
+        node = self._block(block, "compute_at_location")
+        sampling.move(self._state, node, int(location))
+        self._record("compute_at_location", [block], {"location": location})
 
     def sample_categorical(
         self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None

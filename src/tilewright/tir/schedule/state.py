@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
@@ -19,6 +19,8 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
+
+N = TypeVar("N", bound=Node)
 
 
 class ScheduleState:
@@ -362,11 +364,11 @@ def guard(stmt: Stmt, condition: PrimExpr) -> Stmt:
     return result
 
 
-def replace_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
-    """A statement with buffers replaced everywhere: loads, stores, regions, allocations."""
+def replace_buffers(root: N, mapping: Mapping[Buffer, Buffer]) -> N:
+    """A statement or region with buffers replaced everywhere: loads, stores, regions, allocations."""
     by_id = {id(old): new for old, new in mapping.items()}
 
     def visit(item: Node) -> Node | None:
         return by_id.get(id(item)) if isinstance(item, Buffer) else None
 
-    return transform(stmt, visit)
+    return transform(root, visit)

@@ -154,23 +154,52 @@ class Trace:
                 return [decode(item) for item in value]
             return value
 
-        for item in self.instructions:
-            inputs = [results[number] for number in item.inputs]
-            attributes = {key: decode(value) for key, value in item.attributes.items()}
-            found = call(item.kind, inputs, attributes, item.decision)
+        lines = self.lines()
+        for number_of, item in enumerate(self.instructions):
+            try:
+                inputs = [results[number] for number in item.inputs]
+                attributes = {key: decode(value) for key, value in item.attributes.items()}
+                found = call(item.kind, inputs, attributes, item.decision)
+            except UserError as error:
+                # The error itself, so that its kind and its picture of the program stay.
+                error.message = f"instruction {number_of} of the trace, `{lines[number_of]}`: {error.message}"
+                raise
+            except KeyError as error:
+                raise UserError(
+                    f"instruction {number_of} of the trace uses result {error.args[0]}, which no instruction gives"
+                ) from None
             outputs = [] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
             if len(outputs) != len(item.outputs):
                 raise UserError(
                     f"the trace does not fit the program: {item.kind} gives {len(outputs)} results here, "
-                    f"{len(item.outputs)} in the trace"
+                    f"{len(item.outputs)} in the trace (instruction {number_of}, `{lines[number_of]}`)"
                 )
             results.update(zip(item.outputs, outputs, strict=True))
 
     def simplified(self) -> Trace:
-        """The trace without questions (get_block, get_loops, ...) whose answers nothing uses."""
+        """The trace without questions (get_block, ...) whose answers nothing uses, or that were asked before.
+
+        A block is known by its name, so asking for it again gives the same; loops change, so those questions stay.
+        """
+        same: dict[int, int] = {}
+        blocks: dict[str, int] = {}
+        asked: list[Instruction] = []
+        for item in self.instructions:
+            renamed = replace(
+                item,
+                inputs=tuple(same.get(number, number) for number in item.inputs),
+                attributes={key: _renumbered(value, same) for key, value in item.attributes.items()},
+            )
+            if item.kind == "get_block":
+                name = str(item.attributes["name"])
+                if name in blocks:
+                    same[item.outputs[0]] = blocks[name]
+                    continue
+                blocks[name] = item.outputs[0]
+            asked.append(renamed)
         used: set[int] = set()
         kept: list[Instruction] = []
-        for item in reversed(self.instructions):
+        for item in reversed(asked):
             if item.kind in _QUESTIONS and used.isdisjoint(item.outputs):
                 continue
             used.update(item.inputs)
@@ -184,13 +213,17 @@ class Trace:
 
     def __str__(self) -> str:
         """The trace as a Python program of calls on `sch`."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """One line of Python for each instruction."""
         names: dict[int, str] = {}
         lines: list[str] = []
         for item in self.instructions:
             prefix = _PREFIXES.get(item.kind, "l")
             for number in item.outputs:
                 names[number] = f"{prefix}{number}"
-            arguments = [names[number] for number in item.inputs]
+            arguments = [names.get(number, f"?{number}") for number in item.inputs]
             arguments += [f"{key}={_source(value, names)}" for key, value in item.attributes.items()]
             if item.decision is not None:
                 arguments.append(f"decision={_source(item.decision, names)}")
@@ -199,21 +232,46 @@ class Trace:
             if item.kind in _LISTS and len(item.outputs) == 1:
                 results += ","
             lines.append(f"{results} = {call}" if item.outputs else call)
-        return "\n".join(lines)
+        return lines
 
 
-_BLOCKS: Final = ("get_block", "cache_read", "cache_write", "decompose_reduction", "rfactor", "blockize", "tensorize")
-_BLOCK_LISTS: Final = ("get_child_blocks", "get_producers", "get_consumers", "get_output_blocks", "blocks")
-_SAMPLES: Final = ("sample_perfect_tile", "sample_categorical")
+_BLOCKS: Final = (
+    "get_block",
+    "cache_read",
+    "cache_write",
+    "decompose_reduction",
+    "rfactor",
+    "blockize",
+    "tensorize",
+    "reindex",
+    "decompose_padding",
+)
+_BLOCK_LISTS: Final = (
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+    "blocks",
+    "pad_einsum",
+)
+_SAMPLES: Final = ("sample_perfect_tile", "sample_categorical", "sample_compute_location")
 _PREFIXES: Final = {
     **dict.fromkeys(_BLOCKS, "b"),
     **dict.fromkeys(_BLOCK_LISTS, "b"),
     **dict.fromkeys(_SAMPLES, "x"),
 }
-_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "sample_perfect_tile")
+_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "partition", "sample_perfect_tile")
 
 
-_QUESTIONS: Final = ("get_block", "get_loops", *_BLOCK_LISTS)
+_QUESTIONS: Final = (
+    "get_block",
+    "get_loops",
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+    "blocks",
+)
 
 
 def _references(value: Value) -> Iterator[int]:
@@ -227,6 +285,16 @@ def _references(value: Value) -> Iterator[int]:
     elif isinstance(value, list):
         for item in value:
             yield from _references(item)
+
+
+def _renumbered(value: Value, same: Mapping[int, int]) -> Value:
+    """An attribute that refers to the first of equal results."""
+    if isinstance(value, dict):
+        number = value.get("ref")
+        if isinstance(number, int) and len(value) == 1:
+            return {"ref": same.get(number, number)}
+        return {key: _renumbered(item, same) for key, item in value.items()}
+    return [_renumbered(item, same) for item in value] if isinstance(value, list) else value
 
 
 def _instruction(data: object) -> Instruction:
@@ -244,7 +312,7 @@ def _instruction(data: object) -> Instruction:
 def _source(value: Value, names: Mapping[int, str]) -> str:
     if isinstance(value, dict):
         if value.keys() == {"ref"}:
-            return names[value["ref"]]  # type: ignore[index]
+            return names.get(value["ref"], "?")  # type: ignore[arg-type]
         return "{" + ", ".join(f"{key!r}: {_source(item, names)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_source(item, names) for item in value) + "]"

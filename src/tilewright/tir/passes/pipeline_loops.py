@@ -1,0 +1,131 @@
+"""Software pipelines: iterations of a loop overlap, and buffers between stages get a copy for each under way.
+
+    for i in range(8):  # stages [0, 1]        T = alloc((2, 16))
+        T = alloc((16,))                       for i in range(9):
+        load(T, i)                       ->        if i < 8:  load(T[i % 2], i)
+        use(T, i)                                  if 1 <= i: use(T[(i - 1) % 2], i - 1)
+
+Loop partitioning then takes the first and last iterations apart, so that the main loop has no conditions. Each
+statement sees its iterations in the old order; what stages exchange lives within one iteration, so every copy is
+complete before it is read and is not overwritten before its last reader has run. A processor that runs ahead of memory
+(or an accelerator with queues) overlaps the loads of one iteration with the work on another.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.support.errors import UserError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.accesses import touches
+from tilewright.tir.passes.compact_buffers import compact_buffers
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, SeqStmt, Stmt, seq
+
+PIPELINE: Final = "software_pipeline"
+"""The note on a pipelined loop: the number of its stages."""
+STAGE: Final = "software_pipeline_stage"
+"""The note on a statement of its body: how many iterations late it runs."""
+
+
+def pipeline_loops(func: PrimFunc) -> PrimFunc:
+    """The function with its pipelined loops overlapped."""
+    if not any(isinstance(item, For) and PIPELINE in item.annotations for item in all_statements(func.body)):
+        return func
+    # Buffers sink to the iterations they live in: those are the ones to copy.
+    func = compact_buffers(func)
+    return func.replace(body=_Pipeline().stmt(func.body))
+
+
+class _Pipeline(StmtRewriter):
+    def visit_for(self, loop: For) -> Stmt:
+        lowered = super().visit_for(loop)
+        assert isinstance(lowered, For)
+        return _pipelined(lowered) if PIPELINE in loop.annotations else lowered
+
+
+def _pipelined(loop: For) -> Stmt:
+    allocations: list[Buffer] = []
+    parts = _staged(loop.body, allocations)
+    depth = max(stage for stage, _ in parts)
+    versions: dict[Buffer, Buffer] = {}
+    for buffer in allocations:
+        stages = [stage for stage, part in parts if touches(buffer, part)]
+        count = max(stages) - min(stages) + 1
+        versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
+    time = Var(loop.var.name, loop.var.dtype)
+    body: list[Stmt] = []
+    for stage, part in parts:
+        now = sub(time, const(stage, time.dtype))
+        placed = _Versions(versions, sub(loop.var, loop.min)).stmt(part)
+        moved = fresh_copy(placed, {loop.var: now})
+        conditions = [le(add(loop.min, const(stage)), time)] if stage else []
+        if stage < depth:
+            conditions.append(lt(time, add(add(loop.min, loop.extent), const(stage))))
+        body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
+    notes = {key: value for key, value in loop.annotations.items() if key != PIPELINE}
+    extent = add(loop.extent, const(depth))
+    result: Stmt = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
+    # Without any iteration nothing runs, also not the late stages of none.
+    if not isinstance(loop.extent, type(const(0))):
+        result = IfThenElse(lt(const(0), loop.extent), result)
+    for buffer in allocations:
+        result = Allocate(versions[buffer], result)
+    return result
+
+
+def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, Stmt]]:
+    """The statements of a body with their stages; an init that was put before a statement belongs to its stage."""
+    flat: list[Stmt] = []
+
+    def visit(stmt: Stmt) -> None:
+        if isinstance(stmt, Allocate):
+            allocations.append(stmt.buffer)
+            visit(stmt.body)
+        elif isinstance(stmt, SeqStmt):
+            for item in stmt.stmts:
+                visit(item)
+        else:
+            flat.append(stmt)
+
+    visit(body)
+    result: list[tuple[int, Stmt]] = []
+    stage: int | None = None
+    for stmt in reversed(flat):
+        note = stmt.annotations.get(STAGE) if isinstance(stmt, For) else None
+        if isinstance(note, int) and isinstance(stmt, For):
+            stage = note
+            rest = {key: value for key, value in stmt.annotations.items() if key != STAGE}
+            stmt = stmt.replace(annotations=rest)
+        if stage is None:
+            raise UserError("a statement of a pipelined loop has no stage", hint="pipeline loops last")
+        result.append((stage, stmt))
+    return result[::-1]
+
+
+class _Versions(StmtRewriter):
+    """Accesses go to the copy of the iteration."""
+
+    def __init__(self, versions: dict[Buffer, Buffer], iteration: PrimExpr) -> None:
+        self._versions = {old: new for old, new in versions.items() if old is not new}
+        self._iteration = iteration
+        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+
+    def _copy(self, buffer: Buffer) -> PrimExpr:
+        return floormod(self._iteration, self._versions[buffer].shape[0])
+
+    def _load(self, expr: PrimExpr) -> PrimExpr | None:
+        if isinstance(expr, BufferLoad) and expr.buffer in self._versions:
+            return BufferLoad(self._versions[expr.buffer], (self._copy(expr.buffer), *expr.indices))
+        return None
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
+        if stmt.buffer not in self._versions:
+            return stmt.replace(indices=indices, value=value)
+        return stmt.replace(
+            buffer=self._versions[stmt.buffer], indices=(self._copy(stmt.buffer), *indices), value=value
+        )

@@ -1,0 +1,288 @@
+"""Shapes made convenient: pad_einsum (extents to multiples), decompose_padding (fill apart from copy)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.build import all_of, const, lt, select
+from tilewright.ir.expr import TRUE, ZERO, Cast, FloatImm, IntImm, Mul, PrimExpr, Range, Select, Var, const_value
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order, substitute, transform
+from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.tir.analysis.index import ProgramIndex
+from tilewright.tir.analysis.match_intrin import loop_nest
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.schedule.compute_location import require_movable
+from tilewright.tir.schedule.reducer import match_reducer
+from tilewright.tir.schedule.state import ScheduleState, with_allocations
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
+
+
+def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> list[str]:
+    """Make the extents of a product's iterators multiples of numbers; gives the names of the padding blocks.
+
+    for i in 7, j in 9, k in 5:             for i in 8, k in 8: A_pad[i, k] = A[i, k] if i < 7 and k < 5 else 0
+        C[i, j] += A[i, k] * B[k, j]   ->   for k in 8, j in 12: B_pad[k, j] = ...
+                                            for i in 8, j in 12, k in 8: C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
+                                            for i in 7, j in 9: C[i, j] = C_pad[i, j]
+
+    `padding` has one number an iterator (1: as it is). The block must be a sum of products of elements whose indices
+    are iterators, every element of a product must move with each padded reduction iterator (so that what is added is
+    zero times zero), and its loops must be plain.
+    """
+    what = "pad_einsum"
+    require_movable(state, block, what)
+    loops = _plain_loops(state, block, what)
+    extents = _padded_extents(state, block, padding, what)
+    loads = _factors(state, block, extents, what)
+    ranges = {item.var: extents[item.var] for item in block.iters}
+    made: list[Stmt] = []
+    names: list[str] = []
+    buffers: list[Buffer] = []
+    swap: dict[BufferLoad, BufferLoad] = {}
+    for load in loads:
+        if all(ranges[_iterator(index)] == _extent(block, _iterator(index)) for index in load.indices):
+            continue
+        padded, nest, name = _pad_input(state, load, ranges, [buffer.name for buffer in buffers], names)
+        buffers.append(padded)
+        names.append(name)
+        made.append(nest)
+        swap[load] = BufferLoad(padded, load.indices)
+    (store,) = _stores(block)
+    target = store.buffer
+    output = target
+    if any(ranges[_iterator(index)] != _extent(block, _iterator(index)) for index in store.indices):
+        name = _fresh(state.fresh_buffer_name(f"{target.name}_pad"), [buffer.name for buffer in buffers])
+        output = Buffer(name, tuple(const(ranges[_iterator(index)]) for index in store.indices), target.dtype)
+        buffers.append(output)
+    main = _padded_block(block, swap, target, output, ranges)
+    body: Stmt = main
+    for loop, item in zip(reversed(loops), reversed(block.iters), strict=True):
+        body = loop.replace(extent=const(ranges[item.var]), body=body)
+    made.append(body)
+    if output is not target:
+        nest, name = _crop(state, block, store, output, names)
+        names.append(name)
+        made.append(nest)
+    for name in names:
+        state.mark_regular(name)
+    owner = state.index.scope_block(block).name
+    func = with_allocations(state.edited({loops[0]: seq(*made)}), owner, buffers)
+    state.commit(func)
+    return names
+
+
+def _plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
+    """Loops that are directly nested and run through one iterator each, in order."""
+    loops = state.index.loops_above(block)
+    nested, inside = loop_nest(loops[0]) if loops else ([], block)
+    plain = inside is block and len(nested) == len(block.iters) and block.predicate is TRUE
+    for loop, item in zip(nested, block.iters, strict=False):
+        same = item.value is loop.var and loop.extent is item.domain.extent and const_value(loop.min) == 0
+        plain = plain and same and loop.kind is LoopKind.SERIAL
+    if not plain or not loops:
+        state.fail(
+            f"{what}: the loops around block {block.name} are not one plain loop for each iterator",
+            block,
+            f"{what} comes before other changes of the loops",
+        )
+    return loops
+
+
+def _extent(block: Block, var: Var) -> int:
+    value = next(const_value(item.domain.extent) for item in block.iters if item.var is var)
+    assert value is not None
+    return value
+
+
+def _padded_extents(state: ScheduleState, block: Block, padding: Sequence[int], what: str) -> dict[Var, int]:
+    if len(padding) != len(block.iters) or any(not isinstance(n, int) or n < 1 for n in padding):
+        state.fail(
+            f"{what}: {list(padding)} is not one positive number for each of {len(block.iters)} iterators", block
+        )
+    result: dict[Var, int] = {}
+    for item, factor in zip(block.iters, padding, strict=True):
+        extent = const_value(item.domain.extent)
+        if extent is None or const_value(item.domain.min) != 0:
+            state.fail(f"{what}: the domain of iterator {item.var.name} is not constant from 0", block)
+        result[item.var] = (extent + factor - 1) // factor * factor
+    return result
+
+
+def _iterator(index: PrimExpr) -> Var:
+    assert type(index) is Var
+    return index
+
+
+def _stores(block: Block) -> tuple[BufferStore]:
+    assert isinstance(block.body, BufferStore)
+    return (block.body,)
+
+
+def _factors(state: ScheduleState, block: Block, extents: dict[Var, int], what: str) -> list[BufferLoad]:
+    """The elements of the product that a block sums."""
+    matched = match_reducer(block)
+    if matched is None or len(matched.stores) != 1 or not _adds_from_zero(block):
+        state.fail(f"{what}: block {block.name} is not a sum that starts from zero", block)
+    iters = {item.var for item in block.iters}
+    loads: list[BufferLoad] = []
+    stack: list[PrimExpr] = [matched.sources[0]]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Mul):
+            stack.extend((item.b, item.a))
+        elif isinstance(item, Cast):
+            stack.append(item.value)
+        elif isinstance(item, BufferLoad):
+            loads.append(item)
+        else:
+            state.fail(f"{what}: block {block.name} does not sum a product of elements", block)
+    for access in (*loads, *matched.accumulators):
+        if any(type(index) is not Var or index not in iters for index in access.indices):
+            state.fail(f"{what}: an index of {access.buffer.name} is not one iterator", block)
+    for entry in block.iters:
+        grows = extents[entry.var] != const_value(entry.domain.extent)
+        if grows and entry.kind is IterKind.REDUCE and any(entry.var not in load.indices for load in loads):
+            state.fail(
+                f"{what}: not every element of the product moves with the reduction iterator {entry.var.name}",
+                block,
+                "zero times infinity is not zero: pad only reductions that all factors share",
+            )
+    return list(dict.fromkeys(loads))
+
+
+def _adds_from_zero(block: Block) -> bool:
+    value = block.body.value if isinstance(block.body, BufferStore) else None
+    init = block.init
+    if value is None or type(value).__name__ != "Add" or not isinstance(init, BufferStore):
+        return False
+    return isinstance(init.value, (IntImm, FloatImm)) and init.value.value == 0
+
+
+def _fresh(base: str, taken: Sequence[str]) -> str:
+    name, number = base, 1
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
+def _pad_input(
+    state: ScheduleState, load: BufferLoad, ranges: dict[Var, int], buffers: Sequence[str], blocks: Sequence[str]
+) -> tuple[Buffer, Stmt, str]:
+    """A copy of an input with zeros around it."""
+    source = load.buffer
+    shape = tuple(const(ranges[_iterator(index)]) for index in load.indices)
+    padded = Buffer(_fresh(state.fresh_buffer_name(f"{source.name}_pad"), buffers), shape, source.dtype)
+    name = _fresh(state.fresh_block_name(padded.name), blocks)
+    iters = [
+        BlockIter(Var(f"v_ax{n}"), Range(ZERO, dim), IterKind.SPATIAL, Var(f"ax{n}")) for n, dim in enumerate(shape)
+    ]
+    inside = all_of(
+        lt(item.var, dim) for item, dim in zip(iters, source.shape, strict=True) if const_value(dim) is not None
+    )
+    zero = const(0, source.dtype)
+    indices = tuple(item.var for item in iters)
+    value = select(inside, BufferLoad(source, indices), zero)
+    return padded, _nest(name, iters, BufferStore(padded, indices, value)), name
+
+
+def _nest(name: str, iters: Sequence[BlockIter], body: Stmt) -> Stmt:
+    """A block in loops of its own, one for each iterator."""
+    result: Stmt = with_detected_accesses(Block(name, tuple(iters), (), (), body))
+    for item in reversed(iters):
+        assert isinstance(item.value, Var)
+        result = For(item.value, item.domain.min, item.domain.extent, LoopKind.SERIAL, result)
+    return result
+
+
+def _padded_block(
+    block: Block, swap: dict[BufferLoad, BufferLoad], target: Buffer, output: Buffer, ranges: dict[Var, int]
+) -> Block:
+    def visit(item: Node) -> Node | None:
+        if isinstance(item, BufferLoad):
+            padded = swap.get(item)
+            return BufferLoad(output, item.indices) if padded is None and item.buffer is target else padded
+        if isinstance(item, BufferStore) and item.buffer is target:
+            return BufferStore(output, item.indices, item.value)
+        return None
+
+    iters = tuple(
+        BlockIter(item.var, Range(item.domain.min, const(ranges[item.var])), item.kind, item.value)
+        for item in block.iters
+    )
+    body = transform(block.body, visit)
+    init = None if block.init is None else transform(block.init, visit)
+    return with_detected_accesses(block.replace(iters=iters, body=body, init=init))
+
+
+def _crop(
+    state: ScheduleState, block: Block, store: BufferStore, output: Buffer, blocks: Sequence[str]
+) -> tuple[Stmt, str]:
+    """The part of the result that was asked for, copied to its place."""
+    name = _fresh(state.fresh_block_name(f"{store.buffer.name}_crop"), blocks)
+    iters = [
+        BlockIter(
+            Var(f"v_ax{n}"), Range(ZERO, const(_extent(block, _iterator(index)))), IterKind.SPATIAL, Var(f"ax{n}")
+        )
+        for n, index in enumerate(store.indices)
+    ]
+    indices = tuple(item.var for item in iters)
+    return _nest(name, iters, BufferStore(store.buffer, indices, BufferLoad(output, indices))), name
+
+
+def decompose_padding(state: ScheduleState, block: Block, loop: For) -> str:
+    """Fill with the padding value before a loop, and let the block write the rest; gives the filling block.
+
+    for i in 10:                                     for i in 10: B_fill[i] = 0
+        B[i] = A[i - 1] if 1 <= i < 9 else 0   ->    for i in 10: B[i] = A[i - 1]  where 1 <= i < 9
+
+    The block must store one choice between a value and a constant.
+    """
+    what = "decompose_padding"
+    index = state.index
+    above = index.loops_above(block)
+    if not any(item is loop for item in above):
+        state.fail(f"{what}: loop {loop.var.name} is not around block {block.name}", loop)
+    store = block.body
+    if block.init is not None or not isinstance(store, BufferStore) or not isinstance(store.value, Select):
+        state.fail(f"{what}: block {block.name} does not store a choice between a value and a constant", block)
+    chosen = store.value
+    if not isinstance(chosen.b, (IntImm, FloatImm)) or any(
+        isinstance(x, BufferLoad) for x in pre_order(chosen.condition)
+    ):
+        state.fail(f"{what}: block {block.name} does not pad with a constant where indices say so", block)
+    if any(region.buffer is store.buffer for region in block.reads):
+        state.fail(f"{what}: block {block.name} reads what it writes", block)
+    for item in block.iters:
+        if item.kind is not IterKind.SPATIAL:
+            state.fail(f"{what}: iterator {item.var.name} of block {block.name} is not spatial", block)
+    nested, inside = loop_nest(loop)
+    if inside is not block:
+        state.fail(
+            f"{what}: something else stands in loop {loop.var.name}", loop, "choose a loop around this block alone"
+        )
+    fresh: dict[Var, PrimExpr] = {item.var: Var(item.var.name) for item in nested}
+    own: dict[Var, PrimExpr] = {item.var: Var(item.var.name) for item in block.iters}
+    name = state.fresh_block_name(f"{block.name}_fill")
+    iters = tuple(
+        BlockIter(own[item.var], item.domain, item.kind, substitute(item.value, fresh))  # type: ignore[arg-type]
+        for item in block.iters
+    )
+    body = BufferStore(store.buffer, tuple(substitute(place, own) for place in store.indices), chosen.b)
+    fill: Stmt = with_detected_accesses(Block(name, iters, (), (), body, predicate=substitute(block.predicate, fresh)))
+    for around in reversed(nested):
+        extent, low = substitute(around.extent, fresh), substitute(around.min, fresh)
+        fill = For(fresh[around.var], low, extent, LoopKind.SERIAL, fill)  # type: ignore[arg-type]
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    condition = state.analyzer.simplify(substitute(chosen.condition, values))
+    rest: Stmt = with_detected_accesses(
+        block.replace(
+            body=BufferStore(store.buffer, store.indices, chosen.a), predicate=all_of([block.predicate, condition])
+        )
+    )
+    for around in reversed(nested):
+        rest = around.replace(body=rest)
+    state.inherit(name, block.name)
+    state.mark_partial(block.name)
+    state.commit_index(ProgramIndex(state.edited({loop: seq(fill, rest)})))
+    return name

@@ -1,0 +1,145 @@
+"""pad_einsum, decompose_padding, reindex, storage_align: shapes, places and layouts made convenient."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tir.schedule.programs import (
+    check_compiled,
+    convolution,
+    elementwise,
+    matmul,
+    matmul_relu,
+    row_argmax,
+    row_sum,
+)
+from tests.tir.schedule.test_schedule_tensorize import dot_tile
+from tilewright import te
+from tilewright.target.target import Target
+from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import to_script
+
+
+def test_pad_einsum_makes_whole_tiles_for_an_intrinsic() -> None:
+    func = matmul_relu(7, 9, 5)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    names = [item.name for item in schedule.pad_einsum(block, [4, 4, 5])]
+    assert names == ["A_pad", "B_pad", "C_crop"]
+    i, j, _ = schedule.get_loops(block)
+    _, _, i1, _ = schedule.tile(i, j, 4, 4)
+    schedule.tensorize(i1, dot_tile(4, 4, 5))
+    schedule.compute_inline(schedule.get_block("C_crop"))
+    check_compiled(schedule, func)
+
+
+def test_pad_einsum_leaves_what_fits() -> None:
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    assert schedule.pad_einsum(schedule.get_block("C"), [4, 4, 5]) == []
+    assert [item.name for item in schedule.pad_einsum(schedule.get_block("C"), [1, 1, 4])] == ["A_pad", "B_pad"]
+    check_compiled(schedule, func)
+
+
+def test_pad_einsum_refusals() -> None:
+    schedule = Schedule(matmul())
+    block = schedule.get_block("C")
+    with pytest.raises(ScheduleError, match="one positive number for each of 3"):
+        schedule.pad_einsum(block, [4, 4])
+    schedule.split(schedule.get_loops(block)[0], [None, 4])
+    with pytest.raises(ScheduleError, match="not one plain loop for each iterator"):
+        schedule.pad_einsum(block, [4, 4, 4])
+    schedule = Schedule(row_argmax())
+    with pytest.raises(ScheduleError, match="not a sum"):
+        schedule.pad_einsum(schedule.get_block("arg"), [4, 4])
+    schedule = Schedule(convolution())
+    with pytest.raises(ScheduleError, match="is not one iterator"):
+        schedule.pad_einsum(schedule.get_block("conv"), [2, 1, 1, 2, 1, 1])
+    a, b = te.placeholder((6, 5), "int32", name="A"), te.placeholder((6,), "int32", name="B")
+    k = te.reduce_axis((0, 5), name="k")
+    c = te.compute((6,), lambda i: te.sum(a[i, k] * b[i], axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([a, b, c]))
+    with pytest.raises(ScheduleError, match="not every element of the product moves"):
+        schedule.pad_einsum(schedule.get_block("C"), [1, 4])
+    schedule.pad_einsum(schedule.get_block("C"), [4, 1])
+    k = te.reduce_axis((0, 5), name="k")
+    c = te.compute((6,), lambda i: te.sum(a[i, k] + 1, axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([a, c]))
+    with pytest.raises(ScheduleError, match="does not sum a product"):
+        schedule.pad_einsum(schedule.get_block("C"), [1, 4])
+
+
+def test_decompose_padding_fills_and_copies() -> None:
+    func = convolution()
+    for place in range(3):
+        schedule = Schedule(func)
+        block = schedule.get_block("pad")
+        fill = schedule.decompose_padding(block, schedule.get_loops(block)[place])
+        assert fill.name == "pad_fill"
+        assert "select" not in to_script(schedule.func)
+        check_compiled(schedule, func)
+
+
+def test_decompose_padding_refusals() -> None:
+    schedule = Schedule(convolution())
+    pad, conv, out = (schedule.get_block(name) for name in ("pad", "conv", "out"))
+    with pytest.raises(ScheduleError, match="is not around block"):
+        schedule.decompose_padding(pad, schedule.get_loops(conv)[0])
+    with pytest.raises(ScheduleError, match="does not store a choice"):
+        schedule.decompose_padding(out, schedule.get_loops(out)[0])
+    schedule.compute_at(pad, schedule.get_loops(conv)[0])
+    with pytest.raises(ScheduleError, match="something else stands in loop"):
+        schedule.decompose_padding(pad, schedule.get_loops(pad)[0])
+
+
+def test_reindex_gives_plain_operands() -> None:
+    func = convolution(channels=4)
+    schedule = Schedule(func)
+    conv = schedule.get_block("conv")
+    copy = schedule.reindex(conv, "pad")
+    assert [region.buffer.name for region in schedule.block(conv).reads] == ["pad_reindex", "W"]
+    assert len(schedule.block(copy).iters) == 5
+    check_compiled(schedule, func)
+    schedule.reindex(conv, "conv", "write")
+    check_compiled(schedule, func)
+
+
+def test_reindex_refusals() -> None:
+    schedule = Schedule(convolution())
+    with pytest.raises(ScheduleError, match="only where a condition holds"):
+        schedule.reindex(schedule.get_block("pad"), "A")
+    with pytest.raises(ScheduleError, match="not read or write"):
+        schedule.reindex(schedule.get_block("pad"), "A", "both")
+    schedule = Schedule(row_sum())
+    with pytest.raises(ScheduleError, match="no such buffer"):
+        schedule.reindex(schedule.get_block("S"), "Z")
+    a = te.placeholder((12,), "int32", name="A")
+    b = te.compute((6,), lambda i: a[i] + a[i + 6], name="B")
+    schedule = Schedule(te.create_prim_func([a, b]))
+    with pytest.raises(ScheduleError, match="at 2 different places"):
+        schedule.reindex(schedule.get_block("B"), "A")
+
+
+def test_storage_align_spaces_out_rows() -> None:
+    func = elementwise((12, 20), 2)
+    schedule = Schedule(func)
+    schedule.storage_align(schedule.get_block("B0"), 0, 0, 32, 1)
+    check_compiled(schedule, func)
+    lowered = schedule.func
+    for step in cpu_pipeline(Target("native")).passes:
+        lowered = step.run(lowered) if hasattr(step, "run") else step(lowered)
+        if step.name == "align_storage":
+            break
+    assert "strides=(33, 1)" in to_script(lowered)
+
+
+def test_storage_align_refusals() -> None:
+    schedule = Schedule(elementwise((12, 20), 2))
+    first, last = schedule.get_block("B0"), schedule.get_block("B1")
+    with pytest.raises(ScheduleError, match="is a parameter"):
+        schedule.storage_align(last, 0, 0, 32, 1)
+    with pytest.raises(ScheduleError, match="has no axis 2"):
+        schedule.storage_align(first, 0, 2, 32, 1)
+    with pytest.raises(ScheduleError, match="a factor of 8 with an offset of 8"):
+        schedule.storage_align(first, 0, 0, 8, 8)

@@ -1,0 +1,132 @@
+"""Virtual threads, double buffering and software pipelines: latency hidden, results unchanged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tir.schedule.programs import check_compiled, convolution, elementwise, matmul, matmul_relu, run
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
+from tilewright.tir.passes.lower_blocks import lower_blocks
+from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import to_script
+
+
+def staged_matmul() -> tuple[PrimFunc, Schedule]:
+    """A product whose operands are staged for each tile of the reduction."""
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    k0, k1 = schedule.split(k, [None, 2])
+    schedule.reorder(k0, i, j, k1)
+    for name in ("A", "B"):
+        schedule.compute_at(schedule.cache_read(block, name, "local"), k0)
+    return func, schedule
+
+
+def same_after(schedule: Schedule, func: PrimFunc, passes: list) -> str:
+    """The program after lowering blocks and passes computes the same; gives its text."""
+    lowered = lower_blocks(schedule.func)
+    for step in passes:
+        lowered = step(lowered)
+    random = np.random.default_rng(0)
+    arrays = [random.integers(-5, 6, b.static_shape or ()).astype(b.dtype.numpy()) for b in lowered.buffers]
+    interpret(lowered, *arrays)
+    for a, b in zip(run(func), arrays, strict=True):
+        np.testing.assert_array_equal(a, b)
+    return to_script(lowered)
+
+
+def test_double_buffer_keeps_two_copies() -> None:
+    func, schedule = staged_matmul()
+    schedule.double_buffer(schedule.get_block("B_local"))
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    assert "A_local = allocate((2, 8, 2)" in text and "B_local = allocate((2, 2, 12)" in text
+
+
+def test_software_pipeline_of_three_stages() -> None:
+    func = elementwise((12, 20), 3)
+    schedule = Schedule(func)
+    last = schedule.get_block("B2")
+    i, _ = schedule.get_loops(last)
+    schedule.compute_at(schedule.get_block("B1"), i)
+    schedule.compute_at(schedule.get_block("B0"), i)
+    schedule.software_pipeline(i, [0, 1, 3])
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    assert "allocate((2, 1, 20)" in text and "allocate((3, 1, 20)" in text
+
+
+def test_a_pipeline_longer_than_the_loop() -> None:
+    func = elementwise((2, 5), 2)
+    schedule = Schedule(func)
+    i, _ = schedule.get_loops(schedule.get_block("B1"))
+    schedule.compute_at(schedule.get_block("B0"), i)
+    schedule.software_pipeline(i, [0, 4])
+    check_compiled(schedule, func)
+    same_after(schedule, func, [pipeline_loops])
+
+
+def test_pipeline_of_a_convolution() -> None:
+    func = convolution(channels=4, size=9)
+    schedule = Schedule(func)
+    k, h, *_ = schedule.get_loops(schedule.get_block("conv"))
+    schedule.reorder(h, k)
+    schedule.compute_at(schedule.get_block("pad"), h)
+    schedule.double_buffer(schedule.get_block("pad"))
+    check_compiled(schedule, func)
+
+
+def test_pipeline_refusals() -> None:
+    _, schedule = staged_matmul()
+    k0 = schedule.get_loops(schedule.get_block("C"))[0]
+    for stages in ([0, 1], [1, 1, 1], [0, 1, 1, 2]):
+        with pytest.raises(ScheduleError, match="do not fit the 3 statements"):
+            schedule.software_pipeline(k0, stages)
+    with pytest.raises(ScheduleError, match="earlier stage than it is written"):
+        schedule.software_pipeline(k0, [1, 1, 0])
+    with pytest.raises(ScheduleError, match="nothing reads"):
+        schedule.double_buffer(schedule.get_block("C"))
+    schedule = Schedule(elementwise())
+    with pytest.raises(ScheduleError, match="shares no loop with its consumers"):
+        schedule.double_buffer(schedule.get_block("B0"))
+    schedule = Schedule(matmul_relu())
+    block = schedule.get_block("C")
+    _, _, k = schedule.get_loops(block)
+    schedule.decompose_reduction(block, k)
+    j = schedule.get_loops(block)[1]
+    with pytest.raises(ScheduleError, match="in several stages"):
+        schedule.software_pipeline(j, [0, 1])
+
+
+def test_virtual_threads_interleave() -> None:
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    i0, i1 = schedule.split(i, [2, None])
+    schedule.reorder(i0, k, i1, j)
+    schedule.compute_at(schedule.cache_read(block, "A", "local"), k)
+    schedule.bind(i0, "vthread")
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [inject_virtual_threads])
+    assert "vthread" not in text
+    assert text.index("for k in ") < text.index("for ax0, i_0 in grid(4, 2)")
+    assert "A_local = allocate((2, 4, 1)" in text
+
+
+def test_nested_virtual_threads() -> None:
+    func = elementwise((12, 20), 2)
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B1"))
+    i0, j0, _, _ = schedule.tile(i, j, 6, 10)
+    schedule.compute_at(schedule.get_block("B0"), j0)
+    schedule.bind(i0, "vthread")
+    schedule.bind(j0, "vthread")
+    check_compiled(schedule, func)
+    same_after(schedule, func, [inject_virtual_threads])
