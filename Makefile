@@ -75,12 +75,11 @@ fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 bench: $(READY) $(PEERS_READY)
-	@$(BIN)/python -m bench.kernels
-	@$(BIN)/python -m bench.memory
-	@$(BIN)/python -m bench.compile_time
-	@$(BIN)/python -m bench.models --threads 1 --against all
-	@$(BIN)/python -m bench.models --threads all --against all
-	@$(BIN)/python -m bench.figures
+	@status=0; \
+	for part in kernels memory compile_time "models --threads 1 --against all" "models --threads all --against all"; do \
+	  echo "== bench.$$part"; $(BIN)/python -m bench.$$part || status=1; \
+	done; \
+	$(BIN)/python -m bench.figures; exit $$status
 
 # Peers conflict with one another's dependencies and with ours, so they get an environment of their own. One that cannot
 # be installed here is left out: the tables have no column for it.

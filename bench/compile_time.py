@@ -153,7 +153,7 @@ def tile_convolution(timed: _Timed) -> None:
     timed.do("parallel", timed.do("fuse", batch, row))
     loops = schedule.get_loops(products)
     timed.do("decompose_reduction", products, loops[-3])
-    timed.do("cache_read", products, 0, "local")
+    timed.do("cache_read", products, "p1", "local")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -78,6 +78,20 @@ def _simple(function: Step) -> Callable[[OnnxModule, list[str], Attributes], Mad
     return lambda module, names, attributes: (function, names)
 
 
+def _binary(function: Step) -> Callable[[OnnxModule, list[str], Attributes], Made]:
+    """Single numbers stay numbers: torch.compile recognises attention only when its scale is one."""
+
+    def make(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+        numbers = {n: module.constants[name] for n, name in enumerate(names) if name in module.constants}
+        right = numbers.get(1)
+        if right is not None and right.ndim == 0 and 0 not in numbers:
+            value = right.item()
+            return (lambda x: function(x, value)), names[:1]
+        return function, names
+
+    return make
+
+
 def _pads(attributes: Attributes) -> list[int]:
     pads = list(attributes.get("pads", [0, 0, 0, 0]))
     if pads[:2] != pads[2:]:
@@ -240,14 +254,14 @@ def _lstm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
 
 
 _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
-    "Add": _simple(torch.add),
+    "Add": _binary(torch.add),
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Clip": _clip,
     "Concat": _concat,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "Div": _simple(torch.div),
+    "Div": _binary(torch.div),
     "Erf": _simple(torch.erf),
     "Flatten": _flatten,
     "Gather": _gather,
@@ -258,8 +272,8 @@ _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "LayerNormalization": _layer_norm,
     "MatMul": _simple(torch.matmul),
     "MaxPool": _max_pool,
-    "Mul": _simple(torch.mul),
-    "Pow": _simple(torch.pow),
+    "Mul": _binary(torch.mul),
+    "Pow": _binary(torch.pow),
     "ReduceMean": _reduce_mean,
     "Relu": _simple(torch.relu),
     "Reshape": _reshape,
@@ -267,7 +281,7 @@ _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "Softmax": _softmax,
     "Sqrt": _simple(torch.sqrt),
     "Squeeze": _squeeze,
-    "Sub": _simple(torch.sub),
+    "Sub": _binary(torch.sub),
     "Tanh": _simple(torch.tanh),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

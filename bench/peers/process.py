@@ -25,6 +25,7 @@ ENVIRONMENT = REPOSITORY / ".venv-peers"
 SCRATCH = REPOSITORY / ".cache" / "peers"
 _LOAD_SECONDS = 900.0
 _TIME_SECONDS = 300.0
+_LONGEST_REASON = 160
 
 _PROBE = """
 import importlib.util, json, sys
@@ -133,7 +134,7 @@ class PeerProcess:
             case ("ok", value):
                 return value
             case ("error", str(text)):
-                raise PeerError(_first_line(text))
+                raise PeerError(_one_line(text))
             case ("late", _):
                 process.kill()
                 self.close()
@@ -169,6 +170,7 @@ def _environment(threads: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONPATH": str(REPOSITORY)}
 
 
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:200] if lines else "no reason given"
+def _one_line(text: str) -> str:
+    """The beginning of a peer's message, for a note below a table; the whole is in its log."""
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}..."
