@@ -59,9 +59,12 @@ def draw_models(pyplot: Any, data: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(max(6.0, 1.1 * len(results)), 3.8))
     width = 0.8 / max(len(rivals), 1)
     for place, rival in enumerate(rivals):
-        ratios = [result["peers_ms"].get(rival, 0.0) / result["ours_ms"] for result in results.values()]
+        # A bar stands on our own time, up or down; a peer that could not run the model has none.
+        heights = [
+            result["peers_ms"].get(rival, result["ours_ms"]) / result["ours_ms"] - 1 for result in results.values()
+        ]
         left = [group - 0.4 + width * (place + 0.5) for group in range(len(results))]
-        axes.bar(left, ratios, width, label=rival, color=_COLORS[place % len(_COLORS)])
+        axes.bar(left, heights, width, bottom=1.0, label=rival, color=_COLORS[place % len(_COLORS)])
     axes.axhline(1.0, color=_OURS, linewidth=1.2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
@@ -71,7 +74,7 @@ def draw_models(pyplot: Any, data: dict[str, Any]) -> Any:
     axes.set_title(
         f"{data['machine']['llvm_cpu']}, {threads} thread{'s' if threads != 1 else ''}: above 1x, we are quicker"
     )
-    axes.legend(ncols=3, fontsize="small")
+    axes.legend(ncols=len(rivals), fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.32), frameon=False)
     return figure
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bench import demo, models, zoo
+from bench.peers import process
 from tilewright.cli import peers
 from tilewright.support.errors import UserError
 
@@ -78,6 +79,29 @@ def test_one_model_that_fails_does_not_stop_the_others(
     assert "operator Foo is not supported" in summary["models"]["dcgan"]["error"]
     assert "ratio" not in summary["models"]["dqn"]
     assert "dcgan: failed: operator Foo" in errors
+
+
+def test_a_peer_that_fails_or_is_wrong_does_not_count(tmp_path: Path) -> None:
+    class Stand:
+        def __init__(self, name: str, answer: object) -> None:
+            self.name = name
+            self.answer = answer
+
+        def load(self, path: Path, inputs: zoo.Arrays) -> list[np.ndarray]:
+            if isinstance(self.answer, str):
+                raise process.PeerError(self.answer)
+            return [np.float32([self.answer])]
+
+    failures: dict[str, str] = {}
+    expected = [np.float32([1])]
+    stands = [Stand("torch", 1.0), Stand("ncnn", "no layer"), Stand("mnn", 2.0), Stand("openvino", np.nan)]
+    able = [stand.name for stand in stands if models.can_run(stand, tmp_path, {}, expected, failures)]
+    assert able == ["torch"]
+    assert failures == {
+        "ncnn": "no layer",
+        "mnn": "its outputs are wrong: max relative error 1.0e+00",
+        "openvino": "its outputs are wrong: max relative error inf",
+    }
 
 
 def test_demo_helpers() -> None:

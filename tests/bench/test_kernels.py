@@ -1,0 +1,114 @@
+"""The kernel benchmark: peaks, tiny kernels through the whole road, messages, table and JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from bench import kernel_cases, kernels
+from bench.kernel_cases import Case
+from bench.peak import Peak, arithmetic_peak, read_peak
+from tilewright.support.errors import UserError
+from tilewright.target import Target
+
+TINY = [
+    kernel_cases.gemm("tiny_gemm", 5, 16, 8, 0.0),
+    kernel_cases.integer_gemm("tiny_int8", 4, 8, 8, 0.0),
+    kernel_cases.gemv("tiny_gemv", 16, 8, 0.0),
+    kernel_cases.convolution("tiny_conv", 6, 4, 8, 3, goal=100.0),
+    kernel_cases.convolution("tiny_depthwise", 6, 8, 8, 3, 2, groups=8),
+    kernel_cases.convolution("tiny_winograd", 16, 16, 16, 3, winograd=True),
+    kernel_cases.transposed_convolution("tiny_transposed", 3, 4, 4),
+    kernel_cases.softmax("tiny_softmax", (4, 8)),
+    kernel_cases.layer_norm("tiny_norm", 4, 8),
+]
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_SLICE_SECONDS", 1e-3)
+
+
+def target() -> Target:
+    return Target("native").replace(cores=1)
+
+
+def rate(peak: Peak) -> float:
+    peak.call()
+    start = time.thread_time()
+    peak.call()
+    return peak.work / (time.thread_time() - start)
+
+
+def test_peaks_are_of_a_believable_size() -> None:
+    machine = target()
+    single = arithmetic_peak(machine, "float32")
+    assert single is not None
+    assert 1e9 < rate(single) < 1e12
+    assert 1e8 < rate(read_peak(machine, 1 << 20)) < 1e13
+
+
+def test_a_processor_without_the_instructions_has_no_such_peak() -> None:
+    plain = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+    assert arithmetic_peak(plain, "int8") is None
+    assert arithmetic_peak(plain, "float16") is None
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: case.name)
+def test_every_kind_of_kernel_is_built_and_right(case: Case) -> None:
+    runner = kernels.build(case, target())
+    assert runner.error <= case.tolerance
+    assert runner.operators
+    runner.call()
+
+
+def test_figures_of_kernels() -> None:
+    results, peaks = kernels.measure_cases(TINY[:1] + TINY[2:4], target(), rounds=2)
+    assert peaks["float32"] > 1
+    gemm, gemv, conv = results.values()
+    assert gemm["right"] and gemm["reached"] and gemm["goal"] == 0.0
+    assert gemm["min_ms"] <= gemm["ms"]
+    assert gemv["gb_per_s"] > 0
+    assert not conv["reached"]
+    text = kernels.render(results)
+    assert "below" in text
+    assert "GB/s" in text
+
+
+def test_kernels_the_processor_cannot_do_are_skipped_and_failures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_single(machine: Target, dtype: str) -> Peak | None:
+        return arithmetic_peak(machine, dtype) if dtype == "float32" else None
+
+    def fail(case: Case, machine: Target) -> kernels.Runner:
+        raise UserError("no schedule")
+
+    monkeypatch.setattr(kernels, "arithmetic_peak", only_single)
+    monkeypatch.setattr(kernels, "build", fail)
+    results, _ = kernels.measure_cases(TINY[:2], target(), rounds=1)
+    assert results["tiny_int8"] == {"skipped": "this processor has no int8 arithmetic"}
+    assert results["tiny_gemm"] == {"error": "no schedule"}
+    assert kernels.is_right(results["tiny_int8"])
+    assert not kernels.is_right(results["tiny_gemm"])
+    text = kernels.render(results)
+    assert "failed" in text
+    assert "no int8 arithmetic" in text
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(kernels, "CASES", {case.name: case for case in TINY})
+    path = tmp_path / "kernels.json"
+    assert kernels.main(["--only", "softmax,conv", "--rounds", "1", "--json", str(path)]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(summary["kernels"]) == {"tiny_conv", "tiny_softmax"}
+    assert summary["peak_gflops"] > 0
+    assert json.loads(path.read_text()) == summary
+    assert kernels.main(["--only", "quicksort"]) == 2
+    assert "no kernel has a name with 'quicksort' in it: tiny_gemm" in capsys.readouterr().err
+
+
+def test_the_list_covers_what_the_models_need() -> None:
+    assert {case.unit for case in kernel_cases.CASES.values()} == {"float32", "float16", "int8", "read"}
+    assert kernel_cases.CASES["sgemm_1024"].work == 2 * 1024**3
