@@ -1,4 +1,7 @@
-"""PyTorch's compiler (inductor) with weights frozen into the code."""
+"""PyTorch's compiler (inductor) with weights frozen into the code.
+
+Its rewriting of attention is left out: it takes the head layout of exported BERT graphs for another and raises.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import onnx
 import torch
 import torch._inductor.config
+from torch._inductor.fx_passes import fuse_attention
 
 from bench.peers.onnx_to_torch import OnnxModule
 from bench.peers.torch_peer import caller
@@ -18,6 +22,7 @@ def load(path: Path, threads: int, inputs: dict[str, np.ndarray], scratch: Path)
     """The model compiled with constants folded; needs a C++ compiler."""
     torch.set_num_threads(threads)
     torch._inductor.config.freezing = True
+    fuse_attention._sfdp_init = lambda *arguments: None
     # Models follow one another in this process; what was compiled for the last one is of no use.
     torch._dynamo.reset()
     module = OnnxModule(onnx.load(path)).eval()
