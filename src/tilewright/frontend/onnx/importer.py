@@ -26,6 +26,8 @@ from tilewright.frontend.onnx import (
     recurrent,
     reduce,
     resize,
+    sampling,
+    spectral,
     tensor,
 )
 from tilewright.frontend.onnx.context import NodeContext, SmallTypes
@@ -64,6 +66,8 @@ FAMILIES = (
     recurrent,
     reduce,
     resize,
+    sampling,
+    spectral,
     tensor,
 )
 """The modules whose converters are registered, one an operator family."""
