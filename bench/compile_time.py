@@ -1,8 +1,8 @@
 """How long compiling takes: `python -m bench.compile_time`.
 
-Measures, each in a new process with two cores' worth of workers unless told otherwise: `import tilewright`; ResNet-50
-compiled with an empty cache folder, then again from that cache; and schedule primitives on a convolution. Prints tables
-(with the time of every pass of the cold compilation), writes JSON into `bench/results/`, ends with one line of JSON.
+Measures, in new processes: `import tilewright`; ResNet-50 compiled with an empty cache folder, then again from that
+cache; and, here, schedule primitives on a convolution. Prints tables (with the time of every pass of the cold
+compilation), writes JSON into `bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations

@@ -86,5 +86,7 @@ def _as_fed(array: np.ndarray, is_index: bool) -> np.ndarray:
 
 def _matrix(array: np.ndarray, batch: int) -> ncnn.Mat:
     """An array as ncnn holds it: whole numbers have 32 bits there."""
-    narrow = array.astype(np.int32) if array.dtype == np.int64 else array
-    return ncnn.Mat(np.ascontiguousarray(narrow), batch_index=batch).clone()
+    if array.dtype.kind == "f":
+        return ncnn.Mat(np.ascontiguousarray(array), batch_index=batch).clone()
+    # One row of indices: pnnx takes the first dimension of [35, 1] for the batch, though it is time.
+    return ncnn.Mat(np.ascontiguousarray(array.reshape(-1).astype(np.int32))).clone()

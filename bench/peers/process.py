@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,8 +92,7 @@ class PeerProcess:
 
     def load(self, path: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Load a model and give its outputs; a `PeerError` says why it cannot."""
-        scratch = SCRATCH / path.stem / self.name
-        scratch.mkdir(parents=True, exist_ok=True)
+        scratch = _scratch_folder(path, self.name)
         outputs = self._ask(("load", str(path), inputs, str(scratch)), _LOAD_SECONDS)
         assert isinstance(outputs, list)
         return outputs
@@ -163,6 +164,19 @@ class PeerProcess:
 def start(names: Sequence[str], threads: int) -> dict[str, PeerProcess]:
     """A process for each peer, all pinned to the same cores: only one of them runs at a time."""
     return {name: PeerProcess(name, threads, harness.cores_for(threads)) for name in names}
+
+
+def _scratch_folder(path: Path, name: str) -> Path:
+    """Where a peer keeps what it converted, under a name that changes with its version and with this package."""
+    digest = hashlib.sha256(installed()[name][1].encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    folder = SCRATCH / path.stem / f"{name}-{digest.hexdigest()[:12]}"
+    if not folder.exists():
+        for stale in folder.parent.glob(f"{name}-????????????"):
+            shutil.rmtree(stale)
+        folder.mkdir(parents=True)
+    return folder
 
 
 def _environment(threads: int) -> dict[str, str]:
