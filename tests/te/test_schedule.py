@@ -414,3 +414,20 @@ def test_loops_are_found_in_the_program() -> None:
     loop = s[b].loop(b.op.axis[0])
     assert isinstance(loop, For)
     assert repr(s[b]) == "stage B"
+
+
+def test_double_buffer_and_storage_align() -> None:
+    a = te.placeholder((8, 12), name="A")
+    b = te.compute((8, 12), lambda i, j: a[i, j] + 1, name="B")
+    c = te.compute((8, 12), lambda i, j: b[i, j] * 2, name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[b].double_buffer()
+    s[b].storage_align(s[b].op.axis[0], 16, 1)
+    text = str(s)
+    assert "software_pipeline" in text and "storage_align" in text
+    values = np.arange(96, dtype=np.float32).reshape(8, 12)
+    (found,) = run([a, c], values, func=te.lower(s, [a, c]))
+    np.testing.assert_array_equal(found, (values + 1) * 2)
+    with pytest.raises(UserError, match="is not an axis of its tensor"):
+        s[b].storage_align(c.op.axis[0], 16, 1)

@@ -352,6 +352,17 @@ class Stage:
         # From here on the stage is the tile: its loops are those around it.
         self.block_name = made.name
 
+    def double_buffer(self) -> None:
+        """Fill the stage's tensor one iteration ahead of its use, in the loop that it shares with its consumers."""
+        self._schedule.loops.double_buffer(BlockHandle(self.block.name))
+
+    def storage_align(self, axis: Axis, factor: int, offset: int = 0) -> None:
+        """Space out the stage's tensor: the stride of an axis is `offset` more than a multiple of `factor`."""
+        names = [item.var for item in self.op.axis]
+        if not isinstance(axis, Axis) or axis.var not in names:
+            raise UserError(f"stage {self.name}: {axis!r} is not an axis of its tensor", hint="use s[C].op.axis")
+        self._schedule.loops.storage_align(BlockHandle(self.block.name), 0, names.index(axis.var), factor, offset)
+
     # ---------------------------------------------------------------- where
 
     def compute_at(self, parent: Stage, axis: Axis) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright import te
 from tilewright.tir.schedule import Schedule, Trace
 
 
@@ -20,5 +21,6 @@ def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert "C_init" in capsys.readouterr().out
     again = Schedule(schedule.func)
     loops = again.get_loops(again.get_block("C_init"))
-    exec(blocks[2], {"sch": again, "j": loops[1]})
+    exec(blocks[2], {"te": te})
+    exec(blocks[3], {"sch": again, "j": loops[1]})
     assert len(Trace.from_json(again.trace.to_json())) == len(again.trace)

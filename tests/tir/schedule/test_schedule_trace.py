@@ -7,10 +7,10 @@ import pickle
 
 import pytest
 
-from tests.tir.schedule.programs import block_of, check, elementwise, matmul, matmul_relu
+from tests.tir.schedule.programs import block_of, check, elementwise, matmul, matmul_relu, row_sum
 from tilewright.ir.structural import structural_equal
 from tilewright.support.errors import UserError
-from tilewright.tir.schedule import BlockHandle, LoopHandle, SampledInt, Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import BlockHandle, Instruction, LoopHandle, SampledInt, Schedule, ScheduleError, Trace
 
 
 def tiled() -> Schedule:
@@ -192,3 +192,68 @@ def test_simplified_traces_drop_unused_questions() -> None:
     assert [item.kind for item in short.instructions] == ["get_block", "get_loops", "cache_read", "parallel"]
     assert structural_equal(short.replay(matmul()).func, schedule.func)
     assert structural_equal(Trace.from_json(short.to_json()).replay(matmul()).func, schedule.func)
+
+
+def test_a_failing_replay_names_the_instruction() -> None:
+    schedule = Schedule(matmul(8, 12, 10))
+    i, _, _ = schedule.get_loops(schedule.get_block("C"))
+    schedule.split(i, [4, 2])
+    wanted = r"instruction 2 of the trace, `l4, l5 = sch.split\(l1, factors=\[4, 2\]\)`: split"
+    with pytest.raises(ScheduleError, match=wanted):
+        schedule.trace.replay(matmul(9, 12, 10))
+    with pytest.raises(UserError, match=r"instruction 0 of the trace, `b0 = sch\.get_block"):
+        schedule.trace.replay(row_sum())
+    broken = Trace([Instruction("get_loops", (7,), {}, (0, 1))])
+    with pytest.raises(UserError, match="instruction 0 of the trace uses result 7, which no instruction gives"):
+        broken.replay(matmul())
+
+
+def test_simplified_traces_ask_once() -> None:
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    schedule.get_block("C")
+    schedule.get_loops(schedule.get_block("C"))
+    schedule.cache_read(schedule.get_block("C"), "A", "local", [])
+    i, *_ = schedule.get_loops(schedule.get_block("C"))
+    schedule.parallel(i)
+    simple = schedule.trace.simplified()
+    assert [item.kind for item in simple.instructions] == ["get_block", "cache_read", "get_loops", "parallel"]
+    assert structural_equal(simple.replay(func).func, schedule.func)
+    assert len(simple.simplified()) == len(simple)
+
+
+def test_general_index_maps_replay() -> None:
+    func = elementwise((6, 8), 2)
+    schedule = Schedule(func)
+    schedule.transform_layout(schedule.get_block("B0"), "B0", lambda i, j: ((i * 8 + j) // 12, (i * 8 + j) % 12))
+    assert "(((i0 * 8) + i1) // 12), (((i0 * 8) + i1) % 12)" in str(schedule.trace)
+    check(schedule, func)
+    again = Trace.from_json(schedule.trace.to_json()).replay(func)
+    assert structural_equal(again.func, schedule.func)
+    for text in ("i0 +", "f(i0)", "i7", "i0 / 2"):
+        with pytest.raises(UserError, match="is not an index map"):
+            Schedule(func).transform_layout(BlockHandle("B0"), "B0", text)
+
+
+def test_sampled_compute_locations() -> None:
+    func = elementwise((6, 8), 2)
+    seen = set()
+    for seed in range(12):
+        schedule = Schedule(func, seed=seed)
+        block = schedule.get_block("B0")
+        place = schedule.sample_compute_location(block)
+        schedule.compute_at_location(block, place)
+        seen.add(int(place))
+        check(schedule, func)
+    assert seen == {-2, -1, 0, 1}
+    schedule = Schedule(func)
+    block = schedule.get_block("B0")
+    place = schedule.sample_compute_location(block, decision=1)
+    schedule.compute_at_location(block, place)
+    (number,) = schedule.trace.decisions()
+    other = schedule.trace.with_decision(number, -2).replay(func)
+    assert [item.name for item in other.blocks()] == ["B1"]
+    with pytest.raises(ScheduleError, match="cannot be computed at 5"):
+        schedule.trace.with_decision(number, 5).replay(func)
+    with pytest.raises(ScheduleError, match="there is no loop 4"):
+        Schedule(func).compute_at_location(BlockHandle("B0"), 4)

@@ -13,6 +13,7 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import touched
 from tilewright.ir.expr import ONE, PrimExpr, Ramp, Range, Var
 from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, Stmt
@@ -117,4 +118,23 @@ def _distinct(regions: list[BufferRegion]) -> tuple[BufferRegion, ...]:
 def with_detected_accesses(block: Block) -> Block:
     """A block whose read and write regions are those of its body and init."""
     reads, writes = detect_accesses(block.body, block.init)
+    if block.allocations:
+        reads, writes = _from_outside(reads, block.allocations), _from_outside(writes, block.allocations)
     return block.replace(reads=reads, writes=writes)
+
+
+def _from_outside(regions: Iterable[BufferRegion], private: tuple[Buffer, ...]) -> tuple[BufferRegion, ...]:
+    """Regions as seen from outside a block: without its own buffers, whole where those hold the indices."""
+    result: list[BufferRegion] = []
+    for region in regions:
+        if any(region.buffer is buffer for buffer in private):
+            continue
+        whole = region.buffer.full_region().region
+        parts = [full if _reads_any(part, private) else part for part, full in zip(region.region, whole, strict=True)]
+        result.append(BufferRegion(region.buffer, tuple(parts)))
+    return _distinct(result)
+
+
+def _reads_any(part: Range, buffers: tuple[Buffer, ...]) -> bool:
+    loads = [item for item in pre_order(part) if isinstance(item, BufferLoad)]
+    return any(load.buffer is buffer for load in loads for buffer in buffers)

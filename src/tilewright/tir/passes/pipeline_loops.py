@@ -7,17 +7,20 @@
 
 Loop partitioning then takes the first and last iterations apart, so that the main loop has no conditions. Each
 statement sees its iterations in the old order; what stages exchange lives within one iteration, so every copy is
-complete before it is read and is not overwritten before its last reader has run. A processor that runs ahead of memory
+complete before it is read and is not overwritten before its last reader has run. Where that
+cannot be seen any more (the loop was changed after it was pipelined), the loop stays as it is: the same result without
+overlap. A processor that runs ahead of memory
 (or an accelerator with queues) overlaps the loads of one iteration with the work on another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
-from tilewright.ir.expr import PrimExpr, Var
-from tilewright.support.errors import UserError
+from tilewright.ir.expr import Call, PrimExpr, Var
+from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.accesses import touches
@@ -50,6 +53,8 @@ class _Pipeline(StmtRewriter):
 def _pipelined(loop: For) -> Stmt:
     allocations: list[Buffer] = []
     parts = _staged(loop.body, allocations)
+    if not _speak_in_private(parts, allocations):
+        return _plain(loop)
     depth = max(stage for stage, _ in parts)
     versions: dict[Buffer, Buffer] = {}
     for buffer in allocations:
@@ -69,12 +74,26 @@ def _pipelined(loop: For) -> Stmt:
     notes = {key: value for key, value in loop.annotations.items() if key != PIPELINE}
     extent = add(loop.extent, const(depth))
     result: Stmt = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
-    # Without any iteration nothing runs, also not the late stages of none.
-    if not isinstance(loop.extent, type(const(0))):
-        result = IfThenElse(lt(const(0), loop.extent), result)
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
+
+
+def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> bool:
+    """Whether all that is written and touched in several stages lives within one iteration."""
+    written = {item.buffer for _, part in parts for item in all_statements(part) if isinstance(item, BufferStore)}
+    calls = [item for _, part in parts for item in pre_order(part) if isinstance(item, Call)]
+    if any(item.name == "access_ptr" for item in calls):
+        return False
+    return all(
+        buffer in allocations or len({stage for stage, part in parts if touches(buffer, part)}) == 1
+        for buffer in written
+    )
+
+
+def _plain(loop: For) -> For:
+    """A loop without the note on it."""
+    return loop.replace(annotations={key: value for key, value in loop.annotations.items() if key != PIPELINE})
 
 
 def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, Stmt]]:
@@ -100,10 +119,10 @@ def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, Stmt]]:
             stage = note
             rest = {key: value for key, value in stmt.annotations.items() if key != STAGE}
             stmt = stmt.replace(annotations=rest)
-        if stage is None:
-            raise UserError("a statement of a pipelined loop has no stage", hint="pipeline loops last")
-        result.append((stage, stmt))
-    return result[::-1]
+        result.append((-1 if stage is None else stage, stmt))
+    # What was put after everything else runs with the last stage.
+    last = max([0, *(stage for stage, _ in result)])
+    return [(last if stage < 0 else stage, stmt) for stage, stmt in reversed(result)]
 
 
 class _Versions(StmtRewriter):

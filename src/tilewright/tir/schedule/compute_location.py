@@ -193,6 +193,9 @@ def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> li
     element.
     """
     result: list[dict[Var, Range]] = []
+    if not state.is_regular(source.name):
+        # It writes a part only: its iterations do not run every instance.
+        return result
     loops = state.index.loops_between(loop, source)
     for region, box in relax(source, source.writes, loops, state.analyzer):
         for read in block.reads:
