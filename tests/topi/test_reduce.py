@@ -161,3 +161,11 @@ def test_cumsum(exclusive: bool, reverse: bool, dtype: str) -> None:
 def test_cumsum_keeps_specials_where_they_are() -> None:
     check("cumsum", np.array([1, 2, np.nan, 3, 4], np.float32), axis=0)
     check("cumsum", np.array([1, 2, np.inf, 3, 4], np.float32), axis=0, exclusive=True)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("reverse", [True, False])
+def test_running_products(exclusive, reverse):
+    x = random_array(np.random.default_rng(2), (3, 5), "float32", low=-2, high=2)
+    check("cumprod", x, axis=1, exclusive=exclusive, reverse=reverse)
+    check("cumprod", x.astype(np.float16), axis=0, exclusive=exclusive, reverse=reverse)

@@ -196,11 +196,11 @@ def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return compute(shape, element, "layer_norm")
 
 
-@compute_of("cumsum")
-def _cumsum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+def _cumulative(inputs: list[Tensor], attributes: Any, result: Type, reducer: Reducer, neutral: int) -> Tensor:
     (x,) = inputs
     axis = attributes.axis
     size = x.shape[axis]
+    wide = accumulator_type(x.dtype)
     k = reduce_axis((0, size), "k")
 
     def element(*i: ExprLike) -> PrimExpr:
@@ -210,6 +210,18 @@ def _cumsum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
             inside = build.lt(position, source) if attributes.exclusive else build.le(position, source)
         else:
             inside = build.lt(source, position) if attributes.exclusive else build.le(source, position)
-        return reduction.sum(build.select(inside, x[(*i[:axis], k, *i[axis + 1 :])], const(0, x.dtype)), [k])
+        value = cast(x[(*i[:axis], k, *i[axis + 1 :])], wide)
+        return reducer(build.select(inside, value, const(neutral, wide)), [k])
 
-    return compute(result_shape(result), element, "cumsum")
+    total = compute(result_shape(result), element, "cumulative")
+    return total if wide is x.dtype else compute(total.shape, lambda *i: cast(total[i], x.dtype), "cumulative_out")
+
+
+@compute_of("cumsum")
+def _cumsum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    return _cumulative(inputs, attributes, result, reduction.sum, 0)
+
+
+@compute_of("cumprod")
+def _cumprod(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    return _cumulative(inputs, attributes, result, reduction.prod, 1)

@@ -84,3 +84,10 @@ def test_symbolic_shapes():
 def test_wrong(name, dtype, attributes, message):
     with pytest.raises(UserError, match=message):
         infer(name, tensor_type((2, 0), dtype), **attributes)
+
+
+def test_running_products():
+    x = np.array([2, 3, 4])
+    assert apply("cumprod", x, axis=0).tolist() == [2, 6, 24]
+    assert apply("cumprod", x, axis=0, exclusive=True).tolist() == [1, 2, 6]
+    assert apply("cumprod", x, axis=0, reverse=True).tolist() == [24, 12, 4]

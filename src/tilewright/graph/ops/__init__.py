@@ -9,7 +9,9 @@ from tilewright.graph.ops import (
     normalization,
     pooling,
     reduce,
+    scatter,
     shape,
+    sorting,
     winograd,
 )
 
@@ -22,6 +24,8 @@ __all__ = [
     "normalization",
     "pooling",
     "reduce",
+    "scatter",
     "shape",
+    "sorting",
     "winograd",
 ]

@@ -160,20 +160,30 @@ _declare_position("argmax", np.argmax, "The position of the greatest along an ax
 _declare_position("argmin", np.argmin, "The position of the least along an axis, as int64.")
 
 
-def _cumsum(args: list[Array], attributes: CumulativeAttributes) -> Array:
+def _cumulative(args: list[Array], attributes: CumulativeAttributes, run: Callable[..., Array], first: int) -> Array:
     (data,) = args
     axis = attributes.axis
     wide = np.float64 if data.dtype.kind == "f" else data.dtype
     source = np.flip(data, axis) if attributes.reverse else data
-    total = np.cumsum(source, axis=axis, dtype=wide)
+    with np.errstate(all="ignore"):
+        total = run(source, axis=axis, dtype=wide)
     if attributes.exclusive:
-        shifted = np.zeros_like(total)
+        shifted = np.full_like(total, first)
         keep = [slice(None)] * data.ndim
         fill = [slice(None)] * data.ndim
         keep[axis], fill[axis] = slice(None, -1), slice(1, None)
         shifted[tuple(fill)] = total[tuple(keep)]
         total = shifted
-    return np.asarray(np.flip(total, axis) if attributes.reverse else total).astype(data.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(np.flip(total, axis) if attributes.reverse else total).astype(data.dtype)
+
+
+def _cumsum(args: list[Array], attributes: CumulativeAttributes) -> Array:
+    return _cumulative(args, attributes, np.cumsum, 0)
+
+
+def _cumprod(args: list[Array], attributes: CumulativeAttributes) -> Array:
+    return _cumulative(args, attributes, np.cumprod, 1)
 
 
 @operator("cumsum", inputs=("data",), kind=FusionKind.OPAQUE, reference=_cumsum, attributes=CumulativeAttributes)
@@ -184,3 +194,9 @@ def cumsum(types: Types, attributes: CumulativeAttributes) -> Type:
     if data.shape is not None:
         require_axis(attributes.axis, len(data.shape))
     return data
+
+
+@operator("cumprod", inputs=("data",), kind=FusionKind.OPAQUE, reference=_cumprod, attributes=CumulativeAttributes)
+def cumprod(types: Types, attributes: CumulativeAttributes) -> Type:
+    """Running products along an axis."""
+    return cumsum(types, attributes)

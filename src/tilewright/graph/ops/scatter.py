@@ -1,0 +1,77 @@
+"""Operators that write at places that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.graph.expr import Attributes
+from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ops.common import agree, require_integer, require_number, same_dtype, shape_text, tensors
+from tilewright.ir.node import node
+from tilewright.ir.types import Type
+from tilewright.support.errors import UserError
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+_NAMES = ("the data", "the places", "the updates")
+
+
+@node()
+class ScatterAttributes(Attributes):
+    """How an update combines with what is there: `none` (it replaces it), `add`, `mul`, `max` or `min`."""
+
+    reduction: str = "none"
+
+
+_COMBINE: dict[str, Callable[..., None]] = {
+    "add": np.add.at,
+    "mul": np.multiply.at,
+    "max": np.maximum.at,
+    "min": np.minimum.at,
+}
+
+
+def _scatter(args: list[Array], attributes: ScatterAttributes) -> Array:
+    data, places, updates = args
+    inside = np.flatnonzero((places >= 0) & (places < data.shape[0]))
+    result = data.copy()
+    with np.errstate(all="ignore"):
+        if attributes.reduction == "none":
+            for index in inside:  # in order: the last of several updates stays
+                result[places[index]] = updates[index]
+        else:
+            _COMBINE[attributes.reduction](result, places[inside].astype(np.int64), updates[inside])
+    return result
+
+
+@operator(
+    "scatter",
+    inputs=("data", "places", "updates"),
+    kind=FusionKind.OPAQUE,
+    reference=_scatter,
+    attributes=ScatterAttributes,
+)
+def scatter(types: Types, attributes: ScatterAttributes) -> Type:
+    """The data with rows of updates written at rows that places name, the last update last.
+
+    Places outside the data are left out.
+    """
+    data, places, updates = tensors(types, _NAMES)
+    same_dtype([data, updates], (_NAMES[0], _NAMES[2]))
+    require_integer(places.dtype, "the places")
+    if attributes.reduction not in REDUCTIONS:
+        raise UserError(f"unknown reduction {attributes.reduction!r}", hint=f"one of {', '.join(REDUCTIONS)}")
+    if attributes.reduction != "none":
+        require_number(data.dtype, "the data")
+    if data.shape is None or places.shape is None or updates.shape is None:
+        return data
+    if len(data.shape) < 1 or len(places.shape) != 1 or len(updates.shape) != len(data.shape):
+        raise UserError(
+            f"updates of shape {shape_text(updates.shape)} at places of shape {shape_text(places.shape)} "
+            f"do not fit data of shape {shape_text(data.shape)}"
+        )
+    agree(places.shape[0], updates.shape[0], "the number of places, and of updates")
+    for mine, other in zip(data.shape[1:], updates.shape[1:], strict=True):
+        agree(mine, other, "the rows of the data, and of the updates")
+    return data

@@ -1,0 +1,62 @@
+"""Writing at places that are data: every element of the result looks for the updates that name its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import INDEX, DataType
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Axis, Tensor
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("scatter")
+def _scatter(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, places, updates = inputs
+    shape = result_shape(result)
+    count = places.shape[0]
+    update = reduce_axis((0, count), "u")
+
+    def here(place: ExprLike) -> PrimExpr:
+        return build.eq(cast(places[update], INDEX), place)
+
+    if attributes.reduction == "none":
+
+        def last(place: ExprLike) -> PrimExpr:
+            return reduction.max(build.select(here(place), update.as_prim_expr(), const(-1, INDEX)), [update])
+
+        latest = compute((shape[0],), last, "scatter_last")
+
+        def chosen(*i: ExprLike) -> PrimExpr:
+            source = latest[i[0]]
+            safe = build.maximum(build.minimum(source, count - 1), 0)
+            return build.select(build.le(0, source), updates[(safe, *i[1:])], data[i])
+
+        return compute(shape, chosen, "scatter")
+
+    reducer, neutral, combine = _REDUCTIONS[attributes.reduction]
+    wide = accumulator_type(data.dtype) if attributes.reduction in ("add", "mul") else data.dtype
+
+    def total(*i: ExprLike) -> PrimExpr:
+        value = cast(updates[(update, *i[1:])], wide)
+        return reducer(build.select(here(i[0]), value, neutral(wide)), [update])
+
+    totals = compute(shape, total, "scatter_total")
+    return compute(shape, lambda *i: cast(combine(cast(data[i], wide), totals[i]), data.dtype), "scatter")
+
+
+_Reducer = Callable[[ExprLike, list[Axis]], PrimExpr]
+_REDUCTIONS: dict[str, tuple[_Reducer, Callable[[DataType], PrimExpr], Callable[[ExprLike, ExprLike], PrimExpr]]] = {
+    "add": (reduction.sum, lambda dtype: const(0, dtype), build.add),
+    "mul": (reduction.prod, lambda dtype: const(1, dtype), build.mul),
+    "max": (reduction.max, reduction.min_value, build.maximum),
+    "min": (reduction.min, reduction.max_value, build.minimum),
+}
+"""How several updates combine, what stands for none, and how they combine with the data."""

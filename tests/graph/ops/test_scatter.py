@@ -1,0 +1,38 @@
+"""The type rule and the reference of scatter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.ops.running import apply, infer
+from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
+
+
+def test_the_last_update_stays():
+    result = apply("scatter", np.zeros(4), np.array([1, 1, 9]), np.array([5.0, 6.0, 7.0]))
+    assert result.tolist() == [0, 6, 0, 0]
+
+
+def test_updates_combine():
+    places, updates = np.array([1, 1]), np.array([5, 6])
+    assert apply("scatter", np.ones(3, int), places, updates, reduction="add").tolist() == [1, 12, 1]
+    assert apply("scatter", np.ones(3, int), places, updates, reduction="mul").tolist() == [1, 30, 1]
+    assert apply("scatter", np.ones(3, int), places, updates, reduction="max").tolist() == [1, 6, 1]
+    assert apply("scatter", np.ones(3, int), places, updates, reduction="min").tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reduction", "message"),
+    [
+        (((3,), (2,), (2, 1)), "none", "do not fit data"),
+        (((3,), (2,), (4,)), "none", "the number of places"),
+        (((3, 2), (2,), (2, 3)), "none", "the rows of the data"),
+        (((3,), (2,), (2,)), "mean", "unknown reduction"),
+    ],
+)
+def test_refusals(shapes, reduction, message):
+    kinds = [tensor_type(shape, dtype) for shape, dtype in zip(shapes, ("int8", "int64", "int8"), strict=True)]
+    with pytest.raises(UserError, match=message):
+        infer("scatter", *kinds, reduction=reduction)
