@@ -79,7 +79,8 @@ def measure(
     after each round.
     """
     samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
-    counts = {name: _calls_per_round(sampler) for name, sampler in samplers.items()}
+    # Warm up, and learn how many calls make a round of useful length.
+    quickest = {name: sampler.sample(1)[0] for name, sampler in samplers.items()}
     timings = {name: Timing() for name in samplers}
     order = list(samplers)
     for index in range(rounds):
@@ -87,15 +88,17 @@ def measure(
         for name in order[turn:] + order[:turn]:
             if threads > 1:
                 time.sleep(_SETTLE_SECONDS)
-            timings[name].samples += samplers[name].sample(counts[name])
+            samples = samplers[name].sample(_calls_per_round(quickest[name]))
+            timings[name].samples += samples
+            # The first call may have met a busy machine.
+            quickest[name] = min(quickest[name], *samples)
         round_done()
     return timings
 
 
-def _calls_per_round(sampler: Sampler) -> int:
-    """Warm a competitor up and find how many of its calls make a round of useful length."""
-    seconds = sampler.sample(1)[0] / 1e3
-    return max(1, min(_MOST_CALLS_PER_ROUND, int(_ROUND_SECONDS / max(seconds, 1e-9))))
+def _calls_per_round(milliseconds: float) -> int:
+    """How many calls of a length make a round."""
+    return max(1, min(_MOST_CALLS_PER_ROUND, int(_ROUND_SECONDS * 1e3 / max(milliseconds, 1e-6))))
 
 
 def max_relative_error(actual: Sequence[Array], expected: Sequence[Array]) -> float:
