@@ -165,14 +165,16 @@ def _import(case: Case, given: Mapping[str, Any]) -> tuple[IRModule, str]:
         first = error
     if not given or not all(isinstance(value, np.ndarray) and value.dtype.kind != "O" for value in given.values()):
         raise first
+    last = first
     for held in _attempts(given):
         model = _with_constants(case.model, held)
         try:
             module = tw.frontend.from_onnx(model, shapes=_open_shapes(model, shapes))
-        except UserError:
+        except UserError as error:
+            last = error
             continue
         return module, ALL_CONSTANTS if len(held) == len(given) else SOME_CONSTANTS
-    raise first
+    raise last
 
 
 def _attempts(given: Mapping[str, Array]) -> list[dict[str, Array]]:
@@ -195,7 +197,8 @@ def _open_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) 
     stored = _stored_names(model)
     found: dict[str, tuple[int, ...]] = {}
     for info in model.graph.input:
-        tensor = info.type.tensor_type
+        optional = info.type.WhichOneof("value") == "optional_type"
+        tensor = info.type.optional_type.elem_type.tensor_type if optional else info.type.tensor_type
         known = tensor.HasField("shape") and all(dim.WhichOneof("value") == "dim_value" for dim in tensor.shape.dim)
         if info.name in shapes and info.name not in stored and not known:
             found[info.name] = shapes[info.name]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tilewright.frontend.builder import Builder, check_size
 from tilewright.frontend.onnx import (
     activation,
+    classic,
     contract,
     control,
     convolution,
@@ -21,14 +22,18 @@ from tilewright.frontend.onnx import (
     legacy,
     math,
     normalization,
+    ordering,
+    patches,
     pooling,
     quantize,
     recurrent,
     reduce,
     resize,
     sampling,
+    sequence,
     spectral,
     tensor,
+    training,
 )
 from tilewright.frontend.onnx.context import NodeContext, SmallTypes
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
@@ -48,12 +53,13 @@ from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
+from tilewright.ir.types import TupleType, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
 FAMILIES = (
     activation,
+    classic,
     contract,
     control,
     convolution,
@@ -61,20 +67,33 @@ FAMILIES = (
     indexing,
     math,
     normalization,
+    ordering,
+    patches,
     pooling,
     quantize,
     recurrent,
     reduce,
     resize,
     sampling,
+    sequence,
     spectral,
     tensor,
+    training,
 )
 """The modules whose converters are registered, one an operator family."""
 _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
 """Operators that move elements of any type; what they move is their first input."""
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"})
 """Operators whose converters know about small types."""
+_REASONS = {
+    **dict.fromkeys(("NonMaxSuppression", "Unique"), "the shape of its result depends on the values of its input"),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
+        "compiled models draw no random numbers",
+    ),
+    "ImageDecoder": "decode images before they go to the model",
+}
+"""Why operators are not supported, where there is a reason of principle."""
 _DEEPEST = 32
 """Functions and subgraphs nested deeper than this are taken for a function that calls itself."""
 
@@ -165,6 +184,13 @@ class _Importer:
         if not outputs:
             raise UserError("the model has no outputs", where=self.model.source)
         names = tuple(info.name for info in graph.outputs)
+        for name, value in zip(names, outputs, strict=True):
+            if isinstance(value.type, TupleType):
+                raise UnsupportedError(
+                    f"the output '{name}' is a sequence, which is not supported",
+                    where=self.model.source,
+                    hint="give its items as outputs of their own (SequenceAt)",
+                )
         self.builder.span = None
         body = self.builder.tuple(outputs)
         function = Function("main", tuple(params), body)
@@ -278,7 +304,9 @@ class _Importer:
             finally:
                 self.in_definition -= 1
         if is_known_operator(node.domain, node.op_type):
-            raise UnsupportedError(f"the operator {node.op_type} is not supported")
+            reason = _REASONS.get(node.op_type)
+            why = "" if reason is None else f": {reason}"
+            raise UnsupportedError(f"the operator {node.op_type} is not supported{why}")
         raise UnsupportedError(
             f"unknown operator {node.op_type} in the domain {_domain_text(node.domain)}",
             hint="operators of vendors are not known: export the model with standard operators",

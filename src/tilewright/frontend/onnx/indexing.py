@@ -6,16 +6,18 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, rank_of, shape_of
+from tilewright.frontend.builder import LARGEST_MADE, evaluate, rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import Constant, GraphExpr
 from tilewright.graph.op import Array
-from tilewright.ir.dtype import BOOL
+from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 _MOST_ROUNDS = 64
 """The most updates that a scatter combines in one place."""
+_MOST_COMPARISONS = 1 << 32
+"""The most work of a scatter with computed indices: each element of the result looks at each update."""
 _REDUCTIONS = {"none": None, "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -138,13 +140,110 @@ def _rounds(places: Array) -> list[Array]:
     return [order[turn == index] for index in range(int(turn.max()) + 1)]
 
 
+def _scatter_rows(node: NodeContext, rows: GraphExpr, places: GraphExpr, updates: GraphExpr) -> GraphExpr:
+    """Rows written at computed places."""
+    reduction = node.text("reduction", "none")
+    if reduction not in _REDUCTIONS:
+        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
+    work = math.prod(shape_of(rows)) * shape_of(places)[0]
+    if work > _MOST_COMPARISONS:
+        raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
+    return node.builder.reshape(
+        node.call("scatter", rows, places, updates, reduction=reduction), shape_of(node.input(0))
+    )
+
+
+def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
+    """One element an index that is data."""
+    builder = node.builder
+    data, indices, updates = node.input(0), builder.cast(node.input(1), "int64"), node.input(2)
+    dims, wanted = shape_of(data), shape_of(indices)
+    if len(wanted) != len(dims) or shape_of(updates) != wanted or 0 in wanted:
+        raise UserError(f"indices {wanted} and updates {shape_of(updates)} do not fit data of shape {dims}")
+    steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
+    place = node.call("multiply", _wrapped(node, indices, dims[axis]), builder.constant(steps[axis], "int64"))
+    for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
+        if other == axis:
+            continue
+        if size > limit:
+            raise UserError(f"indices of shape {wanted} reach beyond data of shape {dims}")
+        offsets = builder.count(size, steps[other]).reshape([-1 if at == other else 1 for at in range(len(dims))])
+        place = node.call("add", place, builder.constant(offsets, "int64"))
+    count = math.prod(wanted)
+    flat = builder.reshape(data, (math.prod(dims),))
+    return _scatter_rows(node, flat, builder.reshape(place, (count,)), builder.reshape(updates, (count,)))
+
+
+def _scatter_computed_slices(node: NodeContext) -> GraphExpr:
+    """Slices at tuples of indices that are data."""
+    builder = node.builder
+    data, indices, updates = node.input(0), builder.cast(node.input(1), "int64"), node.input(2)
+    dims, wanted = shape_of(data), shape_of(indices)
+    depth = wanted[-1] if wanted else 0
+    if depth < 1 or depth > len(dims) or shape_of(updates) != (*wanted[:-1], *dims[depth:]) or 0 in wanted:
+        raise UserError(f"indices {wanted} and updates {shape_of(updates)} do not fit data of shape {dims}")
+    count, inner = math.prod(wanted[:-1]), math.prod(dims[depth:])
+    table = builder.reshape(indices, (count, depth))
+    place: GraphExpr | None = None
+    for column in range(depth):
+        part = builder.reshape(builder.slice_axis(table, 1, column, column + 1), (count,))
+        part = _wrapped(node, part, dims[column])
+        part = node.call("multiply", part, builder.constant(math.prod(dims[column + 1 : depth]), "int64"))
+        place = part if place is None else node.call("add", place, part)
+    assert place is not None
+    rows = builder.reshape(data, (math.prod(dims[:depth]), inner))
+    return _scatter_rows(node, rows, place, builder.reshape(updates, (count, inner)))
+
+
+@converter("TensorScatter")
+def tensor_scatter(node: NodeContext) -> GraphExpr:
+    """A part of each sequence of a cache written from its own place on, around the end if it is circular."""
+    builder = node.builder
+    cache, update, starts = node.input(0), node.input(1), node.optional(2)
+    dims, wanted = shape_of(cache), shape_of(update)
+    axis = node.axis(node.integer("axis", -2), len(dims))
+    mode = node.text("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise UserError(f"unknown mode {mode!r} of TensorScatter", hint="one of linear, circular")
+    if axis == 0 or len(wanted) != len(dims) or wanted[axis] > dims[axis]:
+        raise UserError(f"an update of shape {wanted} does not fit a cache of shape {dims}")
+    batch, length, count = dims[0], dims[axis], wanted[axis]
+    begin = builder.filled(0, (batch,), INT64) if starts is None else builder.cast(starts, "int64")
+    # Element t of the cache takes element t - begin of the update, if there is one.
+    source = node.call(
+        "subtract",
+        builder.constant(builder.count(length).reshape(1, length), "int64"),
+        builder.reshape(begin, (batch, 1)),
+    )
+    if mode == "circular":
+        source = node.call("floor_mod", source, builder.constant(length, "int64"))
+    fresh = node.call(
+        "logical_and",
+        node.call("greater_equal", source, builder.constant(0, "int64")),
+        node.call("less", source, builder.constant(count, "int64")),
+    )
+    rest = [at for at in range(1, len(dims)) if at != axis]
+    rows = builder.reshape(builder.transpose(update, (0, axis, *rest)), (batch * count, *(dims[at] for at in rest)))
+    place = node.call("clip", source, minimum=0.0, maximum=float(count - 1))
+    place = node.call("add", place, builder.constant(builder.count(batch, count).reshape(batch, 1), "int64"))
+    order = [0] * len(dims)
+    for at, old in enumerate((0, axis, *rest)):
+        order[old] = at
+    taken = builder.transpose(node.call("take", rows, place, axis=0), order)
+    chosen = builder.reshape(fresh, [batch if at == 0 else length if at == axis else 1 for at in range(len(dims))])
+    return node.call("where", chosen, taken, cache)
+
+
 @converter("ScatterElements", "Scatter")
 def scatter_elements(node: NodeContext) -> GraphExpr:
-    """One element an index; the indices must be constant."""
+    """One element an index."""
     data, updates = node.input(0), node.input(2)
     dims = shape_of(data)
-    indices = node.constant(1, "the indices").astype(np.int64)
     axis = node.axis(node.integer("axis", 0), len(dims))
+    known = evaluate(node.input(1))
+    if known is None:
+        return _scatter_computed_elements(node, axis)
+    indices = known.astype(np.int64)
     if indices.ndim != len(dims) or shape_of(updates) != indices.shape:
         raise UserError(f"indices {indices.shape} and updates {shape_of(updates)} do not fit data of shape {dims}")
     grid = np.indices(indices.shape, dtype=np.int64)
@@ -158,10 +257,13 @@ def scatter_elements(node: NodeContext) -> GraphExpr:
 
 @converter("ScatterND")
 def scatter_nd(node: NodeContext) -> GraphExpr:
-    """Slices written at tuples of indices; the indices must be constant."""
+    """Slices written at tuples of indices."""
     data, updates = node.input(0), node.input(2)
     dims = shape_of(data)
-    indices = node.constant(1, "the indices").astype(np.int64)
+    known = evaluate(node.input(1))
+    if known is None:
+        return _scatter_computed_slices(node)
+    indices = known.astype(np.int64)
     depth = indices.shape[-1] if indices.ndim else 0
     if depth < 1 or depth > len(dims) or shape_of(updates) != (*indices.shape[:-1], *dims[depth:]):
         raise UserError(f"indices {indices.shape} and updates {shape_of(updates)} do not fit data of shape {dims}")

@@ -243,12 +243,13 @@ def is_infinite(node: NodeContext) -> GraphExpr:
     return node.call("equal", data, bound)
 
 
-@converter("CumSum")
-def cumulative_sum(node: NodeContext) -> GraphExpr:
-    """The axis is an input."""
+@converter("CumSum", "CumProd")
+def cumulative(node: NodeContext) -> GraphExpr:
+    """Running sums and products; the axis is an input."""
     data = node.input(0)
     values = node.constant_ints(1, "the axis")
     if len(values) != 1:
         raise UserError(f"the axis must be one number, it is {values}")
     axis = node.axis(values[0], len(shape_of(data)))
-    return node.call("cumsum", data, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+    name = "cumsum" if node.node.op_type == "CumSum" else "cumprod"
+    return node.call(name, data, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))

@@ -14,12 +14,14 @@ from tilewright.support.errors import UnsupportedError, UserError
 
 
 @converter("BatchNormalization")
-def batch_normalization(node: NodeContext) -> GraphExpr:
-    """The inference form: statistics are inputs."""
-    node.ignore("momentum")
-    if node.integer("training_mode", 0) or (node.opset < 9 and not node.integer("spatial", 1)):
-        raise UnsupportedError("BatchNormalization in training form", hint="export the model in evaluation mode")
+def batch_normalization(node: NodeContext) -> GraphExpr | list[GraphExpr | None]:
+    """The inference form, whose statistics are inputs; the training form of opset 14 and later gives new ones."""
+    if node.opset < 9 and not node.integer("spatial", 1):
+        raise UnsupportedError("BatchNormalization with statistics for every element (spatial=0)")
     node.ignore("spatial")
+    if node.integer("training_mode", 0):
+        return _training_batch_normalization(node)
+    node.ignore("momentum")
     node.only_output(1, "running statistics")
     data = node.input(0)
     epsilon = node.number("epsilon", 1e-5)
@@ -27,6 +29,29 @@ def batch_normalization(node: NodeContext) -> GraphExpr:
     if rank_of(data) < 2:
         raise UserError(f"BatchNormalization needs data of at least 2 dimensions, it is {shape_of(data)}")
     return node.call("nn.batch_norm", data, *rest, epsilon=epsilon, axis=1)
+
+
+def _training_batch_normalization(node: NodeContext) -> list[GraphExpr | None]:
+    """Normalised by the statistics of the batch, which are mixed into the running ones."""
+    data, momentum = node.input(0), node.number("momentum", 0.9)
+    shape = shape_of(data)
+    if len(shape) < 2:
+        raise UserError(f"BatchNormalization needs data of at least 2 dimensions, it is {shape}")
+    axes = tuple(at for at in range(len(shape)) if at != 1)
+    mean = node.call("mean", data, axes=axes, keepdims=True)
+    centred = node.call("subtract", data, mean)
+    variance = node.call("mean", node.call("multiply", centred, centred), axes=axes, keepdims=True)
+    flat = [node.builder.reshape(value, (shape[1],)) for value in (mean, variance)]
+    rest = [node.builder.cast(node.input(index), dtype_of(data)) for index in (1, 2)]
+    result = node.call("nn.batch_norm", data, *rest, *flat, epsilon=node.number("epsilon", 1e-5), axis=1)
+    running: list[GraphExpr | None] = []
+    for index, fresh in zip((3, 4), flat, strict=True):
+        old = node.input(index)
+        fresh = node.builder.cast(fresh, dtype_of(old))
+        kept = node.call("multiply", old, node.builder.constant_like(momentum, old))
+        mixed = node.call("multiply", fresh, node.builder.constant_like(1 - momentum, old))
+        running.append(node.call("add", kept, mixed))
+    return [result, *running]
 
 
 def _normalised(

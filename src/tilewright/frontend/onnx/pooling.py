@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.frontend.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
+from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import Extents, Window, read_extents
 from tilewright.graph.expr import GraphExpr
@@ -71,15 +72,15 @@ def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, inclu
 
 
 @converter("MaxPool")
-def max_pool(node: NodeContext) -> GraphExpr:
-    """The greatest of each window."""
-    node.only_output(1, "the positions of the maxima")
-    node.ignore("storage_order")  # it concerns the positions
+def max_pool(node: NodeContext) -> list[GraphExpr | None]:
+    """The greatest of each window, and where it is."""
     data = node.input(0)
     extents = _read(node, data)
     if node.flag("ceil_mode"):
         extents = _with_ceiling(extents, shape_of(data)[2:])
-    return _pool(node, "nn.max_pool2d", data, extents)
+    columns_first = node.flag("storage_order")  # it concerns the positions
+    result = _pool(node, "nn.max_pool2d", data, extents)
+    return [result, positions_of_maxima(node, data, extents, columns_first) if node.wants_output(1) else None]
 
 
 @converter("AveragePool")

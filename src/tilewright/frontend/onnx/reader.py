@@ -185,13 +185,17 @@ class _Reader:
         )
 
     def value_info(self, proto: Proto) -> ValueInfo:
-        kind = proto.type.WhichOneof("value")
+        holder = proto.type
+        if holder.WhichOneof("value") == "optional_type" and holder.optional_type.elem_type.HasField("tensor_type"):
+            # A compiled model is always given a value, which makes an optional tensor a tensor.
+            holder = holder.optional_type.elem_type
+        kind = holder.WhichOneof("value")
         name = _text(proto.name)
         if kind is None:
             return ValueInfo(name, None, None)
         if kind != "tensor_type":
             return ValueInfo(name, None, None, kind.removesuffix("_type").replace("_", " "))
-        tensor = proto.type.tensor_type
+        tensor = holder.tensor_type
         dtype = DataType.of(DATA_TYPES[tensor.elem_type]) if tensor.elem_type in DATA_TYPES else None
         small = SMALL_TYPES.get(tensor.elem_type)
         if small is not None:

@@ -1,0 +1,162 @@
+"""Converters of `ai.onnx.ml`: scalers, encoders, linear models and trees of numbers (not of texts)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.trees import Forest, evaluate_forest, read_ensemble, read_regressor
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import FLOAT32, INT64, DataType
+from tilewright.support.errors import UnsupportedError, UserError
+
+_DOMAIN = "ai.onnx.ml"
+_FLOAT64 = DataType.of("float64")
+
+
+@converter("ArrayFeatureExtractor", domain=_DOMAIN)
+def array_feature_extractor(node: NodeContext) -> GraphExpr:
+    """Columns of the last axis."""
+    data, chosen = node.input(0), node.input(1)
+    flat = node.builder.reshape(chosen, (int(np.prod(shape_of(chosen), dtype=np.int64)),))
+    result = node.call("take", data, flat, axis=rank_of(data) - 1)
+    return node.builder.reshape(result, (1, *shape_of(result))) if rank_of(data) == 1 else result
+
+
+@converter("Binarizer", domain=_DOMAIN)
+def binarizer(node: NodeContext) -> GraphExpr:
+    """1 above a threshold, else 0."""
+    data = node.input(0)
+    above = node.call("greater", data, node.builder.constant_like(node.number("threshold", 0.0), data))
+    return node.builder.cast(above, dtype_of(data))
+
+
+def _row(node: NodeContext, values: tuple[float, ...], count: int, what: str) -> GraphExpr:
+    """One number, or one a feature."""
+    if len(values) not in (1, count):
+        raise UserError(f"{len(values)} entries of {what} do not fit {count} features")
+    return node.builder.constant(np.array(values, np.float32), FLOAT32)
+
+
+@converter("Scaler", domain=_DOMAIN)
+def scaler(node: NodeContext) -> GraphExpr:
+    """(x - offset) * scale."""
+    data = node.builder.cast(node.input(0), FLOAT32)
+    count = shape_of(data)[-1]
+    offset = _row(node, node.floats("offset", (0.0,)), count, "offset")
+    scale = _row(node, node.floats("scale", (1.0,)), count, "scale")
+    return node.call("multiply", node.call("subtract", data, offset), scale)
+
+
+@converter("Normalizer", domain=_DOMAIN)
+def normalizer(node: NodeContext) -> GraphExpr:
+    """Rows divided by their greatest, their sum of magnitudes or their length (rows of zeros stay)."""
+    data = node.builder.cast(node.input(0), FLOAT32)
+    axes = (rank_of(data) - 1,)
+    match node.text("norm", "MAX"):
+        case "MAX":
+            norm = node.call("max", data, axes=axes, keepdims=True)
+        case "L1":
+            norm = node.call("sum", node.call("abs", data), axes=axes, keepdims=True)
+        case "L2":
+            norm = node.call("sqrt", node.call("sum", node.call("multiply", data, data), axes=axes, keepdims=True))
+        case other:
+            raise UserError(f"unknown norm {other!r}", hint="one of MAX, L1, L2")
+    zero = node.call("equal", norm, node.builder.constant(0.0, FLOAT32))
+    return node.call("divide", data, node.call("where", zero, node.builder.constant(1.0, FLOAT32), norm))
+
+
+@converter("Imputer", domain=_DOMAIN)
+def imputer(node: NodeContext) -> GraphExpr:
+    """A value in place of missing ones."""
+    data = node.input(0)
+    count = shape_of(data)[-1] if shape_of(data) else 1
+    if dtype_of(data).is_float:
+        fill = node.builder.cast(_row(node, node.floats("imputed_value_floats"), count, "imputed_value_floats"),
+                                 dtype_of(data))  # fmt: skip
+        wanted = node.number("replaced_value_float", 0.0)
+        missing = (
+            node.call("isnan", data)
+            if np.isnan(wanted)
+            else node.call("equal", data, node.builder.constant_like(wanted, data))
+        )
+    else:
+        values = node.ints("imputed_value_int64s")
+        if len(values) not in (1, count):
+            raise UserError(f"{len(values)} entries of imputed_value_int64s do not fit {count} features")
+        fill = node.builder.constant(np.array(values), dtype_of(data))
+        missing = node.call("equal", data, node.builder.constant_like(node.integer("replaced_value_int64", 0), data))
+    return node.call("where", missing, fill, data)
+
+
+@converter("FeatureVectorizer", domain=_DOMAIN)
+def feature_vectorizer(node: NodeContext) -> GraphExpr:
+    """Features side by side; each takes the first so many columns."""
+    values = [node.builder.cast(value, FLOAT32) for value in node.all_inputs()]
+    sizes = node.ints("inputdimensions", tuple(shape_of(value)[-1] for value in values))
+    parts: list[GraphExpr] = []
+    for value, size in zip(values, sizes, strict=True):
+        matrix = value if rank_of(value) == 2 else node.builder.reshape(value, (1, shape_of(value)[0]))
+        width = shape_of(matrix)[1]
+        if size > width:
+            matrix = node.call("pad", matrix, before=(0, 0), after=(0, size - width))
+        parts.append(node.builder.slice_axis(matrix, 1, 0, size))
+    return node.builder.concatenate(parts, 1)
+
+
+@converter("OneHotEncoder", domain=_DOMAIN)
+def one_hot_encoder(node: NodeContext) -> GraphExpr:
+    """1 at the category of each number, along a new last axis."""
+    data = node.input(0)
+    if node.has_attribute("cats_strings"):
+        raise UnsupportedError("OneHotEncoder of texts")
+    categories = node.ints("cats_int64s")
+    if not node.flag("zeros", True):
+        raise UnsupportedError("OneHotEncoder that fails on unknown categories (zeros=0)")
+    column = node.builder.expand_dims(node.builder.cast(data, INT64), (rank_of(data),))
+    return node.builder.cast(
+        node.call("equal", column, node.builder.constant(np.array(categories, np.int64), INT64)), FLOAT32
+    )
+
+
+@converter("LinearRegressor", domain=_DOMAIN)
+def linear_regressor(node: NodeContext) -> GraphExpr:
+    """A matrix product and intercepts."""
+    data = node.builder.cast(node.input(0), FLOAT32)
+    targets = node.integer("targets", 1)
+    count = shape_of(data)[-1]
+    weights = node.floats("coefficients")
+    if rank_of(data) == 1:
+        data = node.builder.reshape(data, (1, count))
+    if len(weights) != targets * count:
+        raise UserError(f"{len(weights)} coefficients do not fit {count} features and {targets} targets")
+    if node.text("post_transform", "NONE") != "NONE":
+        raise UnsupportedError(f"LinearRegressor with post_transform {node.text('post_transform')}")
+    table = node.builder.constant(np.array(weights, np.float32).reshape(targets, count), FLOAT32)
+    result = node.call("matmul", data, table, transpose_b=True)
+    if not node.has_attribute("intercepts"):
+        return result
+    return node.call("add", result, _row(node, node.floats("intercepts"), targets, "intercepts"))
+
+
+@converter("TreeEnsemble", domain=_DOMAIN)
+def tree_ensemble(node: NodeContext) -> GraphExpr:
+    """Trees whose leaves are added up, averaged, or compared."""
+    return _forest(node, read_ensemble(node))
+
+
+@converter("TreeEnsembleRegressor", domain=_DOMAIN)
+def tree_ensemble_regressor(node: NodeContext) -> GraphExpr:
+    """The older form of trees of numbers."""
+    return _forest(node, read_regressor(node))
+
+
+def _forest(node: NodeContext, forest: Forest) -> GraphExpr:
+    data = node.input(0)
+    if rank_of(data) != 2:
+        raise UserError(f"trees need data of 2 dimensions, it is {shape_of(data)}")
+    if dtype_of(data) not in (FLOAT32, _FLOAT64):
+        data = node.builder.cast(data, FLOAT32)
+    return evaluate_forest(node, data, forest)

@@ -1,0 +1,269 @@
+"""Ensembles of decision trees as tables: all trees walk down together, one level a step.
+
+The state is the node that each sample is at in each tree; a step looks up the node's feature, threshold and branches.
+Leaves lead to themselves, so that trees of different depths end at the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, shape_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.graph.expr import GraphExpr
+from tilewright.graph.op import Array
+from tilewright.ir.dtype import INT64
+from tilewright.support.errors import UnsupportedError, UserError
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+_COMPARE = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")
+_MEMBER = 6
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_DEEPEST = 256
+"""Trees deeper than this are refused: every level is spelled out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Nodes of all trees in one table, leaves among them."""
+
+    features: Array
+    thresholds: Array
+    modes: Array
+    branches: Array
+    """For every node, where it goes if its test fails and if it holds; a leaf goes to itself."""
+    missing: Array
+    """Whether the test counts as true where the feature is NaN."""
+    members: Array | None
+    """For every node, the values of a set (filled up with NaN)."""
+    roots: Array
+    weights: Array
+    """For every node, what it adds to each target; 0 but for leaves."""
+    used: Array
+    """For every node and target, whether the leaf says something about the target."""
+    base: Array
+    aggregate: str
+
+    def depth(self) -> int:
+        """The most steps from a root to a leaf."""
+        level, steps = self.roots, 0
+        while not (self.branches[level] == level[:, None]).all():
+            level = np.unique(self.branches[level])
+            steps += 1
+            if steps > _DEEPEST:
+                raise UnsupportedError(f"a tree of more than {_DEEPEST} levels, or one that leads back to itself")
+        return steps
+
+
+def evaluate_forest(node: NodeContext, data: GraphExpr, forest: Forest) -> GraphExpr:
+    """The targets of every row of the data."""
+    builder = node.builder
+    rows, columns = shape_of(data)
+    count = len(forest.roots)
+    if forest.features.size and int(forest.features.max()) >= columns:
+        raise UserError(f"a tree tests feature {int(forest.features.max())}, the data has {columns}")
+
+    def look_up(table: Array, at: GraphExpr, dtype: object = INT64) -> GraphExpr:
+        return node.call("take", builder.constant(table, str(dtype)), at, axis=0)
+
+    at: GraphExpr = builder.broadcast_to(builder.constant(forest.roots.reshape(1, count), INT64), (rows, count))
+    starts = builder.constant(builder.count(rows, columns).reshape(rows, 1), INT64)
+    flat = builder.reshape(data, (rows * columns,))
+    kinds = sorted(set(forest.modes.tolist()))
+    for _ in range(forest.depth()):
+        place = node.call("add", look_up(forest.features, at), starts)
+        value = node.call("take", flat, place, axis=0)
+        limit = look_up(forest.thresholds, at, dtype_of(data))
+        mode = look_up(forest.modes, at) if len(kinds) > 1 else None
+        holds: GraphExpr | None = None
+        for kind in kinds:
+            test = _member(node, forest, at, value) if kind == _MEMBER else node.call(_COMPARE[kind], value, limit)
+            if holds is None or mode is None:
+                holds = test
+            else:
+                holds = node.call("where", node.call("equal", mode, builder.constant(kind, INT64)), test, holds)
+        assert holds is not None
+        if forest.missing.any():
+            gone = node.call("logical_and", node.call("isnan", value), look_up(forest.missing, at, "bool"))
+            holds = node.call("logical_or", holds, gone)
+        at = node.call("where", holds, look_up(forest.branches[:, 1], at), look_up(forest.branches[:, 0], at))
+    return _aggregate(node, forest, at, data)
+
+
+def _member(node: NodeContext, forest: Forest, at: GraphExpr, value: GraphExpr) -> GraphExpr:
+    """Whether the value is in the node's set."""
+    assert forest.members is not None
+    table = node.builder.constant(forest.members, dtype_of(value))
+    sets = node.call("take", table, at, axis=0)
+    same = node.call("equal", sets, node.builder.expand_dims(value, (2,)))
+    return node.call("any", same, axes=(2,), keepdims=False)
+
+
+def _aggregate(node: NodeContext, forest: Forest, at: GraphExpr, data: GraphExpr) -> GraphExpr:
+    dtype = dtype_of(data)
+    weights = node.call("take", node.builder.constant(forest.weights, dtype), at, axis=0)
+    base = node.builder.constant(forest.base, dtype)
+    if forest.aggregate in ("SUM", "AVERAGE"):
+        total = node.call("sum", weights, axes=(1,), keepdims=False)
+        if forest.aggregate == "AVERAGE":
+            total = node.call("divide", total, node.builder.constant(float(len(forest.roots)), dtype))
+        return node.call("add", total, base)
+    # A leaf that says nothing about a target must not be its extreme.
+    name, edge = ("max", -np.inf) if forest.aggregate == "MAX" else ("min", np.inf)
+    used = node.call("take", node.builder.constant(forest.used, "bool"), at, axis=0)
+    relevant = node.call("where", used, weights, node.builder.constant(edge, dtype))
+    extreme = node.call(name, relevant, axes=(1,), keepdims=False)
+    silent = node.call("isinf", extreme)
+    return node.call("add", node.call("where", silent, node.builder.constant(0.0, dtype), extreme), base)
+
+
+def read_ensemble(node: NodeContext) -> Forest:
+    """The attributes of TreeEnsemble: inner nodes and leaves in tables of their own."""
+    node.ignore("nodes_hitrates")
+    if node.integer("post_transform", 0):
+        raise UnsupportedError(f"TreeEnsemble with post_transform {node.integer('post_transform')}")
+    thresholds = node.tensor("nodes_splits").array.astype(np.float64).ravel()
+    modes = node.tensor("nodes_modes").array.astype(np.int64).ravel()
+    inner = len(modes)
+    features = np.array(node.ints("nodes_featureids"), np.int64)
+    targets = np.array(node.ints("leaf_targetids"), np.int64)
+    weights = node.tensor("leaf_weights").array.astype(np.float64).ravel()
+    sides = []
+    for side in ("false", "true"):
+        place = np.array(node.ints(f"nodes_{side}nodeids"), np.int64)
+        leaf = np.array(node.ints(f"nodes_{side}leafs"), np.int64)
+        _check_lengths(inner, thresholds, features, place, leaf)
+        sides.append(place + inner * (leaf != 0))
+    missing = np.array(node.ints("nodes_missing_value_tracks_true", (0,) * inner), np.int64)
+    members = None
+    if (modes == _MEMBER).any():
+        members = _sets(node.tensor("membership_values").array.ravel(), modes, inner + len(weights))
+    node.ignore("membership_values")
+    count = node.integer("n_targets", 1)
+    aggregate = node.integer("aggregate_function", 1)
+    if not 0 <= aggregate < len(_AGGREGATES):
+        raise UserError(f"unknown aggregate_function {aggregate}")
+    return _forest(
+        features, thresholds, modes, np.stack(sides, axis=1), missing, members,
+        np.array(node.ints("tree_roots"), np.int64),
+        [(inner + leaf, int(target), float(weight)) for leaf, (target, weight) in
+         enumerate(zip(targets, weights, strict=True))],
+        len(weights), count, np.zeros(count), _AGGREGATES[aggregate],
+    )  # fmt: skip
+
+
+def _check_lengths(count: int, *columns: Array) -> None:
+    for column in columns:
+        if len(column) != count:
+            raise UserError(f"a table of a tree has {len(column)} entries instead of {count}")
+
+
+def _sets(values: Array, modes: Array, total: int) -> Array:
+    """Sets of values, which NaN separates, for the nodes that test membership."""
+    sets: list[list[float]] = [[]]
+    for value in values.astype(np.float64):
+        if np.isnan(value):
+            sets.append([])
+        else:
+            sets[-1].append(float(value))
+    sets = [item for item in sets if item]
+    nodes = np.flatnonzero(modes == _MEMBER)
+    if len(sets) != len(nodes):
+        raise UserError(f"{len(sets)} sets of values for {len(nodes)} nodes that test membership")
+    table = np.full((total, max(len(item) for item in sets)), np.nan)
+    for place, item in zip(nodes, sets, strict=True):
+        table[place, : len(item)] = item
+    return table
+
+
+def read_regressor(node: NodeContext) -> Forest:
+    """The attributes of TreeEnsembleRegressor: one table, leaves marked by their mode."""
+    node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
+    if node.text("post_transform", "NONE") != "NONE":
+        raise UnsupportedError(f"TreeEnsembleRegressor with post_transform {node.text('post_transform')}")
+    names = node.texts("nodes_modes")
+    count = len(names)
+    keys = list(zip(node.ints("nodes_treeids"), node.ints("nodes_nodeids"), strict=True))
+    place = {key: index for index, key in enumerate(keys)}
+    unknown = set(names) - set(_MODES[:_MEMBER]) - {"LEAF"}
+    if unknown or len(place) != count:
+        raise UserError(f"the nodes of the trees make no sense: modes {sorted(set(names))}, {len(keys)} nodes")
+    leaf = np.array([name == "LEAF" for name in names])
+    modes = np.array([0 if name == "LEAF" else _MODES.index(name) for name in names], np.int64)
+    own = np.arange(count)
+    sides = []
+    for side in ("false", "true"):
+        target = node.ints(f"nodes_{side}nodeids")
+        at = [index if leaf[index] else place.get((keys[index][0], target[index]), -1) for index in range(count)]
+        sides.append(np.array(at, np.int64))
+    inner = [keys[at][0] for at in own if not leaf[at]]
+    reached = set(np.concatenate([side[~leaf] for side in sides]).tolist()) if inner else set()
+    if -1 in reached:
+        raise UserError("a tree refers to a node that is not there")
+    roots = np.array([at for at in own if at not in reached], np.int64)
+    keyed = zip(node.ints("target_treeids"), node.ints("target_nodeids"), node.ints("target_ids"), strict=True)
+    weights = _numbers(node, "target_weights")
+    leaves = [
+        (place[(tree, at)], target, float(weight))
+        for (tree, at, target), weight in zip(keyed, weights, strict=True)
+        if (tree, at) in place
+    ]
+    targets = node.integer("n_targets", 1)
+    base = _numbers(node, "base_values", targets)
+    aggregate = node.text("aggregate_function", "SUM")
+    if aggregate not in _AGGREGATES:
+        raise UserError(f"unknown aggregate_function {aggregate!r}")
+    missing = np.array(node.ints("nodes_missing_value_tracks_true", (0,) * count), np.int64)
+    return _forest(
+        np.array(node.ints("nodes_featureids"), np.int64), _numbers(node, "nodes_values"), modes,
+        np.stack(sides, axis=1), missing, None, roots, leaves, 0, targets, base, aggregate,
+    )  # fmt: skip
+
+
+def _numbers(node: NodeContext, name: str, zeros: int = 0) -> Array:
+    """An attribute that is a list of numbers or (in double precision) a tensor."""
+    if node.has_attribute(f"{name}_as_tensor"):
+        return node.tensor(f"{name}_as_tensor").array.astype(np.float64).ravel()
+    if zeros and not node.has_attribute(name):
+        return np.zeros(zeros)
+    return np.array(node.floats(name), np.float64)
+
+
+def _forest(
+    features: Array,
+    thresholds: Array,
+    modes: Array,
+    branches: Array,
+    missing: Array,
+    members: Array | None,
+    roots: Array,
+    leaves: list[tuple[int, int, float]],
+    extra: int,
+    targets: int,
+    base: Array,
+    aggregate: str,
+) -> Forest:
+    """The tables with rows for `extra` leaves that are kept apart from the nodes."""
+    count = len(modes)
+    _check_lengths(count, features, thresholds, missing)
+    total = count + extra
+    if extra:
+        own = np.arange(count, total)
+        branches = np.concatenate([branches, np.stack([own, own], axis=1)])
+        zeros = np.zeros(extra, np.int64)
+        features, modes, missing = (np.concatenate([item, zeros]) for item in (features, modes, missing))
+        thresholds = np.concatenate([thresholds, np.zeros(extra)])
+    everything = np.concatenate([branches.ravel(), roots, np.array([at for at, _, _ in leaves], np.int64)])
+    if not len(roots) or everything.min() < 0 or everything.max() >= total:
+        raise UserError("a tree refers to a node that is not there")
+    if len(base) != targets or any(not 0 <= target < targets for _, target, _ in leaves):
+        raise UserError(f"a tree refers to a target beyond the {targets} there are")
+    weights, used = np.zeros((total, targets)), np.zeros((total, targets), bool)
+    for at, target, weight in leaves:
+        weights[at, target] += weight
+        used[at, target] = True
+    return Forest(
+        features, thresholds, modes, branches, missing.astype(bool), members, roots, weights, used, base, aggregate
+    )
