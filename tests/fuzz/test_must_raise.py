@@ -95,6 +95,25 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
         ["sch.decompose_reduction(block('C'), loops('C')[2])", "sch.cache_write(block('C'), 0, 'local')"],
         "written by block C_init too",
     ),
+    (
+        MATMUL,
+        ["sch.partition(loops('C')[2], [3])", "sch.decompose_reduction(block('C_1'), loops('C_1')[2])"],
+        "does not start in the loops around it",
+    ),
+    (
+        MATMUL,
+        ["sch.partition(loops('C')[2], [3])", "sch.rfactor(loops('C_1')[2])"],
+        "does not start in the loops around it",
+    ),
+    (
+        PADDED,
+        [
+            "sch.reorder(*[loops('S')[n] for n in [2, 0, 1]])",
+            "sch.partition(loops('P')[0], [3])",
+            "sch.merge(loops('P')[0], loops('S')[0])",
+        ],
+        "does not stand right after",
+    ),
     # Inlining what is not one expression.
     (MATMUL, ["sch.compute_inline(block('C'))"], "is a reduction"),
     (MATMUL, ["sch.compute_inline(block('D'))"], "is a parameter"),

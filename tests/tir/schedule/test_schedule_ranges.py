@@ -136,3 +136,18 @@ def test_partition_refuses_points_outside(points: list[int]) -> None:
     i, _ = schedule.get_loops(schedule.get_block("B0"))
     with pytest.raises(ScheduleError, match="do not divide the range"):
         schedule.partition(i, points)
+
+
+def test_merge_refuses_unfinished_reductions() -> None:
+    """The difference from row minima must not run before the minima are complete."""
+    a = te.placeholder((6, 6), "int32", name="A")
+    k = te.reduce_axis((0, 6), name="k")
+    low = te.compute((6,), lambda i: te.min(a[k, i], axis=k), name="low")
+    out = te.compute((6, 6), lambda i, j: a[i, j] - low[i], name="out")
+    func = te.create_prim_func([a, out])
+    schedule = Schedule(func)
+    schedule.merge(*_first_loops(schedule, "low", "out"))
+    inner = [schedule.get_loops(schedule.get_block(name))[1] for name in ("low", "out")]
+    with pytest.raises(ScheduleError, match="is not finished in one step of loop k"):
+        schedule.merge(*inner)
+    check_compiled(schedule, func)

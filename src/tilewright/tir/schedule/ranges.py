@@ -10,9 +10,10 @@ from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.dependence import iteration_conflict, moved_flow_conflict
 from tilewright.tir.analysis.index import ProgramIndex, child_statements
+from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.schedule.loops import require_blocks, require_serial
 from tilewright.tir.schedule.state import ScheduleState, substitute_loops, unique_name, with_children
-from tilewright.tir.stmt import Block, BlockIter, For, LetStmt, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LetStmt, SeqStmt, Stmt, seq
 
 
 def merge(state: ScheduleState, first: For, second: For) -> Var:
@@ -59,6 +60,15 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
     joined = candidate.loops[first.var]
     if iteration_conflict(candidate, joined, state.analyzer, private=True) is None:
         return
+    read = {id(region.buffer) for block in late for region in block.reads}
+    for block in early:
+        reduces = any(item.kind is IterKind.REDUCE and mentions(item.value, {first.var}) for item in block.iters)
+        if reduces and any(id(region.buffer) in read for region in block.writes):
+            state.fail(
+                f"merge: the reduction of block {block.name} is not finished in one step of loop {first.var.name}",
+                block,
+                "merge loops outside its reduction loops",
+            )
     touched = {id(region.buffer) for block in early for region in (*block.reads, *block.writes)}
     for block in late:
         for region in block.writes:

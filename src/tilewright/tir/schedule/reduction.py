@@ -67,6 +67,18 @@ def _require_reduction(state: ScheduleState, block: Block, what: str) -> Stmt:
     return block.init
 
 
+def _require_start(state: ScheduleState, block: Block, loops: Sequence[For], what: str) -> None:
+    """The reduction must start in these loops: a later part of a partitioned one goes on with what is there."""
+    start: dict[Var, PrimExpr] = {loop.var: loop.min for loop in loops}
+    for item in _reduce_iters(block):
+        if not state.analyzer.prove_equal(substitute(item.value, start), item.domain.min):
+            state.fail(
+                f"{what}: the reduction of block {block.name} does not start in the loops around it",
+                block,
+                "it is the later part of a partitioned reduction",
+            )
+
+
 def _copied_block(block: Block, name: str, mapping: Mapping[Var, PrimExpr]) -> tuple[Block, dict[Var, PrimExpr]]:
     """The spatial part of a block under new loops: fresh iterator variables; no body yet (the old one stays in)."""
     fresh: dict[Var, PrimExpr] = {}
@@ -104,6 +116,7 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
                 "choose the outermost reduction loop, or a loop around it",
             )
     inner = above[place:]
+    _require_start(state, block, above, what)
     _require_no_opaque(state, block, inner, what)
     _require_once(state, block, inner, above[:place], what)
     mapping, loops = _copy_loops([item for item in inner if item.var in spatial])
@@ -195,6 +208,7 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
     for item in above:
         if item.var in reducing and item.var in spatial:
             state.fail(f"{what}: loop {item.var.name} serves spatial and reduce iterators at once", item)
+    _require_start(state, block, above, what)
     rank = matched.stores[0].buffer.ndim
     if not -rank - 1 <= factor_axis <= rank:
         state.fail(f"{what}: factor_axis {factor_axis} is not a place among the {rank} dimensions", block)
