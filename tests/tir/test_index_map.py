@@ -33,9 +33,7 @@ def test_panels(columns: int) -> None:
 def test_permutation_and_split_of_four_axes() -> None:
     packing = IndexMap.of(lambda h, w, i, o: (o // 4, h, w, i, o % 4), 4)
     data = np.random.default_rng(0).integers(0, 100, (2, 3, 4, 8))
-    np.testing.assert_array_equal(
-        packing.rearrange(data), data.reshape(2, 3, 4, 2, 4).transpose(3, 0, 1, 2, 4)
-    )
+    np.testing.assert_array_equal(packing.rearrange(data), data.reshape(2, 3, 4, 2, 4).transpose(3, 0, 1, 2, 4))
 
 
 def test_maps_that_data_cannot_follow() -> None:
