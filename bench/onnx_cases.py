@@ -148,6 +148,8 @@ def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> st
     module, constants = _import(case, given)
     main = module["main"]
     assert isinstance(main, Function)
+    if any(given[param.name] is None for param in main.params):
+        raise UserError("an optional input is left empty: compiled models are given all their inputs")
     results = run(module, {param.name: _bits(given[param.name]) for param in main.params})
     assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
     for result, wanted in zip(results, outputs, strict=True):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.frontend.onnx.helpers import check, data, import_one
+from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -65,10 +66,11 @@ def test_scatter_refuses():
         import_one("ScatterND", data(4), np.array([[1]], np.int64), data(3), constants=[1])
     with pytest.raises(UserError, match="unknown reduction 'mean'"):
         import_one("ScatterND", data(4), np.array([[1]], np.int64), data(1), constants=[1], reduction="mean")
-    with pytest.raises(UnsupportedError, match="combines 80 updates in one place"):
-        import_one("ScatterElements", data(4), np.zeros(80, np.int64), data(80), constants=[1], reduction="add")
-    with pytest.raises(UnsupportedError, match="computed from the inputs"):
-        import_one("ScatterElements", data(4), ints(1), data(1))
+
+
+def test_scatter_of_many_updates_in_one_place():
+    places = np.zeros((80, 1), np.int64)
+    check("ScatterND", data(4), places, data(80), constants=[1], reduction="add")
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
@@ -102,3 +104,43 @@ def test_reverse_sequence(batch_axis, time_axis):
         import_one("ReverseSequence", x, ints(1), constants=[1])
     with pytest.raises(UserError, match="do not fit sequences"):
         import_one("ReverseSequence", x, ints(9, 9, 9, 9), constants=[1])
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scatter_with_computed_indices(reduction):
+    indices = np.array([[1, 0, -1], [0, 2, 1]], np.int64)
+    check("ScatterElements", data(3, 4), indices, data(2, 3), axis=0, reduction=reduction)
+    places = np.array([[0, 1], [2, -1], [1, 0]], np.int64)
+    check("ScatterND", data(3, 4, 2), places, data(3, 2), reduction=reduction)
+
+
+def test_scatter_with_computed_indices_refuses():
+    with pytest.raises(UserError, match="do not fit data"):
+        import_one("ScatterElements", data(3, 4), np.zeros((2, 3), np.int64), data(2, 2))
+    with pytest.raises(UserError, match="reach beyond data"):
+        import_one("ScatterElements", data(3, 4), np.zeros((2, 5), np.int64), data(2, 5))
+    with pytest.raises(UserError, match="do not fit data"):
+        import_one("ScatterND", data(3, 4), np.zeros((2, 3), np.int64), data(2))
+    with pytest.raises(UserError, match="unknown reduction"):
+        import_one("ScatterND", data(3, 4), np.zeros((2, 1), np.int64), data(2, 4), reduction="mean")
+    with pytest.raises(UnsupportedError, match="with computed indices on data"):
+        import_one("ScatterElements", data(70000), np.zeros(70000, np.int64), data(70000))
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_tensor_scatter(mode):
+    starts = np.array([1, 4 if mode == "circular" else 2], np.int64)
+    cache, update = data(2, 3, 5, 4), data(2, 3, 3, 4)
+    module = import_one("TensorScatter", cache, update, starts, opset=24, mode=mode)
+    wanted = cache.copy()
+    for row, start in enumerate(starts):
+        for step in range(3):
+            wanted[row, :, (start + step) % 5] = update[row, :, step]
+    np.testing.assert_array_equal(evaluate(module, cache, update, starts), wanted)
+
+
+def test_tensor_scatter_refuses():
+    with pytest.raises(UserError, match="does not fit a cache"):
+        import_one("TensorScatter", data(2, 3, 5, 4), data(2, 3, 6, 4), opset=24)
+    with pytest.raises(UserError, match="unknown mode 'magic'"):
+        import_one("TensorScatter", data(2, 3, 5, 4), data(2, 3, 2, 4), opset=24, mode="magic")

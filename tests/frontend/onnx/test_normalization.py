@@ -19,9 +19,9 @@ def test_batch_normalization(opset):
     check("BatchNormalization", data(4, 3), *_statistics(3), opset=opset, tolerance=1e-4)
 
 
-def test_batch_normalization_of_training_is_unsupported():
-    with pytest.raises(UnsupportedError, match="training form"):
-        import_one("BatchNormalization", data(2, 3, 4), *_statistics(3), training_mode=1)
+def test_old_statistics_for_every_element_are_unsupported():
+    with pytest.raises(UnsupportedError, match="spatial=0"):
+        import_one("BatchNormalization", data(2, 3, 4), *_statistics(3), opset=7, spatial=0)
     with pytest.raises(UserError, match="channels of the data, and length of scale: 3 and 4"):
         import_one("BatchNormalization", data(2, 3, 4), *_statistics(4))
 
@@ -77,3 +77,8 @@ def test_mean_variance_normalization_is_expanded_from_its_definition():
 def test_rms_normalization():
     found = operators_of(import_one("RMSNormalization", data(2, 8), np.ones(8, np.float32), opset=23))
     assert found == ["add", "mean", "multiply", "multiply", "multiply", "rsqrt"]
+
+
+def test_batch_normalization_in_training_form():
+    values = (data(3, 4, 5), data(4), data(4), data(4), data(4, low=0.5))
+    check("BatchNormalization", *values, outputs=3, opset=15, training_mode=1, momentum=0.8, tolerance=1e-4)

@@ -77,8 +77,6 @@ def test_pool_refuses():
         import_one("MaxPool", data(1, 2, 6, 6), kernel_shape=[2])
     with pytest.raises(UserError, match="needs the attribute 'kernel_shape'"):
         import_one("MaxPool", data(1, 2, 6, 6))
-    with pytest.raises(UnsupportedError, match="positions of the maxima"):
-        import_one("MaxPool", data(1, 2, 6, 6), kernel_shape=[2, 2], outputs=2)
     with pytest.raises(UnsupportedError, match="4 dimensions"):
         import_one("MaxPool", data(1, 2, 3, 3, 3, 3), kernel_shape=[2, 2, 2, 2])
     with pytest.raises(UserError, match="at least 3 dimensions"):

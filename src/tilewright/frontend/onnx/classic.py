@@ -19,7 +19,7 @@ _FLOAT64 = DataType.of("float64")
 @converter("ArrayFeatureExtractor", domain=_DOMAIN)
 def array_feature_extractor(node: NodeContext) -> GraphExpr:
     """Columns of the last axis."""
-    data, chosen = node.input(0), node.input(1)
+    data, chosen = _features(node), node.input(1)
     flat = node.builder.reshape(chosen, (int(np.prod(shape_of(chosen), dtype=np.int64)),))
     result = node.call("take", data, flat, axis=rank_of(data) - 1)
     return node.builder.reshape(result, (1, *shape_of(result))) if rank_of(data) == 1 else result
@@ -33,6 +33,14 @@ def binarizer(node: NodeContext) -> GraphExpr:
     return node.builder.cast(above, dtype_of(data))
 
 
+def _features(node: NodeContext) -> GraphExpr:
+    """The first input, which has at least one dimension."""
+    data = node.input(0)
+    if not rank_of(data):
+        raise UserError(f"{node.node.op_type} needs data of at least 1 dimension")
+    return data
+
+
 def _row(node: NodeContext, values: tuple[float, ...], count: int, what: str) -> GraphExpr:
     """One number, or one a feature."""
     if len(values) not in (1, count):
@@ -43,7 +51,7 @@ def _row(node: NodeContext, values: tuple[float, ...], count: int, what: str) ->
 @converter("Scaler", domain=_DOMAIN)
 def scaler(node: NodeContext) -> GraphExpr:
     """(x - offset) * scale."""
-    data = node.builder.cast(node.input(0), FLOAT32)
+    data = node.builder.cast(_features(node), FLOAT32)
     count = shape_of(data)[-1]
     offset = _row(node, node.floats("offset", (0.0,)), count, "offset")
     scale = _row(node, node.floats("scale", (1.0,)), count, "scale")
@@ -53,7 +61,7 @@ def scaler(node: NodeContext) -> GraphExpr:
 @converter("Normalizer", domain=_DOMAIN)
 def normalizer(node: NodeContext) -> GraphExpr:
     """Rows divided by their greatest, their sum of magnitudes or their length (rows of zeros stay)."""
-    data = node.builder.cast(node.input(0), FLOAT32)
+    data = node.builder.cast(_features(node), FLOAT32)
     axes = (rank_of(data) - 1,)
     match node.text("norm", "MAX"):
         case "MAX":
@@ -95,7 +103,10 @@ def imputer(node: NodeContext) -> GraphExpr:
 def feature_vectorizer(node: NodeContext) -> GraphExpr:
     """Features side by side; each takes the first so many columns."""
     values = [node.builder.cast(value, FLOAT32) for value in node.all_inputs()]
-    sizes = node.ints("inputdimensions", tuple(shape_of(value)[-1] for value in values))
+    _features(node)
+    sizes = node.ints("inputdimensions", tuple(shape_of(value)[-1] if rank_of(value) else -1 for value in values))
+    if len(sizes) != len(values) or any(rank_of(value) not in (1, 2) for value in values) or min(sizes) < 0:
+        raise UserError(f"inputdimensions {sizes} do not fit {len(values)} inputs of 1 or 2 dimensions")
     parts: list[GraphExpr] = []
     for value, size in zip(values, sizes, strict=True):
         matrix = value if rank_of(value) == 2 else node.builder.reshape(value, (1, shape_of(value)[0]))
@@ -124,13 +135,13 @@ def one_hot_encoder(node: NodeContext) -> GraphExpr:
 @converter("LinearRegressor", domain=_DOMAIN)
 def linear_regressor(node: NodeContext) -> GraphExpr:
     """A matrix product and intercepts."""
-    data = node.builder.cast(node.input(0), FLOAT32)
+    data = node.builder.cast(_features(node), FLOAT32)
     targets = node.integer("targets", 1)
     count = shape_of(data)[-1]
     weights = node.floats("coefficients")
     if rank_of(data) == 1:
         data = node.builder.reshape(data, (1, count))
-    if len(weights) != targets * count:
+    if rank_of(data) != 2 or targets < 1 or len(weights) != targets * count:
         raise UserError(f"{len(weights)} coefficients do not fit {count} features and {targets} targets")
     if node.text("post_transform", "NONE") != "NONE":
         raise UnsupportedError(f"LinearRegressor with post_transform {node.text('post_transform')}")

@@ -117,7 +117,8 @@ def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphEx
     combine = _REDUCTIONS[reduction]
     rounds = [np.arange(places.size)] if combine is None else _rounds(places.ravel())
     if len(rounds) > _MOST_ROUNDS:
-        raise UnsupportedError(f"{node.node.op_type} that combines {len(rounds)} updates in one place")
+        table = node.builder.constant(places.ravel(), "int64")
+        return _scatter_rows(node, node.builder.reshape(data, (total,)), table, flat)
     result = data
     for chosen in rounds:
         source = np.full(total, -1, np.int64)

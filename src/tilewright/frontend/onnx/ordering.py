@@ -16,6 +16,8 @@ from tilewright.support.errors import UnsupportedError, UserError
 
 _LARGEST_MATRIX = 6
 """The largest matrix whose determinant is expanded: the number of its minors doubles with the size."""
+_MOST_GRAMS = 4096
+"""The most n-grams that are counted: each is spelled out."""
 _LONGEST_AXIS = 1 << 16
 """The longest axis that is sorted: the work grows with its square."""
 
@@ -29,11 +31,9 @@ def topk_by_attribute(node: NodeContext) -> Sequence[GraphExpr]:
 @converter("TopK", since=10)
 def topk(node: NodeContext) -> Sequence[GraphExpr]:
     """k is an input."""
-    values = node.constant_ints(1, "k")
-    if len(values) != 1:
-        raise UserError(f"k must be one number, it is {values}")
+    k = node.constant_int(1, "k")
     node.flag("sorted", True)  # sorted results serve where no order is asked for
-    return _topk(node, values[0], node.flag("largest", True))
+    return _topk(node, k, node.flag("largest", True))
 
 
 def _topk(node: NodeContext, k: int, largest: bool) -> Sequence[GraphExpr]:
@@ -89,6 +89,10 @@ def n_grams(node: NodeContext) -> GraphExpr:
     weights = node.floats("weights", (1.0,) * len(places))
     if mode not in ("TF", "IDF", "TFIDF") or len(weights) != len(places) or rank_of(data) not in (1, 2):
         raise UserError(f"TfIdfVectorizer in mode {mode!r} with {len(weights)} weights for {len(places)} n-grams")
+    if list(starts) != sorted(starts) or any(not 0 <= at <= len(pool) for at in starts) or min(places, default=0) < 0:
+        raise UserError(f"the n-grams of TfIdfVectorizer start at {starts} in a pool of {len(pool)}")
+    if max(places, default=0) >= _MOST_GRAMS or len(places) > _MOST_GRAMS:
+        raise UnsupportedError(f"TfIdfVectorizer of more than {_MOST_GRAMS} n-grams")
     builder = node.builder
     rows = builder.cast(data if rank_of(data) == 2 else builder.reshape(data, (1, *shape_of(data))), INT64)
     count, length = shape_of(rows)
@@ -102,7 +106,9 @@ def n_grams(node: NodeContext) -> GraphExpr:
             if shortest <= size <= longest:
                 columns[places[gram]] = _occurrences(node, rows, pool[at : at + size], skips)
             gram += 1
-    width = max(places, default=-1) + 1
+    if gram != len(places) or not places:
+        raise UserError(f"{len(places)} indexes for {gram} n-grams")
+    width = max(places) + 1
     zero = builder.filled(0, (count,), FLOAT32)
     table = [builder.expand_dims(columns.get(column, zero), (1,)) for column in range(width)]
     found = builder.concatenate(table, 1)

@@ -78,6 +78,8 @@ def max_unpool(node: NodeContext) -> GraphExpr:
     """Maxima put back where they came from, zeros elsewhere."""
     builder = node.builder
     data, positions = node.input(0), builder.cast(node.input(1), INT64)
+    if rank_of(data) < 3:
+        raise UserError(f"MaxUnpool needs data of at least 3 dimensions, it is {shape_of(data)}")
     batch, channels, *size = shape_of(data)
     rank = len(size)
     kernel = node.ints("kernel_shape")
@@ -88,6 +90,8 @@ def max_unpool(node: NodeContext) -> GraphExpr:
         (length - 1) * stride - pads[axis] - pads[axis + rank] + reach
         for axis, (length, stride, reach) in enumerate(zip(size, strides, kernel, strict=True))
     ]
+    if min(natural) < 1 or 0 in shape_of(data):
+        raise UserError(f"MaxUnpool of data of shape {shape_of(data)} leaves nothing")
     total = batch * channels * math.prod(natural)
     count = math.prod(shape_of(data))
     if total * count > 1 << 32:
@@ -115,6 +119,8 @@ def columns_to_image(node: NodeContext) -> GraphExpr:
     pads = node.ints("pads", (0,) * (2 * rank))
     if rank_of(data) != 3 or not len(block) == len(strides) == len(dilation) == rank == len(pads) // 2:
         raise UserError(f"Col2Im of an image {image} by blocks {block} does not fit data of shape {shape_of(data)}")
+    if min((*image, *block, *strides, *dilation), default=0) < 1 or min(pads) < 0:
+        raise UserError(f"Col2Im of an image {image} by blocks {block}: all numbers must be positive")
     counts = [
         (image[axis] + pads[axis] + pads[axis + rank] - (block[axis] - 1) * dilation[axis] - 1) // strides[axis] + 1
         for axis in range(rank)

@@ -209,6 +209,8 @@ def roi_align(node: NodeContext) -> GraphExpr:
     scale = node.number("spatial_scale", 1.0)
     if mode not in ("avg", "max") or half not in ("half_pixel", "output_half_pixel"):
         raise UserError(f"unknown mode {mode!r} or coordinate_transformation_mode {half!r} of RoiAlign")
+    if min(rows, columns) < 1 or shape_of(images) != shape_of(regions)[:1] or 0 in shape_of(data):
+        raise UserError(f"RoiAlign to {rows} x {columns} of images {shape_of(images)} does not fit its regions")
     if samples < 1:
         raise UnsupportedError("RoiAlign whose number of samples depends on the regions (sampling_ratio 0)")
     builder, arithmetic = node.builder, _Arithmetic(node.builder)
@@ -281,6 +283,10 @@ def deform_conv(node: NodeContext) -> GraphExpr:
     outputs, _, *kernel = shape_of(weight)
     extents = read_extents(node, node.ints("kernel_shape", tuple(kernel)), tuple(size))
     groups, offset_groups = node.integer("group", 1), node.integer("offset_group", 1)
+    if rank_of(offset) != 4 or groups < 1 or offset_groups < 1 or extents.kernel != tuple(kernel):
+        raise UserError(f"offsets of shape {shape_of(offset)} do not fit {groups} groups of kernels of {kernel}")
+    if channels % groups or outputs % groups or shape_of(weight)[1] * groups != channels or 0 in shape_of(data):
+        raise UserError(f"a weight of shape {shape_of(weight)} does not fit data of shape {shape_of(data)}")
     rows, columns = shape_of(offset)[2:]
     taps = math.prod(kernel)
     if shape_of(offset) != (batch, offset_groups * taps * 2, rows, columns) or channels % offset_groups:

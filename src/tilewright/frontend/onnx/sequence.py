@@ -36,10 +36,9 @@ def _items(node: NodeContext, index: int = 0) -> list[GraphExpr]:
 
 def _position(node: NodeContext, index: int, count: int, most: int) -> int:
     """A constant place in a sequence, which may count from the end."""
-    values = node.constant(index, "the position").ravel()
-    if values.size != 1 or not -count <= int(values[0]) <= most:
-        raise UserError(f"the position {values.tolist()} is not in a sequence of {count}")
-    place = int(values[0])
+    place = node.constant_int(index, "the position")
+    if not -count <= place <= most:
+        raise UserError(f"the position {place} is not in a sequence of {count}")
     return place + count if place < 0 else place
 
 
@@ -112,12 +111,12 @@ def split_to_sequence(node: NodeContext) -> GraphExpr:
     if not node.has_input(1):
         sizes = [1] * length
     else:
-        found = node.constant(1, "the sizes")
+        found = node.constant_ints(1, "the sizes")
         keep = True
-        if found.ndim:
-            sizes = [int(size) for size in found]
+        if rank_of(node.input(1)):
+            sizes = list(found)
         else:
-            step = int(found)
+            step = found[0]
             if step < 1:
                 raise UserError(f"parts of {step} elements")
             sizes = [min(step, length - start) for start in range(0, length, step)]

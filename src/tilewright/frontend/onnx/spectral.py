@@ -50,7 +50,7 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
     if node.opset < 20:
         chosen = node.integer("axis", 1)
     else:
-        chosen = int(node.constant(2, "the axis").ravel()[0]) if node.has_input(2) else -2
+        chosen = node.constant_int(2, "the axis") if node.has_input(2) else -2
     axis = node.axis(chosen, len(dims))
     if axis == len(dims) - 1:
         raise UserError("DFT along the axis of real and imaginary parts")
@@ -61,7 +61,9 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
     for index in range(dims[-1]):
         part = builder.slice_axis(turned, 0, index, index + 1)
         parts.append(builder.reshape(part, shape_of(turned)[1:]))
-    length = int(node.constant(1, "the length").ravel()[0]) if node.has_input(1) else None
+    length = node.constant_int(1, "the length") if node.has_input(1) else None
+    if (length is not None and length < 1) or 0 in dims:
+        raise UserError(f"a Fourier transform of length {length} of data of shape {dims}")
     if onesided and inverse:
         pair = [_onesided_inverse(node, parts, length)]
     else:
@@ -86,6 +88,8 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
 def _onesided_inverse(node: NodeContext, parts: list[GraphExpr], length: int | None) -> GraphExpr:
     """Real data from the first half of its spectrum, the rest of which is known by symmetry."""
     length = length or 2 * (shape_of(parts[0])[-1] - 1)
+    if length < 1:
+        raise UserError("a one-sided inverse DFT of a single frequency needs a length")
     half = length // 2 + 1
     cosines, sines = _tables(half, length, length, inverse=True)
     # All but the first and (of an even number) the middle frequency occur twice.
@@ -104,14 +108,16 @@ def _onesided_inverse(node: NodeContext, parts: list[GraphExpr], length: int | N
 def short_time_fourier_transform(node: NodeContext) -> GraphExpr:
     """Transforms of windows that move over a signal."""
     signal = node.input(0)
-    step = int(node.constant(1, "the step").ravel()[0])
+    step = node.constant_int(1, "the step")
     window = node.optional(2)
     dims = shape_of(signal)
     if len(dims) == 2:
         dims = (*dims, 1)
+    if len(dims) != 3 or (window is not None and rank_of(window) != 1) or not dtype_of(signal).is_float:
+        raise UserError(f"STFT needs a real or complex signal and a window of one dimension, the signal is {dims}")
     batch, samples, kinds = dims
     if node.has_input(3):
-        length = int(node.constant(3, "the length of frames").ravel()[0])
+        length = node.constant_int(3, "the length of frames")
     elif window is not None:
         length = shape_of(window)[0]
     else:

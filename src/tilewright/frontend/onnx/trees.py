@@ -130,6 +130,7 @@ def read_ensemble(node: NodeContext) -> Forest:
     features = np.array(node.ints("nodes_featureids"), np.int64)
     targets = np.array(node.ints("leaf_targetids"), np.int64)
     weights = node.tensor("leaf_weights").array.astype(np.float64).ravel()
+    _check_lengths(len(weights), targets)
     sides = []
     for side in ("false", "true"):
         place = np.array(node.ints(f"nodes_{side}nodeids"), np.int64)
@@ -154,7 +155,7 @@ def read_ensemble(node: NodeContext) -> Forest:
     )  # fmt: skip
 
 
-def _check_lengths(count: int, *columns: Array) -> None:
+def _check_lengths(count: int, *columns: Array | tuple[int, ...]) -> None:
     for column in columns:
         if len(column) != count:
             raise UserError(f"a table of a tree has {len(column)} entries instead of {count}")
@@ -185,7 +186,9 @@ def read_regressor(node: NodeContext) -> Forest:
         raise UnsupportedError(f"TreeEnsembleRegressor with post_transform {node.text('post_transform')}")
     names = node.texts("nodes_modes")
     count = len(names)
-    keys = list(zip(node.ints("nodes_treeids"), node.ints("nodes_nodeids"), strict=True))
+    trees, numbers = node.ints("nodes_treeids"), node.ints("nodes_nodeids")
+    _check_lengths(count, trees, numbers)
+    keys = list(zip(trees, numbers, strict=True))
     place = {key: index for index, key in enumerate(keys)}
     unknown = set(names) - set(_MODES[:_MEMBER]) - {"LEAF"}
     if unknown or len(place) != count:
@@ -196,6 +199,7 @@ def read_regressor(node: NodeContext) -> Forest:
     sides = []
     for side in ("false", "true"):
         target = node.ints(f"nodes_{side}nodeids")
+        _check_lengths(count, target)
         at = [index if leaf[index] else place.get((keys[index][0], target[index]), -1) for index in range(count)]
         sides.append(np.array(at, np.int64))
     inner = [keys[at][0] for at in own if not leaf[at]]
@@ -203,13 +207,25 @@ def read_regressor(node: NodeContext) -> Forest:
     if -1 in reached:
         raise UserError("a tree refers to a node that is not there")
     roots = np.array([at for at in own if at not in reached], np.int64)
-    keyed = zip(node.ints("target_treeids"), node.ints("target_nodeids"), node.ints("target_ids"), strict=True)
+    below = set(roots.tolist())
+    level = roots
+    while len(level):
+        following = set(np.concatenate([side[level] for side in sides]).tolist()) - below
+        below |= following
+        level = np.array(sorted(following), np.int64)
+    if sorted(keys[at][0] for at in roots) != sorted({tree for tree, _ in keys}) or len(below) != count:
+        raise UserError("a tree has no root, or several: does it lead back to itself?")
+    columns = [node.ints(name) for name in ("target_treeids", "target_nodeids", "target_ids")]
     weights = _numbers(node, "target_weights")
+    _check_lengths(len(weights), *columns)
+    keyed = zip(*columns, strict=True)
     leaves = [
         (place[(tree, at)], target, float(weight))
         for (tree, at, target), weight in zip(keyed, weights, strict=True)
         if (tree, at) in place
     ]
+    if len(leaves) != len(weights):
+        raise UserError("a weight belongs to a node that is not there")
     targets = node.integer("n_targets", 1)
     base = _numbers(node, "base_values", targets)
     aggregate = node.text("aggregate_function", "SUM")

@@ -1,0 +1,111 @@
+"""Sequences of known length and optionals, against ONNX's own reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.frontend.onnx.helpers import data, make_model, run_tilewright
+from tilewright.frontend import from_onnx
+from tilewright.support.errors import UnsupportedError, UserError
+
+X = data(4, 6)
+
+
+def _at(place: int) -> np.ndarray:
+    return np.array(place, np.int64)
+
+
+def _compare(nodes, outputs, stored=None) -> None:
+    model = make_model(nodes, {"x": X}, outputs, stored)
+    wanted = ReferenceEvaluator(model).run(None, {"x": X})
+    for mine, other in zip(run_tilewright(model, {"x": X}), wanted, strict=True):
+        np.testing.assert_allclose(mine, other)
+        assert mine.shape == np.asarray(other).shape
+
+
+def test_construct_insert_erase_at_length():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("SequenceConstruct", ["x", "r"], ["s"]),
+        helper.make_node("SequenceInsert", ["s", "n", "zero"], ["t"]),
+        helper.make_node("SequenceInsert", ["t", "r"], ["u"]),
+        helper.make_node("SequenceErase", ["u", "two"], ["v"]),
+        helper.make_node("SequenceAt", ["v", "last"], ["a"]),
+        helper.make_node("SequenceAt", ["v", "zero"], ["b"]),
+        helper.make_node("SequenceLength", ["v"], ["l"]),
+    ]
+    _compare(nodes, ["a", "b", "l"], {"zero": _at(0), "two": _at(2), "last": _at(-1)})
+
+
+@pytest.mark.parametrize("attributes", [{"axis": 1}, {"axis": 0, "keepdims": 0}])
+def test_split_and_concatenate(attributes):
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], **attributes),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
+    ]
+    _compare(nodes, ["y"])
+
+
+@pytest.mark.parametrize("sizes", [np.array(4, np.int64), np.array([1, 5], np.int64)])
+def test_split_by_sizes(sizes):
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "n"], ["s"], axis=1),
+        helper.make_node("SequenceAt", ["s", "one"], ["a"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=1),
+    ]
+    _compare(nodes, ["a", "y"], {"n": sizes, "one": _at(1)})
+
+
+def test_map_over_a_sequence():
+    body = helper.make_graph(
+        [helper.make_node("Add", ["p", "q"], ["r"])],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+        helper.make_node("SequenceMap", ["s", "x"], ["m"], body=body),
+        helper.make_node("ConcatFromSequence", ["m"], ["y"], axis=0),
+    ]
+    model = make_model(nodes, {"x": X}, ["y"])
+    (result,) = run_tilewright(model, {"x": X})
+    np.testing.assert_allclose(result, np.concatenate([X[at : at + 1] + X for at in range(4)]))
+
+
+def test_optionals():
+    nodes = [
+        helper.make_node("Optional", ["x"], ["o"]),
+        helper.make_node("OptionalHasElement", ["o"], ["h"]),
+        helper.make_node("OptionalGetElement", ["o"], ["y"]),
+    ]
+    present, value = run_tilewright(make_model(nodes, {"x": X}, ["h", "y"]), {"x": X})
+    assert bool(present)
+    np.testing.assert_array_equal(value, X)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([("SequenceEmpty", [], "s"), ("ConcatFromSequence", ["s"], "y")], "of an empty sequence"),
+        ([("SequenceEmpty", [], "s"), ("SequenceErase", ["s"], "t"), ("SequenceLength", ["t"], "y")], "of an empty"),
+        ([("SequenceConstruct", ["x"], "s"), ("SequenceAt", ["s", "three"], "y")], "is not in a sequence of 1"),
+        ([("SequenceLength", ["x"], "y")], "must be a sequence"),
+        ([("SplitToSequence", ["x", "three2"], "s"), ("SequenceLength", ["s"], "y")], "do not fit a dimension of 4"),
+        ([("SplitToSequence", ["x", "zero"], "s"), ("SequenceLength", ["s"], "y")], "parts of 0 elements"),
+        ([("SequenceConstruct", ["x", "x"], "y")], "the output 'y' is a sequence"),
+        ([("Optional", [], "o"), ("OptionalGetElement", ["o"], "y")], "an Optional without a value"),
+    ],
+)
+def test_refusals(nodes, message):
+    made = [
+        helper.make_node(name, inputs, [output], **({"axis": 0} if name == "ConcatFromSequence" else {}))
+        for name, inputs, output in nodes
+    ]
+    stored = {"three": _at(3), "zero": _at(0), "three2": np.array([3, 3], np.int64)}
+    with pytest.raises((UserError, UnsupportedError), match=message):
+        from_onnx(make_model(made, {"x": X}, ["y"], stored))
