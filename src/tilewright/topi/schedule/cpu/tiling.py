@@ -10,6 +10,7 @@ _COLUMN_LOAD_COST = 3
 
 _LONG = 16
 _USEFUL_ROWS = 4
+_MANY_ROWS, _MANY_VECTORS = 64, 16
 _PARTIAL = 0.85
 """What a loop with a partial last tile is worth against one without."""
 
@@ -42,7 +43,7 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> Regist
     width = vector_width(columns, lanes)
     best = RegisterTile(1, 1, width)
     best_score = -1.0
-    for vectors in _widths(columns, width, registers):
+    for vectors in _widths(rows, columns, width, registers):
         for height in _heights(rows, registers):
             if height * vectors + vectors + 1 > registers:
                 break
@@ -61,11 +62,15 @@ def _heights(rows: int, registers: int) -> list[int]:
     return exact if rows < _USEFUL_ROWS or exact[-1] >= _USEFUL_ROWS else list(range(1, registers))
 
 
-def _widths(columns: int, width: int, registers: int) -> list[int]:
-    """Candidates for the vectors across a tile: divisors where the columns are whole vectors, else anything."""
+def _widths(rows: int, columns: int, width: int, registers: int) -> list[int]:
+    """Candidates for the vectors across a tile: divisors where the columns are whole vectors, else anything.
+
+    In a large product one partial panel among many costs less than a tile of the wrong shape.
+    """
     whole = -(-columns // width)
     exact = divisors(whole, registers // 2)
-    if columns % width == 0 and (whole < _USEFUL_ROWS or exact[-1] > 1):
+    large = rows >= _MANY_ROWS and whole >= _MANY_VECTORS
+    if columns % width == 0 and not large and (whole < _USEFUL_ROWS or exact[-1] > 1):
         return exact
     return list(range(1, min(registers // 2, whole) + 1))
 
