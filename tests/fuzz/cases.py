@@ -262,12 +262,11 @@ def run_batch(seeds: Sequence[int]) -> list[tuple[Case, str]]:
     try:
         results = compile_all([changed for _, changed, _ in good])
     except Exception:
-        # One of them does not compile: find out which.
-        for case, _, _ in good:
-            reason = failure_of(case)
-            if reason is not None:
-                failures.append((case, reason))
-        return failures
+        # One of them does not compile: find out which. If each does alone, the batch itself is the failure.
+        alone = [(case, reason) for case, _, _ in good if (reason := failure_of(case)) is not None]
+        if not alone:
+            raise
+        return [*failures, *alone]
     for (case, _, expected), found in zip(good, results, strict=True):
         try:
             same(expected, found, "compiled")

@@ -57,7 +57,7 @@ def _round_float(value: float, dtype: DataType) -> float:
     if dtype.name == "bfloat16":
         return round_bfloat16(value)
     if dtype.name in _FLOAT8:
-        return _round_float8(value, *_FLOAT8[dtype.name])
+        return round_float8(value, dtype.name)
     return value
 
 
@@ -68,8 +68,9 @@ _FLOAT8: Final[dict[str, tuple[int, int, float, float]]] = {
 """Mantissa bits, least exponent of a normal number, greatest value, and what lies beyond it."""
 
 
-def _round_float8(value: float, mantissa: int, least: int, greatest: float, beyond: float) -> float:
-    """The nearest value of an 8-bit format (ties to even); what is too large becomes infinity, or NaN without one."""
+def round_float8(value: float, name: str) -> float:
+    """The nearest value of an 8-bit type (ties to even); what is too large becomes infinity, or NaN without one."""
+    mantissa, least, greatest, beyond = _FLOAT8[name]
     if math.isnan(value) or value == 0.0:
         return value
     if math.isinf(value):
@@ -172,11 +173,6 @@ def cast(value: ExprLike, dtype: DataType | str) -> PrimExpr:
         if target.is_integer and target.min_value() <= truncated <= target.max_value():
             return const(truncated, target)
     return e.Cast(value, target)
-
-
-def floordiv_int(a: int, b: int) -> int:
-    """Python's own floor division, named for tables."""
-    return a // b
 
 
 def truncdiv_int(a: int, b: int) -> int:

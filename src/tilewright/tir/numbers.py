@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir.build import wrap_int
+from tilewright.ir.build import round_float8, wrap_int
 from tilewright.ir.dtype import DataType
 from tilewright.ir.intrinsics import fma_reference
 from tilewright.support.errors import CompilerBug, UserError
@@ -101,7 +101,7 @@ def float8_code(value: float, name: str) -> int:
 
 def round_f8(value: np.float32, name: str) -> np.float32:
     """A float32 rounded to the nearest value of a float8 type."""
-    return np.float32(float8_values(name)[float8_code(float(value), name)])
+    return np.float32(round_float8(float(value), name))
 
 
 def round_e4m3(value: np.float32) -> np.float32:

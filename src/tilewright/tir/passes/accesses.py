@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
-from tilewright.arith.region import Box, touched
+from tilewright.arith.region import touched
 from tilewright.ir.build import all_of
 from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, PrimExpr, Range, StringImm, Var, is_const_int
 from tilewright.ir.visit import pre_order
@@ -206,9 +206,3 @@ def _is_dense(store: Access, depth: int, analyzer: Analyzer) -> bool:
     if count is None:
         return True
     return volume is not None and analyzer.prove_equal(volume, count)
-
-
-def known_box(box: list[Range | None]) -> Box | None:
-    """The box, if every range of it is known."""
-    ranges = tuple(item for item in box if item is not None)
-    return ranges if len(ranges) == len(box) else None

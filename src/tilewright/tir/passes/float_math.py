@@ -273,11 +273,6 @@ def rsqrt(x: PrimExpr) -> PrimExpr:
     return 1.0 / square_root(x)
 
 
-def is_infinite(x: PrimExpr) -> PrimExpr:
-    """Whether a value is an infinity."""
-    return eq(absolute(x), math.inf)
-
-
 def at_most(x: PrimExpr, limit: float) -> PrimExpr:
     """|x| <= limit (false for NaN)."""
     return le(absolute(x), limit)

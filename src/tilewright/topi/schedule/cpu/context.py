@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.ir.expr import BinaryExpr, Call, PrimExpr, Var, const_value
+from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import Block, BufferStore, For, IterKind
+from tilewright.tir.stmt import Block, For
 
 PARALLEL_WORK = 1 << 15
 """Elements of work below which waking other cores costs more than it gives."""
@@ -57,16 +56,6 @@ class CpuContext:
             self.sch.parallel(fused)
 
 
-def is_reduction(block: Block) -> bool:
-    """Whether a block reduces."""
-    return block.is_reduction
-
-
-def spatial_count(block: Block) -> int:
-    """How many of a block's iterators are spatial."""
-    return sum(1 for item in block.iters if item.kind is IterKind.SPATIAL)
-
-
 def operations_in(block: Block) -> int:
     """A rough count of what one instance of a block computes; math functions weigh most."""
     total = 0
@@ -76,17 +65,3 @@ def operations_in(block: Block) -> int:
         elif isinstance(item, BinaryExpr) and item.dtype.is_float:
             total += 1
     return total
-
-
-def moves_only(block: Block) -> bool:
-    """Whether a block only copies elements: its value is a load."""
-    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BufferLoad)
-
-
-def index_uses(block: Block, var: Var) -> list[tuple[PrimExpr, ...]]:
-    """The index tuples of loads in a block that use a variable."""
-    return [
-        item.indices
-        for item in pre_order(block.body)
-        if isinstance(item, BufferLoad) and any(part is var for index in item.indices for part in pre_order(index))
-    ]
