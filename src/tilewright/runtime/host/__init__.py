@@ -1,0 +1,10 @@
+"""Host functions: operators that make no sense as kernels (strings, sequences, results sized by data), in numpy.
+
+Importing this package registers every family; `registry.py` has the calling convention.
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.host.registry import HostFunction, HostValue, host_function, names, register
+
+__all__ = ["HostFunction", "HostValue", "host_function", "names", "register"]
