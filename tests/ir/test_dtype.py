@@ -77,6 +77,9 @@ def test_kinds_and_sizes():
     assert FLOAT16.is_float and BFLOAT16.is_float and DataType.of("float8_e5m2").is_float
     assert not HANDLE.is_float and HANDLE.itemsize == 8
     assert DataType.of("int4").itemsize == 1
+    string = DataType.of("string")
+    assert string.is_string and not string.is_float and not string.is_integer
+    assert string.numpy() == np.dtype(object) and DataType.of(np.dtype(object)) is string
     assert (INT8.min_value(), INT8.max_value()) == (-128, 127)
     assert (UINT8.min_value(), UINT8.max_value()) == (0, 255)
     assert FLOAT64.numpy() == np.float64

@@ -7,6 +7,10 @@ numpy. What it computes as a tensor expression, and its schedules, are registere
     def relu(types: Types, attributes: NoAttributes) -> Type:
         '''max(x, 0) elementwise.'''
         return types[0]
+
+A dimension of the result that only the values of the inputs decide is a symbol (`tilewright.ir.expr.Var`) of its own.
+Type rules make no symbols, because they run more than once for a node: whoever builds the call makes them and puts
+them among its attributes, where the rule finds them. A symbol then means one size for each run of the function around.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy.typing as npt
 from tilewright.graph.expr import Attributes, Call, GraphExpr
 from tilewright.ir.node import Node, node
 from tilewright.ir.types import Type
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.span import Span
 
 Array = npt.NDArray[Any]
@@ -58,6 +62,7 @@ class Operator(GraphExpr):
         "variadic",
         "optional",
         "elementwise",
+        "host",
         "description",
     )
     name: str
@@ -74,6 +79,9 @@ class Operator(GraphExpr):
     """How many of the last inputs may be left out."""
     elementwise: bool = False
     """Injective, and output element i depends only on input elements i (after broadcasting)."""
+    host: bool = False
+    """Whether no kernel does it but the host function of its name (`tilewright.runtime.host`), which gets the values
+    of the inputs and the attributes as a mapping. It is opaque to fusion, and its reference is that function."""
     description: str = ""
 
     def children(self) -> Iterator[Node]:
@@ -99,15 +107,18 @@ def operator(
     variadic: bool = False,
     optional: int = 0,
     elementwise: bool = False,
+    host: bool = False,
 ) -> Callable[[F], F]:
     """Register an operator; decorates its type rule, whose docstring describes the operator."""
 
     def register(infer: F) -> F:
         if name in _REGISTRY:
             raise UserError(f"operator {name} is registered twice")
+        if host and kind is not FusionKind.OPAQUE:
+            raise CompilerBug(f"operator {name} is done by the host: it must be opaque")
         description = (infer.__doc__ or "").strip()
         _REGISTRY[name] = Operator(
-            name, inputs, kind, attributes, infer, reference, variadic, optional, elementwise, description
+            name, inputs, kind, attributes, infer, reference, variadic, optional, elementwise, host, description
         )
         return infer
 

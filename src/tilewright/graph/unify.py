@@ -9,6 +9,8 @@ from tilewright.ir.types import (
     DataTypeCall,
     DataTypeName,
     FunctionType,
+    OptionalType,
+    SequenceType,
     TensorType,
     TupleType,
     Type,
@@ -109,6 +111,8 @@ class Unifier:
         elif isinstance(parameter, TupleType) and isinstance(argument, TupleType):
             for a, b in zip(parameter.items, argument.items, strict=False):
                 self._match_dimensions(a, b, mapping)
+        elif isinstance(parameter, (SequenceType, OptionalType)) and type(parameter) is type(argument):
+            self._match_dimensions(parameter.item, _parts(argument)[0], mapping)
 
     def unify(self, a: Type, b: Type) -> Type:
         """Make two types equal by filling holes; the common type, or `Mismatch`. Unknown dimensions fit any."""
@@ -128,6 +132,10 @@ class Unifier:
             if len(a.items) != len(b.items):
                 raise Mismatch(f"tuples of {len(a.items)} and {len(b.items)} items")
             return TupleType(tuple(self.unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+        if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+            return SequenceType(self.unify(a.item, b.item))
+        if isinstance(a, OptionalType) and isinstance(b, OptionalType):
+            return OptionalType(self.unify(a.item, b.item))
         if isinstance(a, FunctionType) and isinstance(b, FunctionType):
             a, b = self.instantiate(a), self.instantiate(b)
             if len(a.parameters) != len(b.parameters):
@@ -163,6 +171,8 @@ def _as_call(value: Type) -> Type:
 def _parts(value: Type) -> tuple[Type, ...]:
     if isinstance(value, TupleType):
         return value.items
+    if isinstance(value, (SequenceType, OptionalType)):
+        return (value.item,)
     if isinstance(value, FunctionType):
         return (*value.parameters, value.result)
     if isinstance(value, DataTypeCall):
@@ -174,6 +184,8 @@ def _map_parts(value: Type, function: object) -> Type:
     assert callable(function)
     if isinstance(value, TupleType):
         return TupleType(tuple(function(part) for part in value.items))
+    if isinstance(value, (SequenceType, OptionalType)):
+        return type(value)(function(value.item))
     if isinstance(value, FunctionType):
         parameters = tuple(function(part) for part in value.parameters)
         return FunctionType(parameters, function(value.result), value.type_parameters)
@@ -219,6 +231,8 @@ def show_type(value: Type) -> str:
         return f"{value.dtype}[{', '.join(show_dimension(dim) for dim in value.shape)}]"
     if isinstance(value, TupleType):
         return f"({', '.join(show_type(item) for item in value.items)})"
+    if isinstance(value, (SequenceType, OptionalType)):
+        return f"{'sequence' if isinstance(value, SequenceType) else 'optional'}({show_type(value.item)})"
     if isinstance(value, FunctionType):
         return f"({', '.join(show_type(p) for p in value.parameters)}) -> {show_type(value.result)}"
     if isinstance(value, DataTypeCall):

@@ -1,4 +1,7 @@
-"""Data types of scalars and vectors: `bool`, integers, floats, their vectors, and `handle` (a pointer)."""
+"""Data types of scalars and vectors: `bool`, integers, floats, their vectors, `handle` (a pointer) and `string`.
+
+Tensors of `string` are numpy arrays of Python strings (dtype object). Only host functions touch them: no kernel does.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ _SCALARS: Final[dict[str, tuple[str, int]]] = {
     "float8_e4m3fn": ("float8_e4m3fn", 8),
     "float8_e5m2": ("float8_e5m2", 8),
     "handle": ("handle", 64),
+    "string": ("string", 64),
 }
 _NAMES: Final = {value: name for name, value in _SCALARS.items()}
 _PATTERN: Final = re.compile(rf"^(?P<base>{'|'.join(_SCALARS)})(?:x(?P<lanes>[0-9]+))?$")
@@ -48,7 +52,8 @@ class DataType:
         if isinstance(value, str):
             return _parse(value)
         try:
-            return _parse(np.dtype(value).name)
+            name = np.dtype(value).name
+            return STRING if name == "object" else _parse(name)
         except TypeError as error:
             raise UserError(f"{value!r} is not a data type") from error
 
@@ -76,6 +81,11 @@ class DataType:
     def is_float(self) -> bool:
         """Whether elements are floating point of any format."""
         return self.code in ("float", "bfloat") or self.code.startswith("float8")
+
+    @property
+    def is_string(self) -> bool:
+        """Whether elements are strings, which only host functions touch."""
+        return self.code == "string"
 
     @property
     def is_scalar(self) -> bool:
@@ -113,6 +123,8 @@ class DataType:
             return np.dtype(name)
         if name == "bfloat16":
             return np.dtype("uint16")
+        if name == "string":
+            return np.dtype(object)
         if self.bits == 8:
             return np.dtype("uint8")
         raise UserError(f"data type {name} has no numpy storage")
@@ -166,6 +178,7 @@ BFLOAT16: Final = _parse("bfloat16")
 FLOAT32: Final = _parse("float32")
 FLOAT64: Final = _parse("float64")
 HANDLE: Final = _parse("handle")
+STRING: Final = _parse("string")
 INDEX: Final = INT64
 """The type of loop variables, indices and dimensions everywhere in the compiler."""
 

@@ -1,4 +1,5 @@
-"""Types of graph values: tensors with static, symbolic or unknown dimensions, tuples, functions, algebraic data."""
+"""Types of graph values: tensors with static, symbolic or unknown dimensions, tuples, sequences, functions, algebraic
+data."""
 
 from __future__ import annotations
 
@@ -46,6 +47,20 @@ class TupleType(Type):
     """A tuple of values."""
 
     items: tuple[Type, ...]
+
+
+@node(interned=True)
+class SequenceType(Type):
+    """A list of values whose number only a run knows. Values are Python lists; only host functions touch them."""
+
+    item: Type
+
+
+@node(interned=True)
+class OptionalType(Type):
+    """A value or nothing (None). Only host functions touch it."""
+
+    item: Type
 
 
 @node(interned=True)

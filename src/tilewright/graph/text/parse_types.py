@@ -15,6 +15,8 @@ from tilewright.ir.types import (
     DataTypeCall,
     DataTypeName,
     FunctionType,
+    OptionalType,
+    SequenceType,
     TensorType,
     TupleType,
     Type,
@@ -67,6 +69,11 @@ class TypeReader:
             return self._tensor(place, items)
         if name == "Tuple":
             return TupleType(tuple(self.read(item) for item in items))
+        if name in ("Sequence", "Optional"):
+            if len(items) != 1:
+                raise self.source.error(place, f"expected {name}[item]")
+            item = self.read(items[0])
+            return SequenceType(item) if name == "Sequence" else OptionalType(item)
         if name == "Function":
             return self._function(place, items)
         return DataTypeCall(DataTypeName(name), tuple(self.read(item) for item in items))

@@ -9,6 +9,8 @@ from tilewright.ir.types import (
     DataTypeCall,
     DataTypeName,
     FunctionType,
+    OptionalType,
+    SequenceType,
     TensorType,
     TupleType,
     Type,
@@ -44,6 +46,9 @@ def type_text(value: Type, names: Names) -> str:
         return f'Tensor[{shape}, "{value.dtype}"]'
     if isinstance(value, TupleType):
         return f"Tuple[{_items(value.items, names)}]"
+    if isinstance(value, (SequenceType, OptionalType)):
+        word = "Sequence" if isinstance(value, SequenceType) else "Optional"
+        return f"{word}[{type_text(value.item, names)}]"
     if isinstance(value, FunctionType):
         if value.type_parameters:
             fresh = ", ".join(names.outermost.give(parameter, parameter.name) for parameter in value.type_parameters)

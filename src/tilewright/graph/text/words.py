@@ -10,14 +10,16 @@ from typing import Final
 from tilewright.graph.op import operators
 from tilewright.ir.dtype import DataType
 
-DIALECT: Final = frozenset("graph module const constant let block Tensor Tuple Function inf nan".split())
+DIALECT: Final = frozenset(
+    "graph module const constant let block Tensor Tuple Sequence Optional Function inf nan".split()
+)
 """Words with a meaning of their own: no variable is printed with one of these names."""
 
 
 def reserved_words() -> set[str]:
     """Every name that a variable must not have: words of Python and of the dialect, operators, data types."""
     roots = {name.split(".")[0] for name in operators()}
-    types = {"bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "handle"}
+    types = {"bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "handle", "string"}
     types |= {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (4, 8, 16, 32, 64)}
     return {*keyword.kwlist, "_", "match", "case", "type", "min", "max", *DIALECT, *roots, *types}
 
