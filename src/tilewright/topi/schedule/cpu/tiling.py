@@ -82,16 +82,6 @@ def _filled(extent: int, tile: int) -> float:
     return _PARTIAL * extent / (-(-extent // tile) * tile)
 
 
-def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
-    """The tile of a depthwise convolution: one vector of channels, as many pixels of a row as registers allow.
-
-    Each pixel needs an accumulator and a loaded element; taps of one kernel row stay loaded.
-    """
-    width = vector_width(columns, lanes)
-    most = max(1, (registers - 6) // 2)
-    return RegisterTile(max(divisors(rows, most)), 1, width)
-
-
 def vector_width(extent: int, lanes: int) -> int:
     """Elements of one vector along an axis.
 

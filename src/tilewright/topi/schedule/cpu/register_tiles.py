@@ -1,0 +1,118 @@
+"""Steps that the templates with a register tile share: packing weights, the row axis, the loops under a tile."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.tiling import RegisterTile
+from tilewright.topi.schedule.packing import constant_parameters
+
+
+def pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+    """Arrange constant weights in panels as wide as the tile, so that the inner loop walks memory straight through.
+
+    Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`.
+    """
+    block = context.block(anchor)
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    constants = constant_parameters(context.sch.func)
+    for item in find_all(block.body, BufferLoad):
+        buffer = item.buffer
+        if buffer not in constants or not spatial or any(part in spatial[:-1] for part in item.indices):
+            continue
+        column = next((n for n, part in enumerate(item.indices) if part is spatial[-1]), None)
+        if column is None or buffer.ndim < 2:
+            continue
+        index_map = _panels(buffer.ndim, column, tile.columns)
+        context.sch.transform_layout(anchor, buffer.name, index_map)
+        context.packing[constants[buffer]] = index_map
+        return
+
+
+def _panels(rank: int, column: int, width: int) -> IndexMap:
+    """The arrangement in panels of some columns, whichever axis they are on."""
+
+    def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
+        rest = [index for n, index in enumerate(i) if n != column]
+        if width == 1:
+            # A panel of one column has no index inside it.
+            return (i[column], *rest)
+        return (i[column] // width, *rest, i[column] % width)
+
+    return IndexMap.of(arrange, rank)
+
+
+def row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> int | None:
+    """The position of the loop whose elements share weights: the second axis of the register tile.
+
+    Pixels of a row for channels-last convolutions, rows of a matrix (whichever loop counts them), output channels for
+    planar convolutions.
+    """
+    block = context.block(anchor)
+    rank = len(extents)
+    if block.annotations.get("layout") == "NCHW" and rank > 1:
+        return 1
+    if block.annotations.get("anchor") != "matmul":
+        return max(range(rank - 1), key=lambda n: (extents[n] > 1, n), default=None)
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    weights = [item for item in loads if uses_any(item, spatial[-1:])]
+    shared = [n for n in range(rank - 1) if not any(uses_any(item, [spatial[n]]) for item in weights)]
+    return max(shared, key=lambda n: (extents[n] > 1, n), default=None)
+
+
+def reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
+    """Products that one element of the result sums; symbolic extents count as one."""
+    sizes = [
+        getattr(item.domain.extent, "value", 1) for item in context.block(anchor).iters if item.kind is IterKind.REDUCE
+    ]
+    return int(prod(sizes))
+
+
+def schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile) -> list[LoopHandle]:
+    """The loops of the contraction under its tile: reduction outside, rows unrolled, columns in vectors.
+
+    Gives the loops of the reduction.
+    """
+    sch = context.sch
+    block = context.block(anchor)
+    reduce_vars = {item.value for item in block.iters if item.kind is IterKind.REDUCE}
+    below = loops_below(context, anchor, attach)
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    sch.set_scope(anchor, 0, "local")
+    if not spatial or not reduction:
+        return reduction
+    sch.reorder(*reduction, *spatial)
+    start = sch.decompose_reduction(anchor, reduction[0])
+    for handle, loops in ((anchor, spatial), (start, loops_below(context, start, attach))):
+        _vectorize_tile(context, handle, loops, tile)
+    return reduction
+
+
+def _vectorize_tile(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:
+    if not loops:
+        return
+    sch = context.sch
+    extent = context.extent(loops[-1])
+    *rest, lane = loops
+    if extent is not None and extent > tile.lanes:
+        vector, lane = sch.split(lane, [None, tile.lanes])
+        rest.append(vector)
+    sch.vectorize(lane)
+    for loop in rest:
+        if context.extent(loop) is not None:
+            sch.unroll(loop)
+
+
+def loops_below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+    """The loops of a block inside the loop it is computed at."""
+    loops = context.sch.get_loops(handle)
+    return loops[[loop.var for loop in loops].index(attach.var) + 1 :]
