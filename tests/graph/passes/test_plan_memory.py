@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from tests.graph.passes.test_meaning import assert_close
 from tilewright.graph.expr import If, Tuple, TupleGet, Var, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGNMENT, plan_memory
 from tilewright.graph.pipeline import optimize
@@ -89,6 +92,21 @@ def test_a_chain_needs_two_buffers():
     assert plan.unshared_bytes == 9 * 256
     assert plan.steps[0].arguments[0].kind == "input"
     assert plan.steps[-1].results[0].kind == "output"
+
+
+@pytest.mark.parametrize("seed", [98, 185, 202])
+def test_values_that_stick_out_are_placed_first_the_next_time(monkeypatch, seed):
+    generator = Random(seed)
+    values = []
+    for _ in range(30):
+        first = generator.randrange(20)
+        size = 64 * generator.choice([1, 2, 3, 5, 8, 13])
+        values.append(module_under_test._Value(size, first, first + generator.choice([1, 1, 2, 3, 8])))
+    bound = max(sum(v.size for v in values if v.first <= step <= v.last) for step in range(30))
+    assert module_under_test.place_values(values) == bound
+    # One round an order is not enough for these.
+    monkeypatch.setattr(module_under_test, "_MOST_ROUNDS", 1)
+    assert module_under_test.place_values(values) > 1.1 * bound
 
 
 def test_elementwise_kernels_may_work_in_place():

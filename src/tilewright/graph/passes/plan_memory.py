@@ -5,9 +5,9 @@ After:   a `MemoryPlan`: the calls in order, and for each argument and result a 
          input i / output i / constant i / workspace at an offset
 
 Values that live only between kernels share one workspace: two of them may overlap in space if they never live at the
-same time. The largest are placed first, each in the smallest gap that fits (best fit), aligned to 64 bytes. Results
-of the model are written straight to the output buffers; a view (a reshape, a slice of contiguous memory) is a place
-inside its input's.
+same time. Each is placed in the smallest gap that fits (best fit), aligned to 64 bytes, in several orders of which the
+best is kept. Results of the model are written straight to the output buffers; a view (a reshape, a slice of contiguous
+memory) is a place inside its input's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.support.text import human_bytes, table
 
 ALIGNMENT = 64
+_MOST_ROUNDS = 32
+_MOST_COMPARISONS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -335,21 +337,32 @@ def _lower_bound(values: Sequence[_Value]) -> int:
 def place_values(values: Sequence[_Value]) -> int:
     """Give each value an offset such that values alive at the same time do not overlap; returns the total.
 
-    Three orders are tried and the best is kept: by size, by size times lifetime, by time.
+    Orders are tried until one reaches the lower bound: by size, by size times lifetime, by time, from the end. Within
+    each, the values that stick out at the top are placed first the next time round: they then get the low places, and
+    smaller ones find gaps around them.
     """
     wanted = [value for value in values if value.size > 0]
     orders: list[Callable[[_Value], tuple[int, ...]]] = [
         lambda value: (-value.size, value.first),
         lambda value: (-aligned(value.size) * (value.last - value.first + 1), value.first),
         lambda value: (value.first, -value.size),
+        lambda value: (-value.last, -value.size),
     ]
     bound = _lower_bound(wanted)
+    # A placement compares each value with those placed before it; large models get fewer rounds.
+    rounds = max(1, min(_MOST_ROUNDS, _MOST_COMPARISONS // (len(wanted) ** 2 + 1)))
     best: tuple[int, list[int]] | None = None
     for order in orders:
-        total = _place_in_order(sorted(wanted, key=order))
-        if best is None or total < best[0]:
-            best = (total, [value.offset for value in wanted])
-        if total <= bound:
+        queue = sorted(wanted, key=order)
+        for _ in range(rounds):
+            total = _place_in_order(queue)
+            if best is None or total < best[0]:
+                best = (total, [value.offset for value in wanted])
+            if total <= bound:
+                break
+            below = [value for value in queue if value.offset + aligned(value.size) < total]
+            queue = [value for value in queue if value.offset + aligned(value.size) >= total] + below
+        if best is not None and best[0] <= bound:
             break
     assert best is not None
     for value, offset in zip(wanted, best[1], strict=True):
