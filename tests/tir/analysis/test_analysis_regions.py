@@ -110,6 +110,15 @@ def test_exact_boxes_of_fused_loops() -> None:
     assert not region_tells_apart(partly, partly.writes[0], fused, [fused], [])
 
 
+def test_fused_loops_of_symbolic_extents_are_told_apart() -> None:
+    n, m = Var("n"), Var("m")
+    fused = For(Var("f"), const(0), n * m, LoopKind.SERIAL, NOTHING)
+    block = block_of([fused.var // m, fused.var % m], [100, 100])
+    assert region_tells_apart(block, block.writes[0], fused, [fused], [])
+    other = block_of([fused.var // m, fused.var % n], [100, 100])
+    assert not region_tells_apart(other, other.writes[0], fused, [fused], [])
+
+
 def test_unused_loops_repeat() -> None:
     i, j = loop("i", 4), loop("j", 3)
     block = block_of([i.var], [4])

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
-from tilewright.ir.build import all_of
-from tilewright.ir.expr import LE, LT, ONE, TRUE, And, PrimExpr, Range, Var, const_value
+from tilewright.ir.build import all_of, ge
+from tilewright.ir.expr import LE, LT, ONE, TRUE, And, Mul, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
@@ -102,10 +102,25 @@ def _map_tells_apart(
             for loop in running
             if any(mentions(value, {loop.var}) for value in values)
         }
-        found = detect_iter_map(values, domains, predicate)
+        found = detect_iter_map(values, domains, predicate, _while_running(running))
         if found is not None and found.injective:
             return True
     return False
+
+
+def _while_running(loops: Iterable[For]) -> Analyzer:
+    """What is known while loops run: no symbolic factor of their extents is zero (a loop over b * n runs: n >= 1)."""
+    analyzer = Analyzer()
+    seen: set[Var] = set()
+    stack = [loop.extent for loop in loops]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Mul):
+            stack.extend((item.a, item.b))
+        elif type(item) is Var and item not in seen:
+            seen.add(item)
+            analyzer.assume_always(ge(item, 1))
+    return analyzer
 
 
 def is_injective(block: Block, loops: Sequence[For], outer: Sequence[For] = ()) -> bool:
