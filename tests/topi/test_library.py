@@ -13,7 +13,7 @@ from tilewright.topi.registry import registered, result_shape
 
 
 def test_operators_and_computations_match() -> None:
-    assert set(registered()) == set(operators())
+    assert set(registered()) == {name for name, operator in operators().items() if not operator.host}
 
 
 def test_kernels_need_known_dimensions() -> None:

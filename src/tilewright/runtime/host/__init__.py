@@ -5,6 +5,10 @@ Importing this package registers every family; `registry.py` has the calling con
 
 from __future__ import annotations
 
+from tilewright.runtime.host import selection, sequences, texts
 from tilewright.runtime.host.registry import HostFunction, HostValue, host_function, names, register
 
-__all__ = ["HostFunction", "HostValue", "host_function", "names", "register"]
+FAMILIES = (selection, sequences, texts)
+"""The modules whose functions are registered."""
+
+__all__ = ["FAMILIES", "HostFunction", "HostValue", "host_function", "names", "register"]

@@ -1,0 +1,142 @@
+"""Host functions whose results are as long as the data decides: which elements, which boxes, which are distinct."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.runtime.host.registry import HostValue, register
+from tilewright.runtime.host.values import Array, Attributes, integer, scalar, tensor, to_numbers
+from tilewright.support.errors import UserError
+
+
+@register("host.nonzero")
+def nonzero(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """The places of the elements other than zero, one column a place."""
+    data = to_numbers(tensor(values[0]), attributes)
+    if not data.ndim:
+        return [np.zeros((0, int(data != 0)), np.int64)]
+    return [np.stack(np.nonzero(data)).astype(np.int64)]
+
+
+@register("host.compress")
+def compress(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """The slices along an axis where a condition holds; without an axis (-1), of the flattened data."""
+    data, condition = tensor(values[0]), tensor(values[1]).astype(bool)
+    axis = integer(attributes, "axis")
+    if axis < 0:
+        data, axis = data.reshape(-1), 0
+    if condition.ndim != 1 or len(condition) > data.shape[axis]:
+        raise UserError(f"a condition of shape {condition.shape} does not fit a dimension of {data.shape[axis]}")
+    return [np.compress(condition, data, axis)]
+
+
+@register("host.unique")
+def unique(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """The distinct elements (or slices along an axis), where each comes first, which one each place holds, how many."""
+    stored = tensor(values[0])
+    axis = integer(attributes, "axis")
+    if axis < 0:
+        stored, axis = stored.reshape(-1), 0
+    data = to_numbers(stored, attributes)
+    rows = np.moveaxis(data, axis, 0).reshape(data.shape[axis], -1)
+    if data.dtype == object:
+        # numpy orders no rows of Python objects; numbers in the order of the texts stand for them.
+        order = {item: place for place, item in enumerate(sorted(set(rows.reshape(-1).tolist())))}
+        rows = np.array([[order[item] for item in row] for row in rows.tolist()], np.int64).reshape(rows.shape)
+    if rows.shape[1] == 1:
+        found = np.unique(rows[:, 0], return_index=True, return_inverse=True, return_counts=True)
+    else:
+        found = np.unique(rows, return_index=True, return_inverse=True, return_counts=True, axis=0)
+    first, place, count = (np.asarray(item).reshape(-1).astype(np.int64) for item in found[1:])
+    if not attributes["sorted"]:
+        order_of_appearance = np.argsort(first, kind="stable")
+        rank = np.empty_like(order_of_appearance)
+        rank[order_of_appearance] = np.arange(len(rank))
+        first, place, count = first[order_of_appearance], rank[place], count[order_of_appearance]
+    return [np.take(stored, first, axis=axis), first, place, count]
+
+
+@register("host.topk")
+def topk(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """The k greatest or least elements along an axis, in order, and their places; equal ones by place."""
+    stored, count = tensor(values[0]), int(scalar(values[1], "k of TopK"))
+    axis = integer(attributes, "axis")
+    if not 0 <= count <= stored.shape[axis]:
+        raise UserError(f"k of TopK is {count}, the axis has {stored.shape[axis]} elements")
+    data = to_numbers(stored, attributes)
+    if attributes["largest"]:
+        # A stable sort of the reversed axis, reversed again, puts equal elements in the order of their places.
+        order = np.flip(stored.shape[axis] - 1 - np.argsort(np.flip(data, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(data, axis, kind="stable")
+    chosen = np.take(order, np.arange(count), axis=axis).astype(np.int64)
+    return [np.take_along_axis(stored, chosen, axis), chosen]
+
+
+@register("host.non_max_suppression")
+def non_max_suppression(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """For each image and class, boxes by falling score, without those that cover one taken before too much.
+
+    Inputs: boxes (images, n, 4), scores (images, classes, n), the most boxes a class, the threshold of the overlap, and
+    perhaps the least score (exclusive). The result has rows (image, class, box).
+    """
+    boxes, scores = tensor(values[0], "the boxes"), tensor(values[1], "the scores")
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[::2] != boxes.shape[:2]:
+        raise UserError(f"boxes of shape {boxes.shape} and scores of shape {scores.shape} do not fit")
+    given = [None if len(values) <= at or values[at] is None else scalar(values[at]) for at in (2, 3, 4)]
+    most, overlap, least = given
+    corners = _corners(boxes, bool(attributes["center_point_box"]))
+    rows: list[tuple[int, int, int]] = []
+    for image in range(scores.shape[0]):
+        for kind in range(scores.shape[1]):
+            kept = _suppress(corners[image], scores[image, kind], int(most or 0), float(overlap or 0.0), least)
+            rows.extend((image, kind, box) for box in kept)
+    return [np.array(rows, np.int64).reshape(len(rows), 3)]
+
+
+def _corners(boxes: Array, centered: bool) -> Array:
+    """Boxes as (low x, low y, high x, high y)."""
+    if centered:
+        half = boxes[..., 2:] / 2
+        return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
+    first, second = boxes[..., 1::-1], boxes[..., 3:1:-1]
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
+
+
+def _suppress(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
+    candidates = np.arange(len(scores)) if least is None else np.flatnonzero(scores > scores.dtype.type(least))
+    left = candidates[np.argsort(-scores[candidates], kind="stable")]
+    sizes = corners[:, 2:] - corners[:, :2]
+    areas = sizes[:, 0] * sizes[:, 1]
+    kept: list[int] = []
+    while len(left) and len(kept) < most:
+        best, left = int(left[0]), left[1:]
+        kept.append(best)
+        shared = np.minimum(corners[best, 2:], corners[left, 2:]) - np.maximum(corners[best, :2], corners[left, :2])
+        common = np.where((shared > 0).all(axis=1), shared[:, 0] * shared[:, 1], 0)
+        union = areas[best] + areas[left] - common
+        solid = (common > 0) & (areas[best] > 0) & (areas[left] > 0) & (union > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            covered = solid & (common / union > overlap)
+        left = left[~covered]
+    return kept
+
+
+@register("host.mel_weights")
+def mel_weights(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """Triangles spread evenly on the mel scale: the weight of each frequency of a spectrum in each band."""
+    bands, length, rate = (int(scalar(value)) for value in values[:3])
+    low, high = (float(scalar(value)) for value in values[3:5])
+    if bands < 1 or length < 1 or rate < 1:
+        raise UserError(f"{bands} mel bands of a transform of {length} at a rate of {rate}")
+    bottom, top = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
+    mel = bottom + np.arange(bands + 2) * ((top - bottom) / (bands + 2))
+    edges = ((length + 1) * 700 * (10 ** (mel / 2595) - 1) // rate).astype(np.int64)
+    frequencies = np.arange(length // 2 + 1)[:, None]
+    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rising = np.where(left == centre, frequencies == centre, (frequencies - left) / (centre - left))
+        falling = (right - frequencies) / (right - centre)
+    weights = np.where((frequencies >= left) & (frequencies <= centre), rising, 0.0)
+    weights = np.where((frequencies >= centre) & (frequencies < right), falling, weights)
+    return [weights.astype(np.dtype(str(attributes["dtype"])))]
