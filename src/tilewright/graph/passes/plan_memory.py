@@ -8,6 +8,9 @@ Values that live only between kernels share one workspace: two of them may overl
 same time. Each is placed in the smallest gap that fits (best fit), aligned to 64 bytes, in several orders of which the
 best is kept. Results of the model are written straight to the output buffers; a view (a reshape, a slice of contiguous
 memory) is a place inside its input's.
+
+Where shapes are symbolic, the workspace is a row of slots instead (`plan_slots.py`), and a place in it is the number of
+a slot.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
-from tilewright.graph.op import Operator
+from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.passes.fuse import is_primitive, is_view, view_offset
+from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
 from tilewright.graph.traverse import post_order
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError
@@ -35,14 +40,14 @@ _MOST_COMPARISONS = 2_000_000
 class Place:
     """Where a tensor lives: `kind` is input, output, constant or workspace.
 
-    `index` numbers inputs, outputs and constants; `offset` is in bytes from the start of the workspace, of the
-    block of constants, or of the input or output (not 0 for views); `size` is in bytes.
+    `index` numbers inputs, outputs, constants and slots; `offset` is in bytes from the start of the workspace (or of
+    the slot), of the block of constants, or of the input or output (not 0 for views); `size` is in bytes.
     """
 
     kind: str
     index: int
     offset: int
-    size: int
+    size: PrimExpr | int
 
     def __str__(self) -> str:
         if self.kind == "workspace":
@@ -82,25 +87,29 @@ class MemoryPlan:
     """What the workspace would take without sharing."""
     lifetimes: tuple[tuple[Place, int, int], ...] = field(repr=False)
     """Place, first and last step of each value in the workspace."""
+    slots: tuple[PrimExpr, ...] = ()
+    """Sizes of the slots of a symbolic plan; the figures of the workspace above are 0 then."""
 
     def __str__(self) -> str:
         rows = []
         for number, step in enumerate(self.steps):
             name = str(step.function.notes.get("name", ""))
             arguments = ", ".join(map(str, step.arguments))
-            results = ", ".join(f"{place} ({human_bytes(place.size)})" for place in step.results)
+            results = ", ".join(f"{place} ({_size_text(place.size)})" for place in step.results)
             rows.append((str(number), name, results, arguments))
         ratio = self.workspace_bytes / self.lower_bound if self.lower_bound else 1.0
         workspace = (
             f"workspace: {human_bytes(self.workspace_bytes)}, lower bound {human_bytes(self.lower_bound)} "
             f"(x{ratio:.3f}), without sharing {human_bytes(self.unshared_bytes)}"
         )
+        if self.slots:
+            workspace = f"workspace: {len(self.slots)} slots for {len(self.lifetimes)} values"
         constants = f"constants: {len(self.constants)}, {human_bytes(self.constant_bytes)}"
         return "\n".join([table(("step", "kernel", "results", "arguments"), rows), workspace, constants])
 
 
 def plan_memory(module: IRModule, *, entry: str = "main", in_place: bool = False) -> MemoryPlan:
-    """Plan the memory of a fused, first-order function of static shapes.
+    """Plan the memory of a fused, first-order function of static or symbolic shapes.
 
     With `in_place`, a kernel of elementwise operators may write over an input that dies there. The kernels must then
     not promise that their buffers are distinct.
@@ -119,6 +128,19 @@ def tensor_bytes(found: Type | None) -> int:
     if shape is None:
         raise UnsupportedError("a memory plan needs static shapes", hint="give the shapes of the inputs")
     return math.prod(shape) * found.dtype.itemsize
+
+
+def is_symbolic(function: Function) -> bool:
+    """Whether a value of a fused function has a shape that is not all numbers."""
+    for item in post_order(function, closures=False):
+        kinds = item.type.items if isinstance(item.type, TupleType) else (item.type,)
+        if any(isinstance(kind, TensorType) and kind.static_shape is None for kind in kinds):
+            return True
+    return False
+
+
+def _size_text(size: PrimExpr | int) -> str:
+    return human_bytes(size) if isinstance(size, int) else "symbolic"
 
 
 def aligned(size: int) -> int:
@@ -141,6 +163,8 @@ class _Value:
     offset: int = 0
     owner: _Value | None = None
     """The value whose storage this one takes over in place."""
+    request: SlotRequest | None = None
+    """What a symbolic plan knows of it; `size` is not used then."""
 
     @property
     def storage(self) -> _Value:
@@ -155,7 +179,8 @@ class _Planner:
 
     def __init__(self, function: Function, in_place: bool) -> None:
         self.function = function
-        self.in_place = in_place
+        self.symbolic = is_symbolic(function)
+        self.in_place = in_place and not self.symbolic
         self.order = [item for item in post_order(function, closures=False) if item is not function]
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}
@@ -170,7 +195,9 @@ class _Planner:
         if self.in_place:
             self._take_over()
         owners = [value for value in workspace if value.owner is None]
-        total = place_values(owners)
+        requests = [value.request for value in owners if value.request is not None]
+        slots = assign_slots(self._timed(requests, owners)) if self.symbolic else ()
+        total = 0 if self.symbolic else place_values(owners)
         offsets, constant_bytes = self._constant_offsets()
         steps = tuple(
             PlannedStep(
@@ -189,6 +216,7 @@ class _Planner:
             _lower_bound(owners),
             sum(aligned(value.size) for value in workspace),
             tuple((self._value_place(value), value.first, value.last) for value in workspace),
+            slots,
         )
 
     def _find_values(self) -> None:
@@ -198,7 +226,7 @@ class _Planner:
                 self.calls.append(item)
                 types = item.type.items if isinstance(item.type, TupleType) else (item.type,)
                 for index, found in enumerate(types):
-                    self.values[(id(item), index)] = _Value(tensor_bytes(found), step, step)
+                    self.values[(id(item), index)] = self._value(found, step)
             elif isinstance(item, Constant):
                 self.constants[id(item)] = len(self.constant_list)
                 self.constant_list.append(item)
@@ -208,6 +236,25 @@ class _Planner:
                     f"a static memory plan covers calls to fused functions only, not {name or type(item).__name__}",
                     where=str(item.span) if item.span else None,
                 )
+
+    def _value(self, found: Type | None, step: int) -> _Value:
+        if not self.symbolic:
+            return _Value(tensor_bytes(found), step, step)
+        if not isinstance(found, TensorType):
+            raise CompilerBug(f"a tensor was expected, not {found!r}")
+        return _Value(0, step, step, request=SlotRequest(symbolic_bytes(found), step, step))
+
+    @staticmethod
+    def _timed(requests: Sequence[SlotRequest], owners: Sequence[_Value]) -> Sequence[SlotRequest]:
+        """Requests with the lifetimes that uses gave their values."""
+        for request, value in zip(requests, owners, strict=True):
+            request.first, request.last = value.first, value.last
+        return requests
+
+    def _size(self, found: Type | None) -> PrimExpr | int:
+        if self.symbolic and isinstance(found, TensorType):
+            return symbolic_bytes(found)
+        return tensor_bytes(found)
 
     def _results(self, call: Call) -> list[Key]:
         count = len(call.type.items) if isinstance(call.type, TupleType) else 1
@@ -255,9 +302,18 @@ class _Planner:
             results = [body]
         for index, item in enumerate(results):
             key = self._key(item)
-            if key is None or self.values[key].output >= 0 or self.values[key].size != tensor_bytes(item.type):
+            if key is None or self.values[key].output >= 0 or not self._is_whole(item):
                 raise CompilerBug("a result of the model has no storage of its own; run `fuse` first")
             self.values[key].output = index
+
+    @staticmethod
+    def _is_whole(item: GraphExpr) -> bool:
+        """Whether a tensor is all of the memory that it is a view of: reshapes keep all elements, slices do not."""
+        while isinstance(item, Call) and is_view(item):
+            if not is_call_to(item, "reshape"):
+                return False
+            item = item.args[0]
+        return True
 
     def _results_of(self, body: GraphExpr) -> list[Key]:
         base = self._base(body)
@@ -290,13 +346,15 @@ class _Planner:
         return offsets, total
 
     def _value_place(self, value: _Value) -> Place:
+        size = value.size if value.request is None else value.request.size
         if value.output >= 0:
-            return Place("output", value.output, 0, value.size)
-        return Place("workspace", 0, value.storage.offset, value.size)
+            return Place("output", value.output, 0, size)
+        slot = 0 if value.request is None else value.request.slot
+        return Place("workspace", slot, value.storage.offset, size)
 
     def _place(self, item: GraphExpr, offsets: Sequence[int]) -> Place:
         base, shift = self._trace(item)
-        size = tensor_bytes(item.type)
+        size = self._size(item.type)
         if isinstance(base, Var):
             return Place("input", self.inputs[id(base)], shift, size)
         if isinstance(base, Constant):

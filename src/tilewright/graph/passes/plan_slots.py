@@ -1,0 +1,116 @@
+"""Memory of values whose size is symbolic: slots shared by values that never live at the same time.
+
+Offsets into a workspace of unknown size cannot be packed like a static plan's. Instead the workspace is a row of slots,
+each as large as the largest value it ever holds; where that is one of two values is not known before the sizes are, the
+slot's size is the greater of both, an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import as_expr, ge, maximum, mul
+from tilewright.ir.expr import IntImm, PrimExpr, Var
+from tilewright.ir.types import TensorType
+from tilewright.ir.visit import pre_order, substitute
+from tilewright.support.errors import UnsupportedError
+
+_NOMINAL = 128
+"""What a symbol is taken for where a choice needs a number."""
+
+
+@dataclass(eq=False, slots=True)
+class SlotRequest:
+    """A value that needs memory from its first to its last step; `slot` is what it gets."""
+
+    size: PrimExpr
+    first: int
+    last: int
+    slot: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    size: PrimExpr
+    guess: int
+    free_from: int
+
+
+def symbolic_bytes(found: TensorType) -> PrimExpr:
+    """The bytes of a tensor, as an expression of the symbols in its shape."""
+    total: PrimExpr = as_expr(found.dtype.itemsize)
+    for dim in found.shape if found.shape is not None else (None,):
+        if dim is None:
+            raise UnsupportedError(
+                "a compiled value needs a shape whose dimensions are numbers or symbols",
+                hint="give the shapes of the inputs",
+            )
+        total = mul(dim, total)
+    return total
+
+
+def assign_slots(values: Sequence[SlotRequest]) -> tuple[PrimExpr, ...]:
+    """Give each value a slot; returns the size of each.
+
+    In order of time, a value takes the free slot that fits it best: one that is certainly large enough, else the
+    one that must grow least, by nominal sizes.
+    """
+    chooser = _Chooser(values)
+    slots: list[_Slot] = []
+    for value in sorted(values, key=lambda value: (value.first, -chooser.guess(value.size))):
+        size, wanted = chooser.simplify(value.size), chooser.guess(value.size)
+        free = [n for n, slot in enumerate(slots) if slot.free_from <= value.first]
+        if free:
+            best = min(free, key=lambda n: (abs(slots[n].guess - wanted), n))
+            slot = slots[best]
+            slot.size = chooser.larger(slot.size, size)
+            slot.guess = max(slot.guess, wanted)
+            slot.free_from = value.last + 1
+            value.slot = best
+        else:
+            value.slot = len(slots)
+            slots.append(_Slot(size, wanted, value.last + 1))
+    return tuple(slot.size for slot in slots)
+
+
+class _Chooser:
+    """Sizes simplified and compared, each pair once."""
+
+    def __init__(self, values: Sequence[SlotRequest]) -> None:
+        self.analyzer = Analyzer()
+        symbols = {item for value in values for item in pre_order(value.size) if type(item) is Var}
+        self.nominal: dict[Var, PrimExpr] = dict.fromkeys(symbols, IntImm(_NOMINAL))
+        for symbol in sorted(symbols, key=lambda var: var.name):
+            self.analyzer.assume_always(ge(symbol, 0))
+        self.simplified: dict[PrimExpr, PrimExpr] = {}
+        self.guesses: dict[PrimExpr, int] = {}
+        self.chosen: dict[tuple[PrimExpr, PrimExpr], PrimExpr] = {}
+
+    def simplify(self, size: PrimExpr) -> PrimExpr:
+        found = self.simplified.get(size)
+        if found is None:
+            found = self.simplified[size] = self.analyzer.simplify(size)
+        return found
+
+    def guess(self, size: PrimExpr) -> int:
+        found = self.guesses.get(size)
+        if found is None:
+            value = self.analyzer.simplify(substitute(size, self.nominal))
+            found = self.guesses[size] = value.value if isinstance(value, IntImm) else 0
+        return found
+
+    def larger(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        if a is b:
+            return a
+        found = self.chosen.get((a, b))
+        if found is None:
+            if self.analyzer.prove(ge(a, b)):
+                found = a
+            elif self.analyzer.prove(ge(b, a)):
+                found = b
+            else:
+                found = maximum(a, b)
+            self.chosen[(a, b)] = found
+        return found
