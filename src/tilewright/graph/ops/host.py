@@ -48,7 +48,7 @@ def _plain(name: str, value: object) -> HostAttribute:
 Rule = Callable[[Types, Any], Type]
 
 
-def _host(
+def host_operator(
     name: str,
     *inputs: str,
     attributes: type[Attributes] = NoAttributes,
@@ -105,7 +105,7 @@ class NonzeroAttributes(Attributes):
     dtype: DataType = FLOAT32
 
 
-@_host("host.nonzero", "data", attributes=NonzeroAttributes)
+@host_operator("host.nonzero", "data", attributes=NonzeroAttributes)
 def nonzero(types: Types, attributes: NonzeroAttributes) -> Type:
     """The places of elements other than zero, one column a place: (rank, count)."""
     shape, _ = _ranked(types[0], "the data")
@@ -120,7 +120,7 @@ class CompressAttributes(Attributes):
     axis: int = -1
 
 
-@_host("host.compress", "data", "condition", attributes=CompressAttributes)
+@host_operator("host.compress", "data", "condition", attributes=CompressAttributes)
 def compress(types: Types, attributes: CompressAttributes) -> Type:
     """The slices along an axis where a condition holds."""
     shape, dtype = _ranked(types[0], "the data")
@@ -141,7 +141,7 @@ class UniqueAttributes(Attributes):
     dtype: DataType = FLOAT32
 
 
-@_host("host.unique", "data", attributes=UniqueAttributes)
+@host_operator("host.unique", "data", attributes=UniqueAttributes)
 def unique(types: Types, attributes: UniqueAttributes) -> Type:
     """The distinct elements or slices, where each is first, which one each place holds, how often each occurs."""
     shape, dtype = _ranked(types[0], "the data")
@@ -164,7 +164,7 @@ class HostTopKAttributes(Attributes):
     dtype: DataType = FLOAT32
 
 
-@_host("host.topk", "data", "k", attributes=HostTopKAttributes)
+@host_operator("host.topk", "data", "k", attributes=HostTopKAttributes)
 def topk(types: Types, attributes: HostTopKAttributes) -> Type:
     """`topk` for a k that is computed."""
     shape, dtype = _ranked(types[0], "the data")
@@ -182,7 +182,7 @@ class SuppressionAttributes(Attributes):
     center_point_box: bool = False
 
 
-@_host(
+@host_operator(
     "host.non_max_suppression", "boxes", "scores", "most", "overlap", "least",
     attributes=SuppressionAttributes, optional=1,
 )  # fmt: skip
@@ -199,7 +199,7 @@ class MelAttributes(Attributes):
     dtype: DataType = FLOAT32
 
 
-@_host("host.mel_weights", "bands", "length", "rate", "low", "high", attributes=MelAttributes)
+@host_operator("host.mel_weights", "bands", "length", "rate", "low", "high", attributes=MelAttributes)
 def mel_weights(types: Types, attributes: MelAttributes) -> Type:
     """Weights of the frequencies of a spectrum in bands of the mel scale."""
     return TensorType(_sized(attributes.dims, 2, "host.mel_weights"), attributes.dtype)
@@ -208,13 +208,13 @@ def mel_weights(types: Types, attributes: MelAttributes) -> Type:
 # Texts
 
 
-@_host("text.concat", "left", "right")
+@host_operator("text.concat", "left", "right")
 def text_concat(types: Types, attributes: NoAttributes) -> Type:
     """Pairs of texts joined, with broadcasting."""
     return TensorType(broadcast_shapes([_text(types[0], "the left side"), _text(types[1], "the right side")]), STRING)
 
 
-@_host("text.equal", "left", "right")
+@host_operator("text.equal", "left", "right")
 def text_equal(types: Types, attributes: NoAttributes) -> Type:
     """Whether texts are the same, with broadcasting."""
     return TensorType(broadcast_shapes([_text(types[0], "the left side"), _text(types[1], "the right side")]), BOOL)
@@ -229,7 +229,7 @@ class SplitTextAttributes(Attributes):
     maxsplit: int = -1
 
 
-@_host("text.split", "data", attributes=SplitTextAttributes)
+@host_operator("text.split", "data", attributes=SplitTextAttributes)
 def text_split(types: Types, attributes: SplitTextAttributes) -> Type:
     """The parts of each text along a new last axis, padded with empty texts, and how many there are."""
     shape = _text(types[0], "the data")
@@ -244,7 +244,7 @@ class PatternAttributes(Attributes):
     pattern: str
 
 
-@_host("text.full_match", "data", attributes=PatternAttributes)
+@host_operator("text.full_match", "data", attributes=PatternAttributes)
 def text_full_match(types: Types, attributes: PatternAttributes) -> Type:
     """Whether each whole text matches a regular expression."""
     return TensorType(_text(types[0], "the data"), BOOL)
@@ -260,7 +260,7 @@ class NormalizeTextAttributes(Attributes):
     stopwords: tuple[str, ...] = ()
 
 
-@_host("text.normalize", "data", attributes=NormalizeTextAttributes)
+@host_operator("text.normalize", "data", attributes=NormalizeTextAttributes)
 def text_normalize(types: Types, attributes: NormalizeTextAttributes) -> Type:
     """Texts in one case, without stop words."""
     shape = _text(types[0], "the data")
@@ -280,7 +280,7 @@ class LookupAttributes(Attributes):
     dtype: DataType = STRING
 
 
-@_host("text.lookup", "data", attributes=LookupAttributes)
+@host_operator("text.lookup", "data", attributes=LookupAttributes)
 def text_lookup(types: Types, attributes: LookupAttributes) -> Type:
     """Each element (text or number) replaced by the value of its key."""
     shape, _ = _ranked(types[0], "the data")
@@ -296,13 +296,13 @@ class NumberAttributes(Attributes):
     dtype: DataType = FLOAT32
 
 
-@_host("text.from_numbers", "data", attributes=NumberAttributes)
+@host_operator("text.from_numbers", "data", attributes=NumberAttributes)
 def text_from_numbers(types: Types, attributes: NumberAttributes) -> Type:
     """Numbers written out."""
     return TensorType(_ranked(types[0], "the data")[0], STRING)
 
 
-@_host("text.to_numbers", "data", attributes=NumberAttributes)
+@host_operator("text.to_numbers", "data", attributes=NumberAttributes)
 def text_to_numbers(types: Types, attributes: NumberAttributes) -> Type:
     """Texts read as numbers."""
     return TensorType(_text(types[0], "the data"), attributes.dtype)
@@ -321,7 +321,7 @@ class NgramAttributes(Attributes):
     width: int
 
 
-@_host("text.ngrams", "data", attributes=NgramAttributes)
+@host_operator("text.ngrams", "data", attributes=NgramAttributes)
 def text_ngrams(types: Types, attributes: NgramAttributes) -> Type:
     """How often each n-gram of a pool occurs in each row."""
     shape, _ = _ranked(types[0], "the data")
@@ -337,14 +337,14 @@ class TargetAttributes(Attributes):
     dims: Dims
 
 
-@_host("text.reshape", "data", "shape", attributes=TargetAttributes)
+@host_operator("text.reshape", "data", "shape", attributes=TargetAttributes)
 def text_reshape(types: Types, attributes: TargetAttributes) -> Type:
     """The same texts under another shape, which comes as a tensor too."""
     _text(types[0], "the data")
     return TensorType(attributes.dims, STRING)
 
 
-@_host("text.broadcast", "data", "shape", attributes=TargetAttributes)
+@host_operator("text.broadcast", "data", "shape", attributes=TargetAttributes)
 def text_broadcast(types: Types, attributes: TargetAttributes) -> Type:
     """Texts repeated to fill a shape, which comes as a tensor too."""
     _text(types[0], "the data")
@@ -358,7 +358,7 @@ class AxesAttributes(Attributes):
     axes: tuple[int, ...]
 
 
-@_host("text.transpose", "data", attributes=AxesAttributes)
+@host_operator("text.transpose", "data", attributes=AxesAttributes)
 def text_transpose(types: Types, attributes: AxesAttributes) -> Type:
     """Dimensions in another order."""
     shape = _text(types[0], "the data")
@@ -374,7 +374,7 @@ class AxisAttributes(Attributes):
     axis: int = 0
 
 
-@_host("text.take", "data", "indices", attributes=AxisAttributes)
+@host_operator("text.take", "data", "indices", attributes=AxisAttributes)
 def text_take(types: Types, attributes: AxisAttributes) -> Type:
     """Slices at places along an axis."""
     shape, (places, _) = _text(types[0], "the data"), _ranked(types[1], "the places")
@@ -390,7 +390,7 @@ class JoinAttributes(Attributes):
     axis: int = 0
 
 
-@_host("text.concatenate", "data", attributes=JoinAttributes, variadic=True)
+@host_operator("text.concatenate", "data", attributes=JoinAttributes, variadic=True)
 def text_concatenate(types: Types, attributes: JoinAttributes) -> Type:
     """Tensors of texts one after the other along an axis."""
     shape = list(_text(types[0], "the data"))
@@ -407,13 +407,13 @@ class SliceTextAttributes(Attributes):
     axes: tuple[int, ...]
 
 
-@_host("text.slice", "data", "begin", "end", "step", attributes=SliceTextAttributes)
+@host_operator("text.slice", "data", "begin", "end", "step", attributes=SliceTextAttributes)
 def text_slice(types: Types, attributes: SliceTextAttributes) -> Type:
     """Elements from a place to another by a step, along axes."""
     return TensorType(_sized(attributes.dims, len(_text(types[0], "the data")), "text.slice"), STRING)
 
 
-@_host("text.where", "condition", "left", "right")
+@host_operator("text.where", "condition", "left", "right")
 def text_where(types: Types, attributes: NoAttributes) -> Type:
     """One text or another, by a condition."""
     left, right = _text(types[1], "the left side"), _text(types[2], "the right side")
@@ -436,34 +436,34 @@ def _item(kind: Type) -> Type:
     return kind.item
 
 
-@_host("sequence.make", "items", attributes=ResultAttributes, variadic=True)
+@host_operator("sequence.make", "items", attributes=ResultAttributes, variadic=True)
 def sequence_make(types: Types, attributes: ResultAttributes) -> Type:
     """A sequence of the inputs; of none, an empty one."""
     _item(attributes.result)
     return attributes.result
 
 
-@_host("sequence.insert", "sequence", "item", "position", attributes=ResultAttributes, optional=1)
+@host_operator("sequence.insert", "sequence", "item", "position", attributes=ResultAttributes, optional=1)
 def sequence_insert(types: Types, attributes: ResultAttributes) -> Type:
     """A sequence with one item more, before a position or at the end."""
     _item(types[0])
     return attributes.result
 
 
-@_host("sequence.erase", "sequence", "position", optional=1)
+@host_operator("sequence.erase", "sequence", "position", optional=1)
 def sequence_erase(types: Types, attributes: NoAttributes) -> Type:
     """A sequence without the item at a position, or without the last."""
     return SequenceType(_item(types[0]))
 
 
-@_host("sequence.at", "sequence", "position", attributes=ResultAttributes)
+@host_operator("sequence.at", "sequence", "position", attributes=ResultAttributes)
 def sequence_at(types: Types, attributes: ResultAttributes) -> Type:
     """The item at a position; its type has a symbol for each dimension that differs from item to item."""
     _item(types[0])
     return attributes.result
 
 
-@_host("sequence.length", "sequence")
+@host_operator("sequence.length", "sequence")
 def sequence_length(types: Types, attributes: NoAttributes) -> Type:
     """The number of items."""
     _item(types[0])
@@ -479,7 +479,7 @@ class ConcatenateAttributes(Attributes):
     new_axis: bool = False
 
 
-@_host("sequence.concatenate", "sequence", attributes=ConcatenateAttributes)
+@host_operator("sequence.concatenate", "sequence", attributes=ConcatenateAttributes)
 def sequence_concatenate(types: Types, attributes: ConcatenateAttributes) -> Type:
     """The items one after the other, along an axis they have or a new one."""
     _item(types[0])
@@ -495,7 +495,7 @@ class SplitAttributes(Attributes):
     keepdims: bool = True
 
 
-@_host("sequence.split", "data", "sizes", attributes=SplitAttributes, optional=1)
+@host_operator("sequence.split", "data", "sizes", attributes=SplitAttributes, optional=1)
 def sequence_split(types: Types, attributes: SplitAttributes) -> Type:
     """Parts of a tensor along an axis, as a sequence."""
     require_axis(attributes.axis, len(_ranked(types[0], "the data")[0]))
@@ -503,14 +503,14 @@ def sequence_split(types: Types, attributes: SplitAttributes) -> Type:
     return attributes.result
 
 
-@_host("sequence.pairs", "keys", "values", attributes=ResultAttributes)
+@host_operator("sequence.pairs", "keys", "values", attributes=ResultAttributes)
 def sequence_pairs(types: Types, attributes: ResultAttributes) -> Type:
     """For each row of a matrix, the pair of the keys and the row."""
     _item(attributes.result)
     return attributes.result
 
 
-@_host("optional.make", "value", attributes=ResultAttributes, optional=1)
+@host_operator("optional.make", "value", attributes=ResultAttributes, optional=1)
 def optional_make(types: Types, attributes: ResultAttributes) -> Type:
     """A value that may be missing: the input, or nothing."""
     if not isinstance(attributes.result, OptionalType):
@@ -518,13 +518,13 @@ def optional_make(types: Types, attributes: ResultAttributes) -> Type:
     return attributes.result
 
 
-@_host("optional.has", "value")
+@host_operator("optional.has", "value")
 def optional_has(types: Types, attributes: NoAttributes) -> Type:
     """Whether a value is there."""
     return TensorType((), BOOL)
 
 
-@_host("optional.get", "value", attributes=ResultAttributes)
+@host_operator("optional.get", "value", attributes=ResultAttributes)
 def optional_get(types: Types, attributes: ResultAttributes) -> Type:
     """The value, which must be there."""
     if not isinstance(types[0], OptionalType):
