@@ -24,6 +24,7 @@ from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
+from tilewright.tir.passes.zigzag_loops import zigzag_loops
 from tilewright.tir.stmt import Block
 from tilewright.tir.verify import verify
 
@@ -42,6 +43,7 @@ def cpu_pipeline(target: Target) -> Pipeline:
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
             function_pass("partition_loops")(partition_loops),
+            function_pass("zigzag_loops")(zigzag_loops),
             function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),

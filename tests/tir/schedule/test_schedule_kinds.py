@@ -1,12 +1,16 @@
-"""Tests of parallel, vectorize, unroll, bind, annotate, unannotate."""
+"""Tests of parallel, vectorize, unroll, zigzag, bind, annotate, unannotate."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.tir.schedule.programs import block_of, check, elementwise, loops_of, matmul, row_sum, stencil
+from tests.tir.schedule.programs import block_of, check, check_compiled, elementwise, loops_of, matmul, row_sum, stencil
 from tilewright import te
+from tilewright.ir.expr import const_value
+from tilewright.tir.passes.lower_blocks import lower_blocks
+from tilewright.tir.passes.zigzag_loops import zigzag_loops
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import to_script
 
 
 def test_data_parallel_loops_run_in_any_way() -> None:
@@ -120,3 +124,25 @@ def test_annotations() -> None:
     assert block_of(schedule, "S").annotations == {}
     with pytest.raises(ScheduleError, match="no annotation 'tile'"):
         schedule.unannotate(block, "tile")
+
+
+def test_zigzag_turns_in_every_second_iteration() -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    i, j, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match="there is no serial loop around loop i to turn with"):
+        schedule.zigzag(i)
+    schedule.reorder(k, i, j)
+    schedule.zigzag(j)
+    check_compiled(schedule, func)
+    text = to_script(zigzag_loops(lower_blocks(schedule.func)))
+    extent = const_value(schedule.loop(j).extent)
+    assert extent is not None
+    assert f"j_1 = j if i % 2 == 0 else {extent - 1} - j\n" in text
+
+
+def test_zigzag_needs_independent_iterations() -> None:
+    schedule = Schedule(matmul())
+    _, _, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match="zigzag: the iterations of loop k are not independent"):
+        schedule.zigzag(k)

@@ -17,6 +17,7 @@ from tests.tir.schedule.programs import (
 )
 from tilewright import te
 from tilewright.ir.expr import TRUE
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
 
 
@@ -251,3 +252,37 @@ def test_loops_split_after_the_move_stay_parallel() -> None:
     outer, _ = schedule.split(i, [None, 4])
     schedule.parallel(outer)
     check(schedule, func)
+
+
+def recurrence(back: int) -> PrimFunc:
+    """h[t] = sum over k of h[t - 1][k] * w[n][k], plus x[t]; with `back` 0 the product reads the row being written."""
+    steps, size = 4, 6
+    x = te.placeholder((steps, size), "int32", "x")
+    w = te.placeholder((size, size), "int32", "w")
+    state = te.placeholder((steps, size), "int32", "h")
+    first = te.compute((1, size), lambda _, n: x[0, n], name="first")
+    k = te.reduce_axis((0, size), "k")
+    product = te.compute((steps, size), lambda t, n: te.sum(state[t - back, k] * w[n, k], axis=k), name="product")
+    step = te.compute((steps, size), lambda t, n: product[t, n] + x[t, n], name="step")
+    return te.create_prim_func([x, w, te.scan(first, step, state, inputs=[x, w], name="out")])
+
+
+def test_a_product_moves_into_the_step_of_a_recurrence() -> None:
+    func = recurrence(back=1)
+    schedule = Schedule(func)
+    product, step = schedule.get_block("product"), schedule.get_block("step")
+    column = schedule.get_loops(step)[-1]
+    outer, _ = schedule.split(column, [None, 4])
+    schedule.compute_at(product, outer)
+    schedule.parallel(outer)
+    check(schedule, func)
+    with pytest.raises(ScheduleError, match="the opaque iterator v_t: its order is fixed"):
+        Schedule(func).reverse_compute_at(step, schedule.get_loops(product)[0])
+
+
+def test_a_product_that_reads_the_row_being_written_stays() -> None:
+    schedule = Schedule(recurrence(back=0))
+    product, step = schedule.get_block("product"), schedule.get_block("step")
+    outer, _ = schedule.split(schedule.get_loops(step)[-1], [None, 4])
+    with pytest.raises(ScheduleError, match="it would run before block step, which writes out"):
+        schedule.compute_at(product, outer)

@@ -7,7 +7,7 @@ or the buffer shrunk to one iteration's part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
@@ -95,8 +95,10 @@ def _disjoint(a: Box, b: Box, analyzer: Analyzer) -> bool:
 def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer) -> Conflict | None:
     """Whether a block of a changed program may miss what it read in the old one.
 
-    A pair of writer and reader whose order and common loops are as they were needs no proof. Otherwise the writer
-    must come first, as it did, and cover the reads while the common loops stand still.
+    A pair of writer and reader whose order and common loops are as they were needs no proof, nor does one that is
+    deeper inside its common loops than it was and never touches the same elements while those stand still (a
+    recurrence: one reads the row before the one that the other writes). Otherwise the writer must come first, as it
+    did, and cover the reads while the common loops stand still.
     """
     reader, before = new.blocks[name], old.blocks.get(name)
     scope = new.scope(reader)
@@ -112,8 +114,14 @@ def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyze
                 if was_first != first:
                     side = "after" if first else "before"
                     return Conflict(f"it would run {side} block {writer.name}, which writes {buffer.name}", reader)
-                if [loop.var for loop in common] == [loop.var for loop in old.common_loops(origin, before)]:
+                kept = [loop.var for loop in old.common_loops(origin, before)]
+                if kept == [loop.var for loop in common]:
                     continue
+                if kept and kept == [loop.var for loop in common[: len(kept)]]:
+                    regions = [(writer, region) for region in writer.writes if region.buffer is buffer]
+                    reads = [region for region in reader.reads if region.buffer is buffer]
+                    if _apart(new, common[len(kept) - 1], reader, reads, regions, analyzer):
+                        continue
             if not first:
                 return Conflict(f"it would run before block {writer.name}, which writes {buffer.name}", reader)
             if common and not covered(new, writer, reader, buffer, common[-1], analyzer):
@@ -178,7 +186,7 @@ def _buffer_conflict(
         if reader is not first and index.position(first) < index.position(reader):
             if covered(index, first, reader, buffer, loop, analyzer):
                 continue
-        elif _reads_elsewhere(index, loop, buffer, reader, reads, writers, analyzer):
+        elif _reads_elsewhere(index, loop, reader, reads, writers, analyzer):
             continue
         return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
     return None
@@ -230,16 +238,38 @@ def _written_within(
 def _reads_elsewhere(
     index: ProgramIndex,
     loop: For,
-    buffer: Buffer,
     reader: Block,
     reads: Sequence[BufferRegion],
     writers: Sequence[tuple[Block, BufferRegion]],
     analyzer: Analyzer,
 ) -> bool:
     """Whether what is read is, over all iterations of a loop, never what is written in it."""
-    read_boxes = [box for _, box in relax(reader, reads, [loop, *index.loops_between(loop, reader)], analyzer)]
+    return _boxes_apart((reader, reads), writers, lambda block: [loop, *index.loops_between(loop, block)], analyzer)
+
+
+def _apart(
+    index: ProgramIndex,
+    fixed: For,
+    reader: Block,
+    reads: Sequence[BufferRegion],
+    writers: Sequence[tuple[Block, BufferRegion]],
+    analyzer: Analyzer,
+) -> bool:
+    """Whether what is read in one iteration of a loop is never what is written in that iteration."""
+    return _boxes_apart((reader, reads), writers, lambda block: index.loops_between(fixed, block), analyzer)
+
+
+def _boxes_apart(
+    reading: tuple[Block, Sequence[BufferRegion]],
+    writers: Sequence[tuple[Block, BufferRegion]],
+    running: Callable[[Block], Sequence[For]],
+    analyzer: Analyzer,
+) -> bool:
+    """Whether reads and writes touch no common element while the loops that `running` names run."""
+    reader, reads = reading
+    read_boxes = [box for _, box in relax(reader, reads, running(reader), analyzer)]
     for block, region in writers:
-        (_, write_box) = relax(block, [region], [loop, *index.loops_between(loop, block)], analyzer)[0]
+        (_, write_box) = relax(block, [region], running(block), analyzer)[0]
         if not all(_disjoint(box, write_box, analyzer) for box in read_boxes):
             return False
     return True

@@ -15,6 +15,10 @@ THREAD_AXES: Final = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx"
 """The hardware axes that a loop can be bound to, besides `vthread`."""
 
 
+ZIGZAG: Final = "zigzag"
+"""The note on a loop that runs backwards in every second iteration of the serial loop around it."""
+
+
 def _require_free(state: ScheduleState, loop: For, what: str) -> None:
     if loop.kind is not LoopKind.SERIAL:
         state.fail(f"{what}: loop {loop.var.name} is already {loop.kind.value}", loop)
@@ -62,6 +66,18 @@ def unroll(state: ScheduleState, loop: For) -> None:
     _require_free(state, loop, "unroll")
     _require_constant(state, loop, "unroll")
     state.replace(loop, loop.replace(kind=LoopKind.UNROLLED))
+
+
+def zigzag(state: ScheduleState, loop: For) -> None:
+    """for t: for p in 8: B(t, p)  ->  for t: for p in zigzag(8): B(t, p): backwards in every second iteration of t.
+
+    What the loop used last is still in the cache when it comes first the next time. Iterations must be independent.
+    """
+    _require_free(state, loop, "zigzag")
+    _require_independent(state, loop, "zigzag", private=True)
+    if not any(above.kind is LoopKind.SERIAL for above in state.index.loops_above(loop)):
+        state.fail(f"zigzag: there is no serial loop around loop {loop.var.name} to turn with", loop)
+    state.replace(loop, loop.replace(annotations={**loop.annotations, ZIGZAG: True}))
 
 
 def bind(state: ScheduleState, loop: For, thread: str) -> None:

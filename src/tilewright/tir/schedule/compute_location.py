@@ -30,8 +30,11 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, Stmt, seq
 
 
-def require_movable(state: ScheduleState, block: Block, what: str) -> None:
-    """A block whose instances may run at another time: spatial and reduce iterators only, sole writer, no strings."""
+def require_movable(state: ScheduleState, block: Block, what: str, place: For | None = None) -> None:
+    """A block whose instances may run at another time: spatial and reduce iterators only, sole writer, no strings.
+
+    With a `place`, opaque iterators are fine whose loops are around it too: their order stays.
+    """
     index = state.index
     if block is index.root:
         state.fail(f"{what}: the root block does not move", block)
@@ -42,8 +45,10 @@ def require_movable(state: ScheduleState, block: Block, what: str) -> None:
             block,
             "put each statement in a block: only blocks say what they read and write",
         )
+    stay = set() if place is None else {loop.var for loop in index.loops_above(place)}
+    moving = {loop.var for loop in index.loops_above(block)} - stay
     for item in block.iters:
-        if item.kind is IterKind.OPAQUE:
+        if item.kind is IterKind.OPAQUE and (place is None or mentions(item.value, moving)):
             state.fail(f"{what}: block {block.name} has the opaque iterator {item.var.name}: its order is fixed", block)
     for region in block.writes:
         others = [writer for writer in scope.writers_of(region.buffer) if writer is not block]
@@ -81,7 +86,7 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
         C(i_0 * 16 + i_1)  # reads B           for i_1 in 16: C(i_0 * 16 + i_1)
     """
     what = "compute_at"
-    require_movable(state, block, what)
+    require_movable(state, block, what, loop)
     _require_place(state, block, loop, what)
     index = state.index
     for region in block.writes:

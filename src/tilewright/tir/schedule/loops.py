@@ -169,7 +169,7 @@ def check_kinds(state: ScheduleState, candidate: ProgramIndex, loops: Iterable[V
     """Loops that already run in parallel must keep independent iterations in a changed program."""
     for var in loops:
         loop = candidate.loops[var]
-        if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.THREAD):
+        if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.THREAD) and not loop.annotations.get("zigzag"):
             continue
         conflict = iteration_conflict(candidate, loop, state.analyzer, loop.kind is not LoopKind.VECTORIZED)
         if conflict is not None:

@@ -130,6 +130,11 @@ class Schedule(ScheduleBase):
         notes.unroll(self._state, self._loop(loop, "unroll"))
         self._record("unroll", [loop])
 
+    def zigzag(self, loop: LoopHandle) -> None:
+        """Run a loop backwards in every second iteration of the loop around it: caches keep what comes first next."""
+        notes.zigzag(self._state, self._loop(loop, "zigzag"))
+        self._record("zigzag", [loop])
+
     def bind(self, loop: LoopHandle, thread: str) -> None:
         """Run the iterations of a loop along a hardware axis: `blockIdx.x`, `threadIdx.x`, ..., or `vthread`."""
         notes.bind(self._state, self._loop(loop, "bind"), thread)
