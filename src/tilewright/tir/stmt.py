@@ -7,7 +7,7 @@ are unique within a function (a block is identified by its name), block iterator
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tilewright.ir.expr import TRUE, PrimExpr, Range, Var
 from tilewright.ir.node import Node, node
@@ -17,6 +17,8 @@ from tilewright.tir.buffer import Buffer, BufferRegion
 
 Annotations = dict[str, object]
 """Free-form notes on loops, blocks and functions: strings, numbers, lists and expressions."""
+PREFETCH: Final = "prefetch"
+"""The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time."""
 
 
 class Stmt(Node):

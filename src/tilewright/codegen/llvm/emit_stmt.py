@@ -14,6 +14,7 @@ from typing import Final
 from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.llvm.context import FunctionContext, ModuleContext
 from tilewright.codegen.llvm.emit_memory import emit_store
+from tilewright.codegen.llvm.emit_prefetch import emit_prefetches
 from tilewright.codegen.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
 from tilewright.codegen.llvm.types import memory_type, register_type
 from tilewright.ir.dtype import INDEX
@@ -61,6 +62,8 @@ class FunctionEmitter:
     bodies: int = 0
     in_reduction: bool = False
     """Whether the innermost loop combines values in any order."""
+    loops: list[For] = field(default_factory=list)
+    """The loops around what is being emitted, in this function."""
     exits: list[tuple[str, str]] = field(default_factory=list)
     to_free: list[str] = field(default_factory=list)
 
@@ -243,9 +246,16 @@ class FunctionEmitter:
         with c.analyzer.scope():
             c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
             self.counted(
-                loop.var, low, end, lambda: self.stmt(loop.body), never_empty, _loop_metadata(self.module, loop)
+                loop.var, low, end, lambda: self.repeated(loop), never_empty, _loop_metadata(self.module, loop)
             )
         self.in_reduction = outer
+
+    def repeated(self, loop: For) -> None:
+        """What a loop repeats, after the prefetches that it asks for."""
+        self.loops.append(loop)
+        emit_prefetches(self.context, self.loops)
+        self.stmt(loop.body)
+        self.loops.pop()
 
     def counted(
         self, var: Var, low: str, end: str, body: Callable[[], None], never_empty: bool, metadata: str = ""
@@ -308,7 +318,7 @@ def _emit_parallel_body(module: ModuleContext, name: str, loop: For, captured: t
             first, last = c.op(f"add nsw i64 {low}, %begin"), c.op(f"add nsw i64 {low}, %end")
         with c.analyzer.scope():
             c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
-            emitter.counted(loop.var, first, last, lambda: emitter.stmt(loop.body), never_empty=False)
+            emitter.counted(loop.var, first, last, lambda: emitter.repeated(loop), never_empty=False)
 
     inner.emit("internal ", body, loop.body, "i64 noundef %begin, i64 noundef %end")
     lines = [f"define internal i32 @{name}(ptr noundef %record, i64 noundef %begin, i64 noundef %end) nounwind {{"]

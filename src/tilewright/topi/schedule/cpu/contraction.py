@@ -7,6 +7,7 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import prefetch_panels
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
@@ -45,11 +46,14 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    if _columns_inside(context, anchor, extents[-1]):
+    resident = _columns_inside(context, anchor, extents[-1])
+    if resident:
         order = [loop for loop in order if loop is not column_outer] + [column_outer]
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
-    schedule_tile(context, anchor, order[-1], tile)
+    reduction = schedule_tile(context, anchor, order[-1], tile)
+    if not resident:
+        prefetch_panels(context, anchor, reduction, tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)

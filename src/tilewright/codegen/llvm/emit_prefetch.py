@@ -1,0 +1,127 @@
+"""Prefetch instructions for loops that ask for them: while some of a buffer is used, what comes next is fetched.
+
+A loop with the annotation `PREFETCH: {"W": n}` works on n consecutive elements of W at a time, usually several times
+over (a panel of weights, once for each block of rows). Each iteration then fetches one line, or a few, of the n
+elements after those, so that memory is read at an even pace behind the arithmetic:
+
+    for p:  for r:  for k in range(K):              W[p * n + k * 32 ...] used
+                        prefetch W[p * n + n + (r * K + k) * 16]
+
+Hardware follows a slow stream only a few lines ahead; arithmetic then waits for memory at each new panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.linear import Linear
+from tilewright.codegen.llvm.context import FunctionContext
+from tilewright.codegen.llvm.types import memory_type
+from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp
+from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import PREFETCH, For
+
+LINE_BYTES = 64
+_MOST_A_STEP = 8
+"""More lines than these an iteration would crowd out the loads that are needed now."""
+
+
+def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
+    """Fetch ahead at the start of the body of the innermost of some nested loops, as its annotation says."""
+    wanted = loops[-1].annotations.get(PREFETCH)
+    if not isinstance(wanted, dict):
+        return
+    loads: dict[str, BufferLoad] = {}
+    for load in find_all(loops[-1].body, BufferLoad):
+        loads.setdefault(load.buffer.name, load)
+    for name, length in wanted.items():
+        if name in loads and isinstance(length, int):
+            _fetch_next(c, loops, loads[name], length)
+
+
+def _fetch_next(c: FunctionContext, loops: Sequence[For], load: BufferLoad, length: int) -> None:
+    found = next_lines(c.analyzer, loops, load, length)
+    if found is None:
+        return
+    position, count = found
+    kind = memory_type(load.buffer.dtype.element)
+    declared = c.module.declare("llvm.prefetch.p0", "void", "ptr, i32 immarg, i32 immarg, i32 immarg")
+    first = c.op(f"getelementptr {kind}, ptr {c.pointer(load.buffer)}, i64 {c.value(position)}", "p")
+    for number in range(count):
+        distance = number * _line(load.buffer)
+        place = first if not number else c.op(f"getelementptr {kind}, ptr {first}, i64 {distance}", "p")
+        # To be read, in the second cache level, as data.
+        c.do(f"call void {declared}(ptr {place}, i32 0, i32 2, i32 1)")
+
+
+def next_lines(analyzer: Analyzer, loops: Sequence[For], load: BufferLoad, length: int) -> tuple[PrimExpr, int] | None:
+    """Where an iteration of nested loops has to fetch, and how many lines, so that together they fetch all.
+
+    None where the loops have too few iterations for that, or the index cannot be followed.
+    """
+    (index,) = load.indices
+    if isinstance(index, Ramp):
+        index = index.base
+    if not index.dtype.is_scalar:
+        return None
+    line = _line(load.buffer)
+    lines = -(-length // line)
+    counter, steps, start = _walk(analyzer, loops, index, length, lines)
+    count = -(-lines // steps)
+    if count > _MOST_A_STEP:
+        return None
+    return analyzer.simplify(start + counter * (count * line) + length), count
+
+
+def _line(buffer: Buffer) -> int:
+    return max(1, LINE_BYTES // buffer.dtype.itemsize)
+
+
+def _walk(
+    analyzer: Analyzer, loops: Sequence[For], index: PrimExpr, length: int, lines: int
+) -> tuple[PrimExpr, int, PrimExpr]:
+    """(how far the loops inside a panel are, how many steps they have, the first element of the panel)."""
+    counter: PrimExpr = IntImm(0)
+    steps = 1
+    start = index
+    for loop in reversed(loops):
+        extent = loop.extent
+        if steps >= lines or not isinstance(extent, IntImm):
+            break
+        form = analyzer.form(index)
+        if _moves(form, loop, length):
+            divided = _quotient(form, loop)
+            if divided is None or divided * steps > 2 * lines:
+                break
+            # The panel and a loop inside it were fused: the rest of the division counts the steps of that loop.
+            counter = counter + (loop.var % divided) * steps
+            steps *= divided
+            break
+        counter = counter + (loop.var - loop.min) * steps
+        steps *= extent.value
+        start = substitute(start, {loop.var: loop.min})
+    return counter, steps, start
+
+
+def _moves(form: Linear, loop: For, length: int) -> bool:
+    """Whether the loop goes from panel to panel: a step of it is not within the panel."""
+    for term, factor in form.terms.items():
+        if term is loop.var:
+            return abs(factor) >= length
+        if uses_any(term, [loop.var]):
+            return True
+    return False
+
+
+def _quotient(form: Linear, loop: For) -> int | None:
+    """The divisor, where the index uses the loop variable divided only."""
+    found: int | None = None
+    for term in form.terms:
+        if not uses_any(term, [loop.var]):
+            continue
+        if not isinstance(term, FloorDiv) or term.a is not loop.var or not isinstance(term.b, IntImm):
+            return None
+        found = term.b.value
+    return found

@@ -1,0 +1,40 @@
+"""Asking for memory ahead of its use: weights that are read panel by panel from beyond the near caches."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import PREFETCH
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size
+from tilewright.topi.schedule.cpu.tiling import RegisterTile
+
+_CACHE_SHARE = 0.5
+"""The part of the second cache level that the rows, the panel in use and the one being fetched may fill together."""
+
+
+def prefetch_panels(context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+    """While a panel of packed weights is used, fetch the next.
+
+    Before: `for panel, rows, k: ...`; after: the loop k is annotated with the panel's length. Not done where rows and
+    two panels do not fit the cache: what is fetched would drive out what is in use.
+    """
+    packed = [param for n, param in enumerate(context.sch.func.params) if n in context.packing]
+    length = reduction_size(context, anchor) * tile.columns
+    block = context.block(anchor)
+    result = block.writes[0].buffer
+    read = [item.buffer for item in block.reads if item.buffer is not result and item.buffer not in packed]
+    # With a stride not all of the input is read.
+    used = prod((result.static_shape or (0,))[:-1]) * reduction_size(context, anchor) * result.dtype.itemsize
+    rows = min(used, sum(_bytes(buffer) for buffer in read))
+    for param in packed:
+        assert isinstance(param, Buffer)
+        fits = rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
+        if fits and reduction:
+            context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
+
+
+def _bytes(buffer: Buffer) -> int:
+    return prod(buffer.static_shape or (0,)) * buffer.dtype.itemsize
