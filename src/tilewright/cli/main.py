@@ -22,6 +22,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
   tilewright run     resnet18.so --input x=image.npy  run a model or an exported library
   tilewright bench   resnet18.onnx --against onnxruntime
   tilewright inspect resnet18.onnx --stage tir        look at any stage of the compilation
+  tilewright check   resnet18.onnx                    compare it with onnxruntime
   tilewright doctor                                   what this machine can do
 """
 
@@ -29,7 +30,7 @@ _EPILOG = """\
 `tilewright COMMAND --help` explains a command.
 
 exit codes: 0 success, 1 something you can mend (the message says what), 2 wrong usage,
-            3 a bug in Tilewright, 4 a check failed (bench: wrong outputs), 130 interrupted
+            3 a bug in Tilewright, 4 a check failed (bench, check: wrong outputs), 130 interrupted
 
 environment: TILEWRIGHT_TRACE=time prints where compile time goes, TILEWRIGHT_PROGRESS=never hides progress lines;
              `tilewright doctor --settings` lists all settings
@@ -40,6 +41,8 @@ COMMANDS = {
     "run": "run a model or an exported library",
     "bench": "time a model against other runtimes",
     "inspect": "print any stage of a compilation",
+    "check": "compare a model with onnxruntime, node by node where they differ",
+    "reduce": "shrink a failing model to a small one that fails in the same way",
     "doctor": "what this machine can do, and what to install",
 }
 """The commands and what each is for. A command's module is loaded when it is chosen, so that help is quick."""

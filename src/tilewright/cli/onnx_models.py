@@ -1,0 +1,261 @@
+"""ONNX models as the tools `check` and `reduce` handle them: inputs that fit, reference values, parts cut out.
+
+A part of a model is some of its nodes: what they read from outside becomes inputs, whose values a run of the whole
+model in onnxruntime has recorded, and what others read of them becomes outputs. So any set of nodes is a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.support.errors import MissingDependencyError, UserError
+
+Proto = Any
+"""Protobuf messages have no static types here."""
+Array = npt.NDArray[Any]
+Values = dict[str, Array]
+
+_DEFAULT_SIZES = (2, 1, 5)
+_INTEGERS_BELOW = 8
+"""Integers whose use says nothing stay below this: they are often indices into something."""
+_PASSED_ON = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators behind which an index is still an index."""
+
+
+def onnx_package() -> Any:
+    """The onnx package, or an error that says how to get it."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("onnx", "onnx", "reading an ONNX model") from error
+    return onnx
+
+
+def load_model(path: Path) -> Proto:
+    """A model with all its data."""
+    onnx = onnx_package()
+    try:
+        return onnx.load(str(path))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}", hint="check the path of the model") from error
+    except Exception as error:
+        # The onnx package and protobuf raise errors of many kinds for damaged files.
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of a model: dimensions are numbers, names, or made-up names for those that have none."""
+
+    name: str
+    dtype: np.dtype[Any]
+    dims: tuple[int | str, ...]
+
+
+def model_inputs(model: Proto) -> list[ModelInput]:
+    """The inputs that a run must be given."""
+    onnx = onnx_package()
+    stored = {item.name for item in model.graph.initializer}
+    found: list[ModelInput] = []
+    for info in model.graph.input:
+        if info.name in stored:
+            continue
+        if info.type.WhichOneof("value") != "tensor_type":
+            raise UserError(f"the input '{info.name}' is no tensor: values for it cannot be made up")
+        tensor = info.type.tensor_type
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        dims: list[int | str] = []
+        for place, dim in enumerate(tensor.shape.dim):
+            known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+            dims.append(int(dim.dim_value) if known else (dim.dim_param or f"{info.name}[{place}]"))
+        found.append(ModelInput(info.name, dtype, tuple(dims)))
+    return found
+
+
+def parse_sizes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`["batch=1,4"]` -> `{"batch": (1, 4)}`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for item in items:
+        name, separator, sizes = item.rpartition("=")
+        parts = [part.strip() for part in sizes.split(",")]
+        if not separator or not name or not all(part.isdecimal() for part in parts):
+            raise UserError(f"'{item}' gives no sizes", where="--sizes", hint="write it as DIMENSION=1,4,32")
+        found[name] = tuple(int(part) for part in parts)
+    return found
+
+
+def size_choices(inputs: Sequence[ModelInput], wanted: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    """Which sizes the open dimensions take, run by run; those that nothing is said about differ from one another."""
+    names = list(dict.fromkeys(dim for item in inputs for dim in item.dims if isinstance(dim, str)))
+    for name in wanted:
+        if name not in names:
+            raise UserError(
+                f"the model has no open dimension '{name}'",
+                where="--sizes",
+                hint=f"its open dimensions: {', '.join(names) or 'none'}",
+            )
+    if not names:
+        return [{}]
+    lists = {name: wanted.get(name, _DEFAULT_SIZES) for name in names}
+    runs = max(len(sizes) for sizes in lists.values())
+    turned = {name: 0 if name in wanted else place for place, name in enumerate(names)}
+    return [{name: sizes[(run + turned[name]) % len(sizes)] for name, sizes in lists.items()} for run in range(runs)]
+
+
+def make_inputs(
+    model: Proto, inputs: Sequence[ModelInput], sizes: Mapping[str, int], generator: np.random.Generator
+) -> Values:
+    """Values that fit the inputs' types and, where the model shows it, ranges."""
+    limits = _index_limits(model)
+    values: Values = {}
+    for item in inputs:
+        shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in item.dims)
+        if item.dtype.kind == "O":
+            words = np.array(["", "a", "text", "Tilewright", "7"], dtype=object)
+            values[item.name] = words[generator.integers(0, len(words), shape)]
+        elif item.dtype.kind in "iu":
+            limit = 2 if "mask" in item.name.lower() else limits.get(item.name, _INTEGERS_BELOW)
+            if item.dtype.itemsize == 1 and item.name not in limits:
+                bounds = np.iinfo(item.dtype)
+                values[item.name] = generator.integers(bounds.min, bounds.max + 1, shape).astype(item.dtype)
+            else:
+                values[item.name] = generator.integers(0, max(limit, 1), shape).astype(item.dtype)
+        elif item.dtype.kind == "b":
+            values[item.name] = generator.integers(0, 2, shape).astype(item.dtype)
+        else:
+            values[item.name] = generator.standard_normal(shape).astype(item.dtype)
+    return values
+
+
+def _index_limits(model: Proto) -> dict[str, int]:
+    """For inputs that pick from a table, the length of the (shortest) table."""
+    shapes = {item.name: tuple(item.dims) for item in model.graph.initializer}
+    sources: dict[str, str] = {}
+    limits: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in _PASSED_ON and node.input and node.output:
+            sources[node.output[0]] = sources.get(node.input[0], node.input[0])
+        elif node.op_type in ("Gather", "GatherElements") and len(node.input) == 2 and node.input[0] in shapes:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            name = sources.get(node.input[1], node.input[1])
+            shape = shapes[node.input[0]]
+            if -len(shape) <= axis < len(shape):
+                limits[name] = min(limits.get(name, shape[axis]), shape[axis])
+    return limits
+
+
+# Reference values
+
+
+def run_reference(model: Proto, inputs: Mapping[str, Array]) -> list[Any]:
+    """The outputs of a model by onnxruntime, without its graph optimisations."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("onnxruntime", "bench", "comparing with onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        outputs: list[Any] = session.run(None, dict(inputs))
+    except Exception as error:
+        # Its errors have no common class.
+        raise UserError(
+            f"onnxruntime cannot run the model: {str(error).strip()}",
+            hint="are the sizes right? --sizes DIMENSION=... sets those of open dimensions",
+        ) from error
+    return outputs
+
+
+def record_values(model: Proto, inputs: Mapping[str, Array]) -> Values:
+    """Every tensor that a node of the model gives, by name, and the inputs; values that are no tensors are left out."""
+    names = [name for node in model.graph.node for name in node.output if name]
+    outputs = run_reference(with_outputs(model, names), inputs)
+    found = {name: value for name, value in zip(names, outputs, strict=True) if isinstance(value, np.ndarray)}
+    return {**inputs, **found}
+
+
+# Parts
+
+
+def copy_model(model: Proto) -> Proto:
+    """A copy that may be changed."""
+    made = onnx_package().ModelProto()
+    made.CopyFrom(model)
+    return made
+
+
+def with_outputs(model: Proto, names: Sequence[str]) -> Proto:
+    """A model that gives other values: any of those that its nodes give."""
+    onnx = onnx_package()
+    made = copy_model(model)
+    known = {info.name: info for info in (*model.graph.output, *model.graph.value_info)}
+    del made.graph.output[:]
+    for name in names:
+        made.graph.output.append(known.get(name, onnx.helper.make_empty_tensor_value_info(name)))
+    return made
+
+
+def names_read(node: Proto) -> list[str]:
+    """The names of values that a node reads from around it, those read in its graphs included."""
+    found = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {item.name for item in (*graph.input, *graph.initializer)}
+            own.update(name for inner in graph.node for name in inner.output)
+            found += [name for inner in graph.node for name in names_read(inner) if name not in own]
+            found += [info.name for info in graph.output if info.name not in own]
+    return list(dict.fromkeys(found))
+
+
+def cut_out(model: Proto, kept: Iterable[int], values: Mapping[str, Array]) -> tuple[Proto, Values] | None:
+    """The model of some nodes (by place) and its inputs; None if it would need a value that is no tensor."""
+    onnx = onnx_package()
+    places = sorted(kept)
+    nodes = [model.graph.node[place] for place in places]
+    stored = {item.name: item for item in model.graph.initializer}
+    sparse = {item.values.name: item for item in model.graph.sparse_initializer}
+    given = {name for node in nodes for name in node.output if name}
+    read = list(dict.fromkeys(name for node in nodes for name in names_read(node)))
+    needed = [name for name in read if name not in given and name not in stored and name not in sparse]
+    if any(name not in values for name in needed):
+        return None
+    rest = set(range(len(model.graph.node))) - set(places)
+    read_by_others = {name for place in rest for name in names_read(model.graph.node[place])}
+    wanted = {info.name for info in model.graph.output} | read_by_others
+    outputs = [name for node in nodes for name in node.output if name and (name in wanted or name not in read)]
+    made = copy_model(model)
+    graph = made.graph
+    for part in (graph.node, graph.input, graph.output, graph.initializer, graph.sparse_initializer, graph.value_info):
+        del part[:]
+    graph.node.extend(nodes)
+    graph.input.extend(_value_info(onnx, name, values[name]) for name in needed)
+    graph.output.extend(
+        _value_info(onnx, name, values[name]) if name in values else onnx.helper.make_empty_tensor_value_info(name)
+        for name in outputs
+    )
+    graph.initializer.extend(stored[name] for name in read if name in stored)
+    graph.sparse_initializer.extend(sparse[name] for name in read if name in sparse)
+    return made, {name: values[name] for name in needed}
+
+
+def _value_info(onnx: Any, name: str, value: Array) -> Proto:
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+
+def node_name(node: Proto) -> str:
+    """The name of a node in messages: its own, or its operator and first output."""
+    return str(node.name) or f"{node.op_type}:{next((name for name in node.output if name), '')}"
+
+
+def nodes_in_order(model: Proto) -> Iterator[tuple[int, Proto]]:
+    """The nodes with their places (a valid model lists producers first)."""
+    return enumerate(model.graph.node)

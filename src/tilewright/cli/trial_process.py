@@ -1,0 +1,83 @@
+"""Trials in a process of their own, which may crash: `python -m tilewright.cli.trial_process` is that process.
+
+It reads trials from stdin and writes what became of them to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+from tilewright.cli.trial import Failure, Trial, attempt
+from tilewright.lower.worker import receive, send
+from tilewright.support import settings
+
+_LONGEST_TRIAL = 300.0
+"""Seconds after which a trial is taken to hang."""
+
+
+class TrialProcess:
+    """Runs trials in a child process, a new one after a crash."""
+
+    def __init__(self, longest: float = _LONGEST_TRIAL) -> None:
+        self.longest = longest
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def attempt(self, trial: Trial) -> Failure | None:
+        """Run a trial; a process that dies or does not answer is a failure like any other."""
+        child = self.child = self.child or _start_child()
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            send(child.stdin, trial)
+            ready, _, _ = select.select([child.stdout], [], [], self.longest)
+            if not ready:
+                self.stop()
+                return Failure("hang", f"no result after {self.longest:.0f} s")
+            reply = receive(child.stdout)
+        except OSError:
+            reply = None
+        if isinstance(reply, tuple):
+            found = reply[0]
+            assert found is None or isinstance(found, Failure)
+            return found
+        code = child.wait()
+        self.child = None
+        return Failure("crash", f"the process ended with the code {code}")
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+            for stream in (self.child.stdin, self.child.stdout):
+                if stream is not None:
+                    stream.close()
+            self.child = None
+
+
+def _start_child() -> subprocess.Popen[bytes]:
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilewright.cli.trial_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def main() -> None:
+    """Serve trials until the stream ends; a reply is a tuple of the failure or None."""
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    # Whatever else prints must not mix with the replies.
+    sys.stdout = sys.stderr
+    while (request := receive(requests)) is not None:
+        assert isinstance(request, Trial)
+        send(replies, (attempt(request),))
+
+
+if __name__ == "__main__":
+    main()

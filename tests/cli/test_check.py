@@ -1,0 +1,269 @@
+"""`tilewright check` and `tilewright reduce`: agreement, faults put into converters, crashes, the messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.integration import small_models
+from tilewright.cli import check, reduce
+from tilewright.cli.main import main
+from tilewright.cli.onnx_models import (
+    cut_out,
+    make_inputs,
+    model_inputs,
+    names_read,
+    parse_sizes,
+    record_values,
+    size_choices,
+)
+from tilewright.cli.trial import Failure, Trial, attempt, difference
+from tilewright.cli.trial_process import TrialProcess
+from tilewright.frontend.onnx import registry
+from tilewright.frontend.onnx.registry import Entry
+from tilewright.support.errors import UnsupportedError, UserError
+
+Captured = pytest.CaptureFixture[str]
+
+
+def chain() -> onnx.ModelProto:
+    """Ten nodes in two branches; the Tanh is the one that tests break."""
+    steps = ["Sigmoid", "Neg", "Exp", "Abs", "Tanh", "Softplus", "Relu"]
+    nodes = [
+        helper.make_node(kind, [f"v{i}" if i else "x"], [f"v{i + 1}"], name=f"{kind.lower()}_{i}")
+        for i, kind in enumerate(steps)
+    ]
+    nodes += [
+        helper.make_node("Mul", ["x", "x"], ["square"], name="square"),
+        helper.make_node("Add", ["v7", "square"], ["sum"], name="sum"),
+        helper.make_node("LeakyRelu", ["sum"], ["y"], name="last", alpha=0.2),
+    ]
+    return small_models.model(
+        nodes, {"x": (TensorProto.FLOAT, [2, 3])}, {"y": (TensorProto.FLOAT, [2, 3]), "v7": (TensorProto.FLOAT, None)}
+    )
+
+
+@pytest.fixture
+def broken_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tanh comes out as a sine."""
+    entry = Entry(1, 1 << 30, lambda node: node.call("sin", node.input(0)))
+    monkeypatch.setitem(registry._TABLE, ("", "Tanh"), [entry])
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    onnx.save(chain(), tmp_path / "chain.onnx")
+    return tmp_path / "chain.onnx"
+
+
+def options(**changes: object) -> argparse.Namespace:
+    given = {"sizes": [], "seed": 0, "tolerance": 1e-3, "threads": 1, **changes}
+    return argparse.Namespace(**given)
+
+
+def test_a_good_model_passes(model_file: Path, capsys: Captured) -> None:
+    assert main(["check", str(model_file)]) == 0
+    text = capsys.readouterr().out
+    assert "fixed  y" in text
+    assert "differs" not in text
+
+
+def test_open_dimensions_take_several_sizes(tmp_path: Path, capsys: Captured) -> None:
+    node = helper.make_node("MatMul", ["x", "x"], ["y"])
+    kind = (TensorProto.FLOAT, ["n", "n"])
+    onnx.save(small_models.model([node], {"x": kind}, {"y": kind}), tmp_path / "m.onnx")
+    assert main(["check", str(tmp_path / "m.onnx"), "--sizes", "n=1,4"]) == 0
+    text = capsys.readouterr().out
+    assert "n=1" in text
+    assert "4x4" in text
+
+
+@pytest.mark.usefixtures("broken_tanh")
+def test_the_node_at_fault_is_named(model_file: Path, capsys: Captured) -> None:
+    assert main(["check", str(model_file)]) == 4
+    text = capsys.readouterr().out
+    assert "differs" in text
+    assert "the first difference: node 'tanh_4' (Tanh), output 'v5'" in text
+    assert "its meaning is at fault" in text
+
+
+def test_wrong_compiled_code_is_told_from_wrong_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = check.run_here
+
+    def run_wrong(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> list[np.ndarray]:
+        names = [info.name for info in model.graph.output]
+        return [
+            value + 1 if name in ("v5", "v6") else value
+            for name, value in zip(names, right(model, inputs, threads), strict=True)
+        ]
+
+    monkeypatch.setattr(check, "run_here", run_wrong)
+    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1)
+    assert fault is not None
+    assert (fault.name, fault.stage[:17]) == ("tanh_4", "the compiled code")
+
+
+def test_faults_that_need_their_neighbours_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = check.run_here
+    late = {"v4", "v5", "v6", "v7", "sum", "y"}
+
+    def run_wrong(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> list[np.ndarray]:
+        results = right(model, inputs, threads)
+        if len(results) == 1 and model.graph.output[0].name in late:
+            return [results[0] + 1]
+        return results
+
+    monkeypatch.setattr(check, "run_here", run_wrong)
+    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1)
+    assert fault is not None
+    assert fault.name == "abs_3"
+    assert "together with those before it" in fault.text()
+    late.clear()
+    assert check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1) is None
+
+
+@pytest.mark.usefixtures("broken_tanh")
+def test_a_mismatch_is_reduced_to_its_node(model_file: Path, tmp_path: Path, capsys: Captured) -> None:
+    small = tmp_path / "small.onnx"
+    assert main(["reduce", str(model_file), "-o", str(small), "--in-process"]) == 0
+    text = capsys.readouterr().out
+    assert "mismatch: the error is" in text
+    assert "1 node of 10, fails in the same way" in text
+    found = onnx.load(small)
+    assert [node.op_type for node in found.graph.node] == ["Tanh"]
+    with np.load(small.with_suffix(".npz")) as inputs:
+        assert list(inputs) == ["v4"]
+
+
+def test_an_error_is_reduced_by_its_message(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(node: object) -> None:
+        raise UnsupportedError("no LeakyRelu today")
+
+    monkeypatch.setitem(registry._TABLE, ("", "LeakyRelu"), [Entry(1, 1 << 30, refuse)])
+    small, inputs, failure = reduce.reduce_model(chain(), options(), attempt)
+    assert failure == Failure("error", "no LeakyRelu today")
+    assert [node.op_type for node in small.graph.node] == ["LeakyRelu"]
+    assert not small.graph.node[0].attribute  # it fails without its attribute too
+    assert list(inputs) == ["sum"]
+
+
+def test_a_crash_is_a_failure_and_the_next_trial_has_a_new_process() -> None:
+    process = TrialProcess()
+    try:
+        trial = Trial(chain().SerializeToString(), {"x": np.ones((2, 3), np.float32)}, [])
+        assert process.attempt(Trial(b"", {}, [])) == Failure("error", "the bytes: the file is empty")
+        assert process.child is not None
+        os.kill(process.child.pid, 9)
+        found = process.attempt(trial)
+        assert found is not None
+        assert found.signature == "crash"
+        again = process.attempt(trial)
+        assert again is not None
+        assert again.kind == "mismatch"  # two outputs, none expected
+        process.longest = 0.0
+        assert process.attempt(trial) == Failure("hang", "no result after 0 s")
+    finally:
+        process.stop()
+
+
+def test_a_model_that_does_not_fail(model_file: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert main(["reduce", str(model_file), "-o", str(tmp_path / "s.onnx"), "--in-process"]) == 1
+    assert "the model does not fail" in capsys.readouterr().err
+    assert not (tmp_path / "s.onnx").exists()
+
+
+def test_missing_and_damaged_files(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["check", str(tmp_path / "none.onnx")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    (tmp_path / "bad.onnx").write_bytes(b"\xff" * 20)
+    assert main(["check", str(tmp_path / "bad.onnx")]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_minimize_keeps_what_fails_together() -> None:
+    seen = []
+
+    def fails(items: list[int]) -> bool:
+        seen.append(len(items))
+        return 3 in items and 17 in items
+
+    assert reduce.minimize(range(40), fails) == [3, 17]
+    assert len(seen) < 60
+
+
+def test_sizes() -> None:
+    kind = (TensorProto.FLOAT, ["batch", "length", None])
+    model = small_models.model([], {"x": kind}, {})
+    inputs = model_inputs(model)
+    assert inputs[0].dims == ("batch", "length", "x[2]")
+    choices = size_choices(inputs, parse_sizes(["batch=1,4"]))
+    assert [choice["batch"] for choice in choices] == [1, 4, 1]
+    assert all(choice["length"] != choice["x[2]"] for choice in choices)
+    with pytest.raises(UserError, match="no open dimension 'z'"):
+        size_choices(inputs, {"z": (1,)})
+    with pytest.raises(UserError, match="gives no sizes"):
+        parse_sizes(["batch"])
+
+
+def test_inputs_fit_the_tables_they_pick_from() -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["ids", "zero"], ["wide"]),
+        helper.make_node("Gather", ["table", "wide"], ["picked"]),
+    ]
+    inputs = {
+        "ids": (TensorProto.INT64, [50]),
+        "attention_mask": (TensorProto.INT64, [50]),
+        "bytes": (TensorProto.INT8, [500]),
+        "words": (TensorProto.STRING, [4]),
+        "flags": (TensorProto.BOOL, [4]),
+    }
+    weights = {"table": np.zeros((3, 2), np.float32), "zero": np.array([0])}
+    model = small_models.model(nodes, inputs, {"picked": (TensorProto.FLOAT, None)}, weights)
+    values = make_inputs(model, model_inputs(model), {}, np.random.default_rng(0))
+    assert set(values["ids"].tolist()) == {0, 1, 2}
+    assert set(values["attention_mask"].tolist()) == {0, 1}
+    assert values["bytes"].min() < -100
+    assert all(isinstance(word, str) for word in values["words"])
+
+
+def test_parts_of_models_with_graphs_inside() -> None:
+    then, other = (
+        helper.make_graph(
+            [helper.make_node(kind, ["a"], [kind])], kind, [], [helper.make_empty_tensor_value_info(kind)]
+        )
+        for kind in ("Neg", "Abs")
+    )
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    kinds = {"x": (TensorProto.FLOAT, [2]), "c": (TensorProto.BOOL, [])}
+    model = small_models.model(nodes, kinds, {"y": (TensorProto.FLOAT, [2])})
+    assert names_read(model.graph.node[1]) == ["c", "a"]
+    values = record_values(model, {"x": np.ones(2, np.float32), "c": np.array(True)})
+    part = cut_out(model, [1], values)
+    assert part is not None
+    assert sorted(part[1]) == ["a", "c"]
+    del values["a"]
+    assert cut_out(model, [1], values) is None
+
+
+def test_differences() -> None:
+    ones = np.ones(3, np.float32)
+    assert difference(ones, ones) == 0
+    assert difference(ones * 1.01, ones) == pytest.approx(0.01, rel=1e-3)
+    assert difference(ones, ones.astype(np.float64)) == np.inf
+    assert difference(ones, ones[:2]) == np.inf
+    assert difference(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == 0
+    assert difference(np.array([np.nan, 1.0]), np.array([np.inf, 1.0])) == np.inf
+    assert difference(np.array([1, 2], np.uint8), np.array([1, 3], np.uint8)) == 0
+    assert difference(np.array([1, 2]), np.array([1, 3])) == np.inf
+    assert difference([ones], [ones, ones]) == np.inf
+    assert difference([ones, None], [ones, None]) == 0
+    assert difference(np.array(["a"], object), np.array(["b"], object)) == np.inf
