@@ -1,21 +1,27 @@
 """The graph interpreter: runs a function with the numpy references of its operators. The slow truth.
 
-Values are numpy arrays (bfloat16 as its uint16 storage), Python tuples, `DataValue` for algebraic data and `Closure`
-for functions. Evaluation is lazy within a function: a node is computed once, when it is first needed, so only the
-chosen branch of an `If` runs. The machine has a stack of its own: neither deep graphs nor deep recursion of the
-program use the Python stack.
+Values are numpy arrays (bfloat16 as its uint16 storage), Python tuples, lists for sequences, None for an empty
+optional, `DataValue` for algebraic data and `Closure` for functions. Evaluation is lazy within a function: a node is
+computed once, when it is first needed, so only the chosen branch of an `If` runs. The machine has a stack of its own:
+neither deep graphs nor deep recursion of the program use the Python stack.
+
+Symbols of dimensions get their values from the arguments of a function and from the results of host operators; every
+result is checked against its type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.graph.dimensions import bind_sizes, symbols_of, value_of
 from tilewright.graph.expr import (
+    Attributes,
     Call,
     Constant,
     ConstructorPattern,
@@ -35,10 +41,12 @@ from tilewright.graph.expr import (
 )
 from tilewright.graph.infer import infer_types
 from tilewright.graph.op import Operator
-from tilewright.graph.unify import show_type
+from tilewright.graph.unify import show_dimension, show_type
 from tilewright.ir.dtype import BFLOAT16
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor, IRModule
-from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UserError
 
 Array = npt.NDArray[Any]
@@ -67,16 +75,17 @@ class Closure:
         self.frame = frame
 
 
-Value = Array | tuple["Value", ...] | DataValue | Closure | Constructor
+Value = Array | tuple["Value", ...] | list["Value"] | DataValue | Closure | Constructor | None
 
 
 class Frame:
-    """One activation of a function: its variables and the values of its nodes so far."""
+    """One activation of a function: its variables, its symbols and the values of its nodes so far."""
 
-    __slots__ = ("parent", "pending", "values", "variables")
+    __slots__ = ("parent", "pending", "symbols", "values", "variables")
 
     def __init__(self, parent: Frame | None) -> None:
         self.parent = parent
+        self.symbols: ChainMap[Symbol, int] = ChainMap() if parent is None else parent.symbols.new_child()
         self.variables: dict[int, Value] = {}
         self.values: dict[int, Value] = {}
         self.pending: dict[int, tuple[GraphExpr, Frame]] = {}
@@ -105,6 +114,7 @@ def evaluate(program: IRModule | Function, *args: object, entry: str = "main") -
     frame = Frame(None)
     for param, arg in zip(function.params, args, strict=True):
         frame.variables[id(param)] = _argument(param, arg)
+    _enter(function, frame)
     return _Machine(module).run(function.body, frame)
 
 
@@ -117,9 +127,15 @@ def _argument(param: Var, value: object) -> Value:
             raise UserError(f"the argument {param.name} must be a tuple of {len(found.items)} values")
         parts = enumerate(zip(value, found.items, strict=True))
         return tuple(_argument(Var(f"{param.name}[{index}]", expected), part) for index, (part, expected) in parts)
+    if isinstance(found, SequenceType):
+        if not isinstance(value, (tuple, list)):
+            raise UserError(f"the argument {param.name} must be a list of values")
+        return [_argument(Var(f"{param.name}[{index}]", found.item), part) for index, part in enumerate(value)]
+    if isinstance(found, OptionalType):
+        return None if value is None else _argument(Var(param.name, found.item), value)
     if not isinstance(found, TensorType):
         raise UserError(f"the argument {param.name} must be a {show_type(found) if found else 'value'}")
-    array = np.asarray(value)
+    array = np.asarray(value, object) if found.dtype.is_string else np.asarray(value)
     storage = found.dtype.numpy()
     if array.dtype != storage:
         if isinstance(value, (np.ndarray, np.generic)):
@@ -131,6 +147,39 @@ def _argument(param: Var, value: object) -> Value:
     if found.rank is not None and array.ndim != found.rank:
         raise UserError(f"the argument {param.name} has {array.ndim} dimensions, expected {found.rank}")
     return array
+
+
+def _enter(function: Function, frame: Frame) -> None:
+    """Give values to the symbols of a function's parameters, and check the dimensions that are expressions of them."""
+    for introduces in (True, False):
+        for param in function.params:
+            what = f"the argument {param.name}"
+            match_dimensions(param.type, frame.variables[id(param)], frame.symbols, what, introduces)
+
+
+def _dimensions(found: Type | None, value: Value) -> Iterable[tuple[int, PrimExpr, int]]:
+    """Axis, expected dimension and size of all tensors of a value (not of the items of sequences)."""
+    if isinstance(found, TupleType) and isinstance(value, tuple):
+        for item, part in zip(found.items, value, strict=True):
+            yield from _dimensions(item, part)
+    elif isinstance(found, TensorType) and found.shape is not None and isinstance(value, np.ndarray):
+        if len(found.shape) != value.ndim:
+            raise UserError(f"a value of shape {value.shape} has not {len(found.shape)} dimensions")
+        for axis, (dim, size) in enumerate(zip(found.shape, value.shape, strict=True)):
+            if dim is not None:
+                yield axis, dim, size
+
+
+def match_dimensions(
+    found: Type | None, value: Value, symbols: MutableMapping[Symbol, int], what: str, introduces: bool
+) -> None:
+    """Check the dimensions of a value; symbols that have no value yet take one if `introduces` is set."""
+    for axis, dim, size in _dimensions(found, value):
+        if type(dim) is Symbol and introduces:
+            symbols.setdefault(dim, size)
+        expected = value_of(dim, symbols)
+        if expected is not None and expected != size:
+            raise UserError(f"dimension {axis} of {what} is {size}, expected {show_dimension(dim)} = {expected}")
 
 
 class _Machine:
@@ -240,7 +289,8 @@ class _Machine:
             return
         if isinstance(item.callee, Operator):
             if not self._need(frame, *item.args):
-                frame.values[id(item)] = apply_operator(item, [frame.values[id(arg)] for arg in item.args])
+                values = [frame.values[id(arg)] for arg in item.args]
+                frame.values[id(item)] = apply_operator(item, values, frame.symbols)
             return
         if self._need(frame, item.callee, *item.args):
             return
@@ -253,6 +303,7 @@ class _Machine:
         inner = Frame(callee.frame)
         for param, argument in zip(callee.function.params, arguments, strict=True):
             inner.variables[id(param)] = argument
+        _enter(callee.function, inner)
         body = callee.function.body
         frame.pending[id(item)] = (body, inner)
         self.stack.append((body, inner))
@@ -288,34 +339,68 @@ def to_bfloat16(values: Array) -> Array:
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16).reshape(np.shape(values))
 
 
-def apply_operator(item: Call, values: list[Value]) -> Value:
-    """The value of an operator call from the values of its inputs, checked against its inferred type."""
+def apply_operator(item: Call, values: list[Value], symbols: MutableMapping[Symbol, int] | None = None) -> Value:
+    """The value of an operator call from the values of its inputs, checked against its inferred type.
+
+    Attributes are evaluated under the values of symbols; what a host operator introduces is added to them.
+    """
     operator = item.callee
     assert isinstance(operator, Operator)
+    known = {} if symbols is None else symbols
+    found: Any
+    if operator.host:
+        inputs: list[Any] = list(values)
+        found = operator.reference(inputs, item.attributes)
+        match_dimensions(item.type, found, known, _describe(item), introduces=True)
+    else:
+        with np.errstate(all="ignore"):
+            found = operator.reference(_arrays(item, values), _bound(item.attributes, known))
+    result: Value
+    if isinstance(found, tuple):
+        types = item.type.items if isinstance(item.type, TupleType) else (None,) * len(found)
+        result = tuple(_checked(item, part, t) for part, t in zip(found, types, strict=True))
+    else:
+        result = _checked(item, found, item.type)
+    match_dimensions(item.type, result, known, _describe(item), introduces=False)
+    return result
+
+
+def _describe(item: Call) -> str:
+    assert isinstance(item.callee, Operator)
+    return f"the result of {item.callee.name}{'' if item.span is None else f' ({item.span})'}"
+
+
+def _bound(attributes: Attributes | None, symbols: Mapping[Symbol, int]) -> object:
+    if attributes is None or not symbols_of(attributes):
+        return attributes
+    return bind_sizes(attributes, symbols)
+
+
+def _arrays(item: Call, values: list[Value]) -> list[Array]:
+    """The inputs of a reference: bfloat16 as float32."""
     arrays: list[Array] = []
     for arg, value in zip(item.args, values, strict=True):
         if not isinstance(value, (np.ndarray, np.generic)):
-            raise CompilerBug(f"an input of {operator.name} is no tensor but {value!r}")
+            assert isinstance(item.callee, Operator)
+            raise CompilerBug(f"an input of {item.callee.name} is no tensor but {value!r}")
         found = arg.type
         is_half = isinstance(found, TensorType) and found.dtype is BFLOAT16
         arrays.append(to_float32(np.asarray(value)) if is_half else np.asarray(value))
-    with np.errstate(all="ignore"):
-        result = operator.reference(arrays, item.attributes)
-    if isinstance(result, tuple):
-        types = item.type.items if isinstance(item.type, TupleType) else (None,) * len(result)
-        return tuple(_checked(item, np.asarray(part), t) for part, t in zip(result, types, strict=True))
-    return _checked(item, np.asarray(result), item.type)
+    return arrays
 
 
-def _checked(item: Call, result: Array, expected: Type | None) -> Array:
+def _checked(item: Call, value: Any, expected: Type | None) -> Value:
+    if isinstance(value, list) or value is None:
+        return value
+    result = np.asarray(value)
     if not isinstance(expected, TensorType):
         return result
     assert isinstance(item.callee, Operator)
-    if expected.dtype is BFLOAT16:
+    if expected.dtype is BFLOAT16 and not item.callee.host:
         result = to_bfloat16(result)
     if result.dtype != expected.dtype.numpy():
         raise CompilerBug(f"the reference of {item.callee.name} gave {result.dtype}, its type says {expected.dtype}")
     static = expected.static_shape
-    if static is not None and result.shape != static:
+    if static is not None and result.shape != static and not item.callee.host:
         raise CompilerBug(f"the reference of {item.callee.name} gave shape {result.shape}, its type says {static}")
     return result

@@ -10,7 +10,8 @@ numpy. What it computes as a tensor expression, and its schedules, are registere
 
 A dimension of the result that only the values of the inputs decide is a symbol (`tilewright.ir.expr.Var`) of its own.
 Type rules make no symbols, because they run more than once for a node: whoever builds the call makes them and puts
-them among its attributes, where the rule finds them. A symbol then means one size for each run of the function around.
+them among its attributes (`dims`), where the rule finds them. Only host operators introduce symbols, and a call that
+does is bound by a `let` (`frontend.builder` sees to it): everything that uses a symbol comes after it has a value.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy.typing as npt
 
+from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import Attributes, Call, GraphExpr
 from tilewright.ir.node import Node, node
 from tilewright.ir.types import Type
@@ -153,6 +155,17 @@ def call(name: str, *args: GraphExpr, span: Span | None = None, **attributes: ob
     result = Call(found, args, found.attributes_class(**attributes))
     result.span = span
     return result
+
+
+def introduces_symbols(expr: object) -> bool:
+    """Whether an expression is a call to a host operator that may give values to symbols."""
+    return (
+        isinstance(expr, Call)
+        and isinstance(expr.callee, Operator)
+        and expr.callee.host
+        and expr.attributes is not None
+        and bool(symbols_of(expr.attributes))
+    )
 
 
 def is_call_to(expr: object, name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.expr import IntImm, PrimExpr
+from tilewright.ir.expr import BinaryExpr, IntImm, Max, Min, PrimExpr
 from tilewright.ir.expr import Var as DimensionVar
 from tilewright.ir.types import (
     DataTypeCall,
@@ -220,6 +220,10 @@ def show_dimension(dim: PrimExpr | None) -> str:
         return str(dim.value)
     if isinstance(dim, DimensionVar):
         return dim.name
+    if isinstance(dim, (Min, Max)):
+        return f"{type(dim).__name__.lower()}({show_dimension(dim.a)}, {show_dimension(dim.b)})"
+    if isinstance(dim, BinaryExpr) and dim.symbol:
+        return f"({show_dimension(dim.a)} {dim.symbol} {show_dimension(dim.b)})"
     return f"an expression of {', '.join(var.name for var in variables(dim))}"
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.graph.ops.running import infer
 from tilewright.graph.op import operators
 from tilewright.graph.ops.common import agree, broadcast_shapes, dim_text, dims, shape_text, window_dim
+from tilewright.ir import build
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.types import TensorType, TupleType, tensor_type
@@ -53,7 +54,8 @@ def test_texts_of_shapes():
     assert shape_text((N, IntImm(3), None)) == "(n, 3, ?)"
     assert shape_text((N,)) == "(n,)"
     assert shape_text(None) == "of unknown rank"
-    assert "Add" in dim_text(N + 1)
+    assert dim_text(N + 1) == "(n + 1)"
+    assert dim_text(build.minimum(N * 2, 8)) == "min((n * 2), 8)"
 
 
 def test_windows_over_symbolic_dimensions():
@@ -67,7 +69,7 @@ def test_every_operator_is_described():
         if name.startswith("test"):
             continue
         assert operator.description.endswith("."), name
-        assert operator.inputs, name
+        assert operator.inputs or name in ("arange", "dimensions"), name
 
 
 ONE_INPUT_KEEPS_SHAPE = ["exp", "nn.relu", "nn.gelu", "clip", "nn.softmax", "negative", "isnan", "cast"]

@@ -9,10 +9,12 @@ from tilewright.graph.ops import (
     indexing,
     normalization,
     pooling,
+    recurrent,
     reduce,
     scatter,
     shape,
     sorting,
+    symbolic,
     winograd,
 )
 
@@ -25,9 +27,11 @@ __all__ = [
     "indexing",
     "normalization",
     "pooling",
+    "recurrent",
     "reduce",
     "scatter",
     "shape",
     "sorting",
+    "symbolic",
     "winograd",
 ]

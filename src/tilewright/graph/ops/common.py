@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size, as_dim, as_size
 from tilewright.graph.op import Types
-from tilewright.ir import build
+from tilewright.graph.unify import show_dimension
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.types import TensorType, Type
@@ -17,6 +19,7 @@ from tilewright.support.errors import UserError
 
 Dim = PrimExpr | None
 Shape = tuple[Dim, ...]
+"""A dimension that is None is unknown; everything else is in the normal form of `tilewright.graph.dimensions`."""
 
 
 def tensor(types: Types, index: int, name: str) -> TensorType:
@@ -100,20 +103,28 @@ def require_positive(values: Sequence[int], what: str) -> None:
         raise UserError(f"{what} must be positive, it is {tuple(values)}")
 
 
-def require_not_negative(values: Sequence[int], what: str) -> None:
-    """Refuse entries below zero."""
-    if any(value < 0 for value in values):
-        raise UserError(f"{what} must not be negative, it is {tuple(values)}")
+def require_not_negative(values: Sequence[Size], what: str) -> None:
+    """Refuse entries that are certainly below zero."""
+    if any(value < 0 if isinstance(value, int) else dimensions.at_least(-1, value) for value in values):
+        raise UserError(f"{what} must not be negative, it is {sizes_text(values)}")
 
 
 def dim_text(dim: Dim) -> str:
     """A dimension for a message: its number, its expression, or `?`."""
     if dim is None:
         return "?"
-    if isinstance(dim, IntImm):
-        return str(dim.value)
-    name = getattr(dim, "name", None)
-    return name if isinstance(name, str) else repr(dim)
+    return size_text(as_size(dim))
+
+
+def size_text(size: Size) -> str:
+    """A size for a message: a number, or an expression of symbols as it would be written."""
+    return str(size) if isinstance(size, int) else show_dimension(size)
+
+
+def sizes_text(sizes: Sequence[Size]) -> str:
+    """Sizes for a message."""
+    inner = ", ".join(size_text(size) for size in sizes)
+    return f"({inner},)" if len(sizes) == 1 else f"({inner})"
 
 
 def shape_text(shape: Shape | None) -> str:
@@ -129,19 +140,19 @@ def constant_dim(dim: Dim) -> int | None:
     return dim.value if isinstance(dim, IntImm) else None
 
 
-def dims(values: Sequence[int]) -> Shape:
-    """Integers as dimensions."""
-    return tuple(IntImm(int(value)) for value in values)
+def dims(values: Sequence[Size]) -> Shape:
+    """Sizes as dimensions."""
+    return tuple(as_dim(value) for value in values)
 
 
 def agree(a: Dim, b: Dim, what: str) -> Dim:
-    """The one dimension that two must be equal to; the better known of the two. Different constants are an error."""
+    """The one dimension that two must be equal to; the better known one. Certainly different ones are an error."""
     if a is b or b is None:
         return a
     if a is None:
         return b
-    if isinstance(a, IntImm) and isinstance(b, IntImm):
-        raise UserError(f"{what}: {a.value} and {b.value} must be equal")
+    if dimensions.different(a, b):
+        raise UserError(f"{what}: {dim_text(a)} and {dim_text(b)} must be equal")
     return a if isinstance(a, IntImm) else b
 
 
@@ -159,7 +170,9 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
     # A symbolic dimension against a constant other than 1 is that constant, or fails at run time.
     if left is not None:
         return a
-    return b if right is not None else None
+    if right is not None:
+        return b
+    return a if a is not None and b is not None and dimensions.same(a, b) else None
 
 
 def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
@@ -183,17 +196,17 @@ def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
 
 def add(a: Dim, b: Dim | int) -> Dim:
     """a + b, unknown if either is."""
-    return None if a is None or b is None else build.add(a, b)
+    return None if a is None or b is None else as_dim(dimensions.add(a, b))
 
 
 def multiply(a: Dim, b: Dim | int) -> Dim:
     """a * b, unknown if either is."""
-    return None if a is None or b is None else build.mul(a, b)
+    return None if a is None or b is None else as_dim(dimensions.multiply(a, b))
 
 
 def floor_divide(a: Dim, b: int) -> Dim:
     """a // b, unknown if a is."""
-    return None if a is None else build.floordiv(a, b)
+    return None if a is None else as_dim(dimensions.floor_divide(a, b))
 
 
 def product(shape: Sequence[Dim]) -> Dim:
@@ -223,9 +236,7 @@ def window_dim(size: Dim, kernel: Dim | int, stride: int, before: int, after: in
             f"the window does not fit along the {what}: it covers {reach}, "
             f"the padded input is {length + before + after}"
         )
-    if stride == 1:
-        return build.add(size, before + after - reach + 1)
-    return build.add(build.floordiv(build.add(size, before + after - reach), stride), 1)
+    return as_dim((size + (before + after - reach)) // stride + 1)
 
 
 def result(shape: Shape | None, dtype: DataType) -> Type:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size, Sizes, as_dim, numbers
 from tilewright.graph.expr import Attributes
 from tilewright.graph.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import (
@@ -25,6 +26,8 @@ from tilewright.graph.ops.common import (
     require_not_negative,
     same_dtype,
     shape_text,
+    size_text,
+    sizes_text,
     tensor,
     tensors,
 )
@@ -42,7 +45,7 @@ TO_THE_END = 1 << 62
 class ReshapeAttributes(Attributes):
     """The new shape; one entry may be -1 (what is left), which only symbolic inputs need."""
 
-    shape: tuple[int, ...]
+    shape: Sizes
 
 
 @node()
@@ -56,7 +59,7 @@ class TransposeAttributes(Attributes):
 class BroadcastAttributes(Attributes):
     """The shape of the result."""
 
-    shape: tuple[int, ...]
+    shape: Sizes
 
 
 @node()
@@ -70,7 +73,7 @@ class AxisAttributes(Attributes):
 class SplitAttributes(Attributes):
     """The size of each part along the axis."""
 
-    sizes: tuple[int, ...]
+    sizes: Sizes
     axis: int = 0
 
 
@@ -78,8 +81,8 @@ class SplitAttributes(Attributes):
 class SliceAttributes(Attributes):
     """One entry a dimension, normalised and clamped: begin, end (not included; -1 is before the start), stride."""
 
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
+    begin: Sizes
+    end: Sizes
     strides: tuple[int, ...]
 
 
@@ -87,8 +90,8 @@ class SliceAttributes(Attributes):
 class PadAttributes(Attributes):
     """How many elements to put before and after each dimension; mode is constant, reflect or edge."""
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: Sizes
+    after: Sizes
     mode: str = "constant"
     value: float = 0.0
 
@@ -97,11 +100,11 @@ class PadAttributes(Attributes):
 class TileAttributes(Attributes):
     """How often each dimension is repeated."""
 
-    repeats: tuple[int, ...]
+    repeats: Sizes
 
 
 def _reshape(args: list[Array], attributes: ReshapeAttributes) -> Array:
-    return args[0].reshape(attributes.shape)
+    return args[0].reshape(numbers(attributes.shape))
 
 
 @operator("reshape", inputs=("data",), kind=FusionKind.INJECTIVE, reference=_reshape, attributes=ReshapeAttributes)
@@ -109,25 +112,32 @@ def reshape(types: Types, attributes: ReshapeAttributes) -> Type:
     """The same elements in row-major order under another shape."""
     data = tensor(types, 0, "the input")
     wanted = attributes.shape
-    if sum(dim == -1 for dim in wanted) > 1 or any(dim < -1 for dim in wanted):
-        raise UserError(f"{wanted} is not a shape to reshape to")
+    if sum(is_minus_one(size) for size in wanted) > 1 or any(isinstance(size, int) and size < -1 for size in wanted):
+        raise UserError(f"{sizes_text(wanted)} is not a shape to reshape to")
     total = None if data.shape is None else product(data.shape)
-    count = constant_dim(total)
-    known = math.prod(dim for dim in wanted if dim != -1)
-    if -1 not in wanted:
-        if count is not None and count != known:
+    known = dimensions.product([size for size in wanted if not is_minus_one(size)])
+    if not any(is_minus_one(size) for size in wanted):
+        if total is not None and dimensions.different(total, known):
             raise UserError(
-                f"cannot reshape {shape_text(data.shape)} ({count} elements) to {wanted} ({known} elements)"
+                f"cannot reshape {shape_text(data.shape)} ({dim_text(total)} elements) to {sizes_text(wanted)} "
+                f"({size_text(known)} elements)"
             )
         return TensorType(dims(wanted), data.dtype)
     rest: Dim = None
-    if count is not None:
-        if known == 0 or count % known:
-            raise UserError(f"cannot reshape {shape_text(data.shape)} ({count} elements) to {wanted}")
-        rest = IntImm(count // known)
-    elif total is not None and known:
-        rest = build.floordiv(total, known)
-    return TensorType(tuple(rest if dim == -1 else IntImm(dim) for dim in wanted), data.dtype)
+    if total is not None:
+        count = dimensions.divide_exactly(total, known)
+        if count is not None:
+            rest = as_dim(count)
+        elif isinstance(total, IntImm) and isinstance(known, int):
+            raise UserError(f"cannot reshape {shape_text(data.shape)} ({total.value} elements) to {sizes_text(wanted)}")
+        elif known != 0:
+            rest = as_dim(dimensions.floor_divide(total, known))
+    return TensorType(tuple(rest if is_minus_one(size) else as_dim(size) for size in wanted), data.dtype)
+
+
+def is_minus_one(size: Size) -> bool:
+    """Whether an entry of a shape stands for what is left."""
+    return isinstance(size, int) and size == -1
 
 
 def _transpose(args: list[Array], attributes: TransposeAttributes) -> Array:
@@ -150,7 +160,8 @@ def transpose(types: Types, attributes: TransposeAttributes) -> Type:
 
 
 def _broadcast_to(args: list[Array], attributes: BroadcastAttributes) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(args[0], attributes.shape)).reshape(attributes.shape)
+    shape = numbers(attributes.shape)
+    return np.ascontiguousarray(np.broadcast_to(args[0], shape)).reshape(shape)
 
 
 @operator(
@@ -167,9 +178,13 @@ def broadcast_to(types: Types, attributes: BroadcastAttributes) -> Type:
     wanted = dims(attributes.shape)
     if data.shape is not None:
         result = broadcast_shapes([data.shape, wanted])
-        if result is None or len(result) != len(wanted) or any(a is not b for a, b in zip(result, wanted, strict=True)):
+        if result is None or len(result) != len(wanted) or not all(map(_may_be, result, wanted)):
             raise UserError(f"{shape_text(data.shape)} does not broadcast to {shape_text(wanted)}")
     return TensorType(wanted, data.dtype)
+
+
+def _may_be(a: Dim, b: Dim) -> bool:
+    return a is None or b is None or not dimensions.different(a, b)
 
 
 def _concatenate(args: list[Array], attributes: AxisAttributes) -> Array:
@@ -208,7 +223,7 @@ def concatenate(types: Types, attributes: AxisAttributes) -> Type:
 
 
 def _split(args: list[Array], attributes: SplitAttributes) -> tuple[Array, ...]:
-    bounds = np.cumsum(attributes.sizes)[:-1]
+    bounds = np.cumsum(numbers(attributes.sizes))[:-1]
     return tuple(np.ascontiguousarray(part) for part in np.split(args[0], bounds, axis=attributes.axis))
 
 
@@ -222,41 +237,42 @@ def split(types: Types, attributes: SplitAttributes) -> Type:
     if data.shape is None:
         return TupleType(tuple(TensorType(None, data.dtype) for _ in attributes.sizes))
     require_axis(attributes.axis, len(data.shape))
-    total = constant_dim(data.shape[attributes.axis])
-    if total is not None and total != sum(attributes.sizes):
-        raise UserError(f"parts of {attributes.sizes} do not make up dimension {attributes.axis} of size {total}")
+    total = data.shape[attributes.axis]
+    if total is not None and dimensions.different(total, sum(attributes.sizes)):
+        raise UserError(
+            f"parts of {sizes_text(attributes.sizes)} do not make up dimension {attributes.axis} "
+            f"of size {dim_text(total)}"
+        )
     shape = data.shape
     return TupleType(
         tuple(
-            TensorType((*shape[: attributes.axis], IntImm(size), *shape[attributes.axis + 1 :]), data.dtype)
+            TensorType((*shape[: attributes.axis], as_dim(size), *shape[attributes.axis + 1 :]), data.dtype)
             for size in attributes.sizes
         )
     )
 
 
 def _slice(args: list[Array], attributes: SliceAttributes) -> Array:
-    index = tuple(
-        slice(begin, None if stride < 0 and end < 0 else end, stride)
-        for begin, end, stride in zip(attributes.begin, attributes.end, attributes.strides, strict=True)
-    )
+    bounds = zip(numbers(attributes.begin), numbers(attributes.end), attributes.strides, strict=True)
+    index = tuple(slice(begin, None if stride < 0 and end < 0 else end, stride) for begin, end, stride in bounds)
     return np.ascontiguousarray(args[0][index]) if index else args[0]
 
 
-def _slice_dim(dim: Dim, begin: int, end: int, stride: int, axis: int) -> Dim:
+def _slice_dim(dim: Dim, begin: Size, end: Size, stride: int, axis: int) -> Dim:
     size = constant_dim(dim)
     if stride == 0:
         raise UserError(f"the stride of dimension {axis} is 0")
-    if stride < 0 and dim is not None and size is None:
-        raise UserError(f"dimension {axis} is symbolic: a negative stride needs a constant size")
-    if size is not None:
-        end = min(end, size) if end >= TO_THE_END else end
+    if isinstance(end, int) and end >= TO_THE_END:
+        if dim is None or stride < 0:
+            return None
+        end = dimensions.as_size(dim)
+    if size is not None and isinstance(begin, int) and isinstance(end, int):
         inside = 0 <= begin <= size and 0 <= end <= size if stride > 0 else -1 <= begin < size and -1 <= end < size
         if not inside:
             raise UserError(f"slice {begin}:{end}:{stride} is not within dimension {axis} of size {size}")
-        return IntImm(max(0, -((begin - end) // stride)))
-    if end < TO_THE_END:
-        return IntImm(max(0, -((begin - end) // stride)))
-    return None if dim is None else build.floordiv(build.add(build.sub(dim, begin), stride - 1), stride)
+    distance = dimensions.subtract(end, begin) if stride > 0 else dimensions.subtract(begin, end)
+    count = dimensions.ceil_divide(distance, abs(stride))
+    return as_dim(dimensions.maximum(count, 0))
 
 
 @operator("slice", inputs=("data",), kind=FusionKind.INJECTIVE, reference=_slice, attributes=SliceAttributes)
@@ -277,7 +293,7 @@ def slice_(types: Types, attributes: SliceAttributes) -> Type:
 
 def _pad(args: list[Array], attributes: PadAttributes) -> Array:
     (data,) = args
-    widths = list(zip(attributes.before, attributes.after, strict=True))
+    widths = list(zip(numbers(attributes.before), numbers(attributes.after), strict=True))
     if not widths:
         return data
     if attributes.mode == "constant":
@@ -300,19 +316,21 @@ def pad(types: Types, attributes: PadAttributes) -> Type:
     require_length(attributes.after, len(data.shape), "after")
     shape: list[Dim] = []
     for axis, dim in enumerate(data.shape):
-        before, after, size = attributes.before[axis], attributes.after[axis], constant_dim(dim)
-        least = {"constant": 0, "reflect": max(before, after) + 1, "edge": 1}[attributes.mode]
-        if size is not None and before + after and size < least:
+        before, after = attributes.before[axis], attributes.after[axis]
+        reach = dimensions.add(dimensions.maximum(before, after), 1)
+        least: Size = {"constant": 0, "reflect": reach, "edge": 1}[attributes.mode]
+        added = dimensions.add(before, after)
+        if dim is not None and added != 0 and dimensions.certainly(build.lt(dim, as_dim(least))):
             raise UserError(
                 f"dimension {axis} of size {dim_text(dim)} is too small for {attributes.mode} padding "
-                f"of {before}, {after}"
+                f"of {size_text(before)}, {size_text(after)}"
             )
-        shape.append(add(dim, before + after))
+        shape.append(add(dim, as_dim(added)))
     return TensorType(tuple(shape), data.dtype)
 
 
 def _tile(args: list[Array], attributes: TileAttributes) -> Array:
-    return np.tile(args[0], attributes.repeats)
+    return np.tile(args[0], numbers(attributes.repeats))
 
 
 @operator("tile", inputs=("data",), kind=FusionKind.INJECTIVE, reference=_tile, attributes=TileAttributes)
@@ -323,7 +341,7 @@ def tile(types: Types, attributes: TileAttributes) -> Type:
     if data.shape is None:
         return TensorType((None,) * len(attributes.repeats), data.dtype)
     require_length(attributes.repeats, len(data.shape), "repeats")
-    shape = tuple(multiply(dim, count) for dim, count in zip(data.shape, attributes.repeats, strict=True))
+    shape = tuple(multiply(dim, as_dim(count)) for dim, count in zip(data.shape, attributes.repeats, strict=True))
     return TensorType(shape, data.dtype)
 
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.graph.dimensions import Size, as_dim, certainly, numbers
 from tilewright.graph.expr import Attributes
 from tilewright.graph.op import Array, FusionKind, Types, operator
-from tilewright.graph.ops.common import constant_dim, require_axis, require_number, tensor
+from tilewright.graph.ops.common import (
+    dim_text,
+    require_axis,
+    require_not_negative,
+    require_number,
+    size_text,
+    tensor,
+)
+from tilewright.ir import build
 from tilewright.ir.dtype import INT64
-from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import UserError
@@ -19,7 +27,7 @@ class TopKAttributes(Attributes):
     """The axis, how many elements are kept, and whether they are the greatest or the least."""
 
     axis: int = 0
-    k: int = 1
+    k: Size = 1
     largest: bool = True
 
 
@@ -31,7 +39,7 @@ def _topk(args: list[Array], attributes: TopKAttributes) -> tuple[Array, Array]:
         order = np.flip(data.shape[axis] - 1 - np.argsort(np.flip(data, axis), axis=axis, kind="stable"), axis)
     else:
         order = np.argsort(data, axis=axis, kind="stable")
-    places = np.take(order, np.arange(attributes.k), axis=axis).astype(np.int64)
+    places = np.take(order, np.arange(*numbers((attributes.k,))), axis=axis).astype(np.int64)
     return np.take_along_axis(data, places, axis=axis), places
 
 
@@ -46,8 +54,9 @@ def topk(types: Types, attributes: TopKAttributes) -> Type:
     if data.shape is None:
         return TupleType((TensorType(None, data.dtype), TensorType(None, INT64)))
     require_axis(attributes.axis, len(data.shape))
-    size = constant_dim(data.shape[attributes.axis])
-    if attributes.k < 0 or (size is not None and attributes.k > size):
-        raise UserError(f"k is {attributes.k}, dimension {attributes.axis} has {size} elements")
-    shape = tuple(IntImm(attributes.k) if at == attributes.axis else dim for at, dim in enumerate(data.shape))
+    size = data.shape[attributes.axis]
+    require_not_negative((attributes.k,), "k")
+    if size is not None and certainly(build.gt(as_dim(attributes.k), size)):
+        raise UserError(f"k is {size_text(attributes.k)}, dimension {attributes.axis} has {dim_text(size)} elements")
+    shape = tuple(as_dim(attributes.k) if at == attributes.axis else dim for at, dim in enumerate(data.shape))
     return TupleType((TensorType(shape, data.dtype), TensorType(shape, INT64)))

@@ -25,6 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.graph.dimensions import constants
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import FusionKind, Operator, is_call_to
@@ -89,13 +90,14 @@ def view_offset(item: GraphExpr) -> int | None:
         return None
     attributes, whole, part = item.attributes, static_shape(item.args[0]), static_shape(item)
     assert isinstance(attributes, SliceAttributes)
-    if whole is None or part is None or any(step != 1 for step in attributes.strides):
+    begin = constants(attributes.begin)
+    if whole is None or part is None or begin is None or any(step != 1 for step in attributes.strides):
         return None
     cut = [axis for axis in range(len(whole)) if whole[axis] != part[axis]]
     if cut and any(size != 1 for size in part[: cut[-1]]):
         return None
     offset = 0
-    for first, size in zip(attributes.begin, whole, strict=True):
+    for first, size in zip(begin, whole, strict=True):
         offset = offset * size + first
     return offset * item.tensor_type.dtype.itemsize
 

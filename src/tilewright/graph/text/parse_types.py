@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tilewright.graph.text.reading import Source, read_literal
+from tilewright.graph.text.words import data_type_names
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm, PrimExpr
@@ -31,6 +32,10 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[PrimExpr, PrimExpr], PrimExpr]
     ast.FloorDiv: e.FloorDiv,
     ast.Mod: e.FloorMod,
 }
+
+
+_LITERAL_NAMES = data_type_names() | {"inf", "nan"}
+"""Names that are values of attributes of their own; other names are dimensions."""
 
 
 class TypeReader:
@@ -102,6 +107,18 @@ class TypeReader:
         with self.type_variables(variables):
             parameters = tuple(self.read(item) for item in items[0].elts)
             return FunctionType(parameters, self.read(items[1]), tuple(variables.values()))
+
+    def attribute(self, place: ast.expr) -> object:
+        """The value of an attribute: a literal, a size, a type, or a tuple of these."""
+        if isinstance(place, ast.Tuple):
+            return tuple(self.attribute(item) for item in place.elts)
+        if isinstance(place, ast.Subscript):
+            return self.read(place)
+        if isinstance(place, (ast.BinOp, ast.Call)):
+            return self._dimension(place)
+        if isinstance(place, ast.Name) and place.id not in _LITERAL_NAMES:
+            return self._dimension(place)
+        return read_literal(place, self.source)
 
     def dimension(self, place: ast.expr) -> PrimExpr | None:
         """A dimension: a number, None, a name, or arithmetic on these."""

@@ -398,7 +398,7 @@ class _Parser:
         for item in place.keywords:
             if item.arg is None:
                 raise self.error(place, "attributes are written out")
-            attributes[item.arg] = read_literal(item.value, self.source)
+            attributes[item.arg] = self.reader.attribute(item.value)
         try:
             return call(name, *arguments, **attributes)  # type: ignore[arg-type]
         except UserError as error:

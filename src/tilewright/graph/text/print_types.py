@@ -1,8 +1,8 @@
-"""Types and dimensions as text of the graph dialect."""
+"""Types, dimensions and attributes as text of the graph dialect."""
 
 from __future__ import annotations
 
-from tilewright.graph.text.words import Names
+from tilewright.graph.text.words import Names, literal
 from tilewright.ir import expr as e
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.types import (
@@ -33,6 +33,19 @@ def dimension_text(dim: PrimExpr | None, names: Names) -> str:
     if isinstance(dim, (e.Add, e.Sub, e.Mul, e.FloorDiv, e.FloorMod)):
         return f"({dimension_text(dim.a, names)} {dim.symbol} {dimension_text(dim.b, names)})"
     raise UnsupportedError(f"a dimension with a {type(dim).__name__} has no text form")
+
+
+def attribute_text(value: object, names: Names) -> str | None:
+    """The value of an attribute: a literal, a size, a type, or a tuple of these; None if it has no text form."""
+    if isinstance(value, PrimExpr):
+        return dimension_text(value, names)
+    if isinstance(value, Type):
+        return type_text(value, names)
+    if isinstance(value, tuple):
+        parts = [attribute_text(item, names) for item in value]
+        texts = [part for part in parts if part is not None]
+        return _group(texts) if len(texts) == len(parts) else None
+    return literal(value)
 
 
 def _group(parts: list[str]) -> str:

@@ -35,7 +35,7 @@ from tilewright.graph.expr import (
 )
 from tilewright.graph.op import Operator
 from tilewright.graph.scopes import Scope, ScopeMap, find_scopes
-from tilewright.graph.text.print_types import type_text
+from tilewright.graph.text.print_types import attribute_text, type_text
 from tilewright.graph.text.words import Names, literal, quoted
 from tilewright.graph.traverse import free_variables, post_order, users
 from tilewright.graph.unify import show_type
@@ -297,9 +297,9 @@ class _Printer:
         defaults = type(item.attributes).__dict__.get("_node_defaults", {})
         texts = []
         for name, value in zip(item.attributes.fields, item.attributes.field_values(), strict=True):
-            if name in defaults and literal(defaults[name]) == literal(value):
+            text = attribute_text(value, self.names)
+            if name in defaults and attribute_text(defaults[name], self.names) == text:
                 continue
-            text = literal(value)
             if text is None:
                 raise UnsupportedError(f"the attribute {name} has no text form: {value!r}")
             texts.append(f"{name}={text}")

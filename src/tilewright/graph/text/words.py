@@ -16,12 +16,17 @@ DIALECT: Final = frozenset(
 """Words with a meaning of their own: no variable is printed with one of these names."""
 
 
+def data_type_names() -> set[str]:
+    """The names of the scalar data types."""
+    types = {"bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "handle", "string"}
+    return types | {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (4, 8, 16, 32, 64)}
+
+
 def reserved_words() -> set[str]:
     """Every name that a variable must not have: words of Python and of the dialect, operators, data types."""
     roots = {name.split(".")[0] for name in operators()}
-    types = {"bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "handle", "string"}
-    types |= {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (4, 8, 16, 32, 64)}
-    return {*keyword.kwlist, "_", "match", "case", "type", "min", "max", *DIALECT, *roots, *types}
+    words = {*keyword.kwlist, "_", "match", "case", "type", "min", "max"}
+    return {*words, *DIALECT, *roots, *data_type_names()}
 
 
 def identifier(text: str) -> str:

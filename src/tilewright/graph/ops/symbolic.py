@@ -1,0 +1,182 @@
+"""Operators about sizes: tensors made of symbols, and tensors shaped by numbers that are data.
+
+`dimensions` and `arange` bring symbols into data; they have no inputs. `shape.match` goes the other way: it says what
+the dimensions of a value are, which gives values to symbols that have none yet and checks the rest. The other `shape.`
+operators take their target as a tensor; what only the run knows of their results are symbols in the attribute `dims`.
+A call that introduces symbols is bound by a `let`, so that everything that uses them comes after it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.graph import dimensions as sizes
+from tilewright.graph.dimensions import Size, Sizes, as_dims
+from tilewright.graph.expr import Attributes
+from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ops.common import dims, require_axis, require_integer, require_not_negative, shape_text, tensor
+from tilewright.graph.ops.host import host_operator
+from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.node import node
+from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.errors import UserError
+
+
+@node()
+class DimensionsAttributes(Attributes):
+    """The elements in row-major order, the shape, and the data type (of whole numbers)."""
+
+    values: Sizes
+    shape: tuple[int, ...]
+    dtype: DataType = INT64
+
+
+def _dimensions(args: list[Array], attributes: DimensionsAttributes) -> Array:
+    found = np.array(sizes.numbers(attributes.values), np.int64)
+    return found.reshape(attributes.shape).astype(attributes.dtype.numpy())
+
+
+@operator("dimensions", inputs=(), kind=FusionKind.INJECTIVE, reference=_dimensions, attributes=DimensionsAttributes)
+def dimensions(types: Types, attributes: DimensionsAttributes) -> Type:
+    """A small tensor whose elements are sizes."""
+    require_integer(attributes.dtype, "the result")
+    if sizes.product(attributes.shape) != len(attributes.values):
+        raise UserError(f"{len(attributes.values)} values do not fill the shape {attributes.shape}")
+    return TensorType(dims(attributes.shape), attributes.dtype)
+
+
+@node()
+class ArangeAttributes(Attributes):
+    """The first number, the number of elements, the step, and the data type (of whole numbers)."""
+
+    count: Size
+    start: Size = 0
+    step: int = 1
+    dtype: DataType = INT64
+
+
+def _arange(args: list[Array], attributes: ArangeAttributes) -> Array:
+    start, count = sizes.numbers((attributes.start, attributes.count))
+    return (start + np.arange(count, dtype=np.int64) * attributes.step).astype(attributes.dtype.numpy())
+
+
+@operator("arange", inputs=(), kind=FusionKind.INJECTIVE, reference=_arange, attributes=ArangeAttributes)
+def arange(types: Types, attributes: ArangeAttributes) -> Type:
+    """start, start + step, ...: count numbers."""
+    require_integer(attributes.dtype, "the result")
+    require_not_negative((attributes.count,), "the number of elements")
+    return TensorType(dims((attributes.count,)), attributes.dtype)
+
+
+Dims = tuple[PrimExpr, ...]
+
+
+@node()
+class MatchAttributes(Attributes):
+    """What the dimensions are."""
+
+    dims: Dims
+
+
+@host_operator("shape.match", "data", attributes=MatchAttributes)
+def match(types: Types, attributes: MatchAttributes) -> Type:
+    """The data, whose dimensions are these: symbols without a value take one, everything else is checked."""
+    data = tensor(types, 0, "the data")
+    if data.shape is not None:
+        if len(data.shape) != len(attributes.dims):
+            raise UserError(f"{shape_text(data.shape)} has not {len(attributes.dims)} dimensions")
+        for found, wanted in zip(data.shape, attributes.dims, strict=True):
+            if found is not None and sizes.different(found, wanted):
+                raise UserError(f"{shape_text(data.shape)} is not {shape_text(attributes.dims)}")
+    return TensorType(as_dims(attributes.dims), data.dtype)
+
+
+@node()
+class ReshapeByDataAttributes(Attributes):
+    """The dimensions of the result, and whether a 0 in the shape copies a dimension."""
+
+    dims: Dims
+    copy_zeros: bool = False
+
+
+@host_operator("shape.reshape", "data", "shape", attributes=ReshapeByDataAttributes)
+def reshape(types: Types, attributes: ReshapeByDataAttributes) -> Type:
+    """`reshape` to a shape that is data."""
+    return _shaped(types, attributes.dims)
+
+
+@host_operator("shape.broadcast", "data", "shape", attributes=MatchAttributes)
+def broadcast(types: Types, attributes: MatchAttributes) -> Type:
+    """The data repeated so that it broadcasts with a shape that is data."""
+    return _shaped(types, attributes.dims)
+
+
+@host_operator("shape.tile", "data", "repeats", attributes=MatchAttributes)
+def tile(types: Types, attributes: MatchAttributes) -> Type:
+    """`tile` by repeats that are data."""
+    return _shaped(types, attributes.dims)
+
+
+def _shaped(types: Types, found: Dims) -> Type:
+    require_integer(tensor(types, 1, "the shape").dtype, "the shape")
+    return TensorType(as_dims(found), tensor(types, 0, "the data").dtype)
+
+
+@node()
+class SliceByDataAttributes(Attributes):
+    """The axes that are sliced, and the dimensions of the result."""
+
+    dims: Dims
+    axes: tuple[int, ...]
+
+
+@host_operator("shape.slice", "data", "starts", "ends", "steps", attributes=SliceByDataAttributes)
+def slice_(types: Types, attributes: SliceByDataAttributes) -> Type:
+    """Elements from a place to another by a step along axes, where these are data (negative ones from the end)."""
+    return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
+
+
+@node()
+class PadByDataAttributes(Attributes):
+    """The axes that are padded, the dimensions of the result, and constant, reflect, edge or wrap."""
+
+    dims: Dims
+    axes: tuple[int, ...]
+    mode: str = "constant"
+
+
+@host_operator("shape.pad", "data", "amounts", "value", attributes=PadByDataAttributes)
+def pad(types: Types, attributes: PadByDataAttributes) -> Type:
+    """Padding by amounts that are data: first all before, then all after; negative ones cut off."""
+    if attributes.mode not in ("constant", "reflect", "edge", "wrap"):
+        raise UserError(f"unknown padding mode {attributes.mode!r}", hint="one of constant, reflect, edge, wrap")
+    return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
+
+
+@host_operator("shape.range", "start", "limit", "delta", attributes=MatchAttributes)
+def range_(types: Types, attributes: MatchAttributes) -> Type:
+    """start, start + delta, ... before the limit."""
+    if len(attributes.dims) != 1:
+        raise UserError(f"a range has one dimension, not {len(attributes.dims)}")
+    return TensorType(as_dims(attributes.dims), tensor(types, 0, "start").dtype)
+
+
+@node()
+class SplitByDataAttributes(Attributes):
+    """The axis, and the size of each part along it."""
+
+    dims: Dims
+    axis: int = 0
+
+
+@host_operator("shape.split", "data", "sizes", attributes=SplitByDataAttributes)
+def split(types: Types, attributes: SplitByDataAttributes) -> Type:
+    """Consecutive parts along an axis, of sizes that are data."""
+    data = tensor(types, 0, "the data")
+    if data.shape is None:
+        raise UserError("the rank of the data is not known")
+    axis = attributes.axis
+    require_axis(axis, len(data.shape))
+    parts = [(*data.shape[:axis], part, *data.shape[axis + 1 :]) for part in as_dims(attributes.dims)]
+    return TupleType(tuple(TensorType(part, data.dtype) for part in parts))
