@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.frontend.onnx import from_onnx
+    from tilewright.frontend.torch import from_torch
 
-__all__ = ["from_onnx"]
+__all__ = ["from_onnx", "from_torch"]
 
-_HOMES = {"from_onnx": "tilewright.frontend.onnx"}
+_HOMES = {"from_onnx": "tilewright.frontend.onnx", "from_torch": "tilewright.frontend.torch"}
 """Where each importer lives: loaded at first use, so that importing the package stays quick."""
 
 

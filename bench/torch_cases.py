@@ -1,0 +1,176 @@
+"""The cases of the torch operator benchmark: samples of torch's operator database, run and compared in programs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+import tilewright as tw
+from tilewright.frontend import from_torch
+from tilewright.graph.interpreter import evaluate
+from tilewright.ir.function import IRModule
+from tilewright.support.errors import UnsupportedError
+
+TOGETHER = 24
+"""The most samples in one program: exporting one by one costs more than compiling them."""
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
+"""How far single-precision results may be from torch's."""
+UNSET = frozenset(
+    "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize_ resize_as_".split()
+)
+"""Operators whose results hold anything: only their shapes and types are compared."""
+
+Run = Callable[[IRModule, Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the samples of an operator."""
+
+    name: str
+    verdict: str
+    """passed (all of them), failed (one gave something else, or broke), unsupported (one was refused)."""
+    passed: int
+    total: int
+    reason: str = ""
+
+
+def operators() -> dict[str, Any]:
+    """The operators of the database that have single-precision samples, by name and variant."""
+    found: dict[str, Any] = {}
+    for operator in op_db:
+        if torch.float32 in operator.supported_dtypes("cpu"):
+            variant = operator.variant_test_name
+            found[f"{operator.name}.{variant}" if variant else operator.name] = operator
+    return found
+
+
+def run_compiled(module: IRModule, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Through the compiler."""
+    result = tw.compile(module, threads=1)(*inputs)
+    return [np.asarray(item) for item in (result if isinstance(result, (tuple, list)) else [result])]
+
+
+def run_interpreted(module: IRModule, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Through the graph interpreter."""
+    result = evaluate(module, *inputs)
+    return list(result) if isinstance(result, tuple) else [result]  # type: ignore[list-item]
+
+
+class _Program(torch.nn.Module):
+    """Several calls of an operator as one program of their tensors."""
+
+    def __init__(self, function: Any, samples: Sequence[Any]) -> None:
+        super().__init__()
+        self.function, self.structures, self.fixed = function, [], []
+        tensors: list[torch.Tensor] = []
+        for sample in samples:
+            leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+            self.structures.append(structure)
+            self.fixed.append([None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+            places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+            self.fixed[-1].append(places)
+            tensors += [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.tensors = tuple(tensors)
+
+    def forward(self, *tensors: torch.Tensor) -> list[Any]:
+        """The results of all calls, in order."""
+        results: list[Any] = []
+        position = 0
+        for structure, fixed in zip(self.structures, self.fixed, strict=True):
+            leaves, places = list(fixed[:-1]), fixed[-1]
+            for place in places:
+                leaves[place] = tensors[position]
+                position += 1
+            first, args, kwargs = pytree.tree_unflatten(leaves, structure)
+            # Operators that write to their input write to a copy: programs have no effects.
+            copy = first.clone() if isinstance(first, torch.Tensor) and self.function.__name__.endswith("_") else first
+            results += [item for item in pytree.tree_leaves(self.function(copy, *args, **kwargs)) if item is not None]
+        return results
+
+
+def run_operator(name: str, run: Run, limit: int | None = None) -> Outcome:
+    """All samples of an operator; together first, one by one where that fails."""
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    operator = operators()[name]
+    samples = list(operator.sample_inputs("cpu", torch.float32, requires_grad=False))[:limit]
+    passed, verdict, reason = 0, "passed", ""
+    for start in range(0, len(samples), TOGETHER):
+        part = samples[start : start + TOGETHER]
+        try:
+            _check(operator, part, run)
+            passed += len(part)
+            continue
+        except Exception as error:  # whatever goes wrong is a verdict
+            if len(part) == 1:
+                verdict, reason = _judge(verdict, reason, error)
+                continue
+            together = error
+        good = 0
+        for sample in part:
+            try:
+                _check(operator, [sample], run)
+                good += 1
+            except Exception as error:  # whatever goes wrong is a verdict
+                verdict, reason = _judge(verdict, reason, error)
+        if good == len(part):
+            verdict, reason = _judge(verdict, reason, together)
+        passed += good
+    return Outcome(name, verdict, passed, len(samples), reason)
+
+
+def _judge(verdict: str, reason: str, error: Exception) -> tuple[str, str]:
+    """The worst verdict so far and its reason."""
+    refused = isinstance(error, (UnsupportedError, torch._dynamo.exc.UserError)) or "data-dependent" in str(error)
+    if refused and verdict != "failed":
+        return "unsupported", reason or _text(error)
+    return ("failed", _text(error)) if not refused and verdict != "failed" else (verdict, reason)
+
+
+def _text(error: Exception) -> str:
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:300]}"
+
+
+def _check(operator: Any, samples: Sequence[Any], run: Run) -> None:
+    program = _Program(operator.op, samples)
+    with torch.no_grad():
+        expected = program(*(tensor.clone() for tensor in program.tensors))
+        if not program.tensors:
+            return _check_constants(program, expected, run)
+    module = from_torch(program, program.tensors)
+    inputs = [tensor.contiguous().numpy() for tensor in program.tensors]
+    _compare(operator, expected, run(module, inputs))
+    return None
+
+
+def _check_constants(program: _Program, expected: Sequence[Any], run: Run) -> None:
+    """A program without inputs is all constants."""
+    _compare(None, expected, run(from_torch(program, ()), ()))
+
+
+def _compare(operator: Any, expected: Sequence[Any], found: Sequence[np.ndarray]) -> None:
+    if len(expected) != len(found):
+        raise AssertionError(f"{len(found)} results, not {len(expected)}")
+    for wanted, given in zip(expected, found, strict=True):
+        if not isinstance(wanted, torch.Tensor):
+            wanted = torch.as_tensor(wanted)
+        value = torch.from_numpy(np.array(given, copy=True))
+        if wanted.dtype is torch.bfloat16:
+            value = value.view(torch.bfloat16) if value.dtype is torch.uint16 else value.to(torch.bfloat16)
+        if operator is not None and operator.name in UNSET:
+            if wanted.shape != value.shape or wanted.dtype != value.dtype:
+                raise AssertionError(f"{value.dtype}{tuple(value.shape)}, not {wanted.dtype}{tuple(wanted.shape)}")
+            continue
+        rough = wanted.dtype in (torch.bfloat16, torch.float16)
+        torch.testing.assert_close(
+            value, wanted, rtol=1e-2 if rough else RELATIVE, atol=1e-2 if rough else ABSOLUTE, equal_nan=True
+        )

@@ -1,0 +1,40 @@
+"""Importer of PyTorch programs: `from_torch` turns an exported program into the graph IR."""
+
+from __future__ import annotations
+
+from tilewright.frontend.torch import (
+    arithmetic,
+    contract,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    reduce,
+    resize,
+    scatter,
+    shape,
+    sorting,
+)
+from tilewright.frontend.torch.importer import from_torch
+from tilewright.frontend.torch.registry import converted_operators
+
+__all__ = ["converted_operators", "from_torch"]
+
+FAMILIES = (
+    arithmetic,
+    contract,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    reduce,
+    resize,
+    scatter,
+    shape,
+    sorting,
+)
+"""Every family of operators; importing them fills the table of converters."""

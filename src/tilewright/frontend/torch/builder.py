@@ -1,0 +1,253 @@
+"""What a converter builds with: the shared builder, and torch's rules for scalars, data types and empty tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, shape_of
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
+from tilewright.ir.types import TensorType
+from tilewright.support.errors import UnsupportedError, UserError
+
+Number = int | float | bool
+Operand = GraphExpr | Number
+
+_CATEGORY = {"bool": 0, "int": 1, "uint": 1}
+
+
+def from_torch_dtype(dtype: object) -> DataType:
+    """The data type of a `torch.dtype`."""
+    name = str(dtype).removeprefix("torch.")
+    if "complex" in name:
+        raise UnsupportedError(
+            f"complex numbers ({name}) are not supported", hint="compute with real and imaginary parts"
+        )
+    try:
+        found = DataType.of(name)
+    except UserError:
+        raise UnsupportedError(f"the data type {name} is not supported") from None
+    if found.bits < 8 and not found.is_bool:
+        raise UnsupportedError(f"the data type {name} is not supported")
+    return found
+
+
+def promote_types(a: DataType, b: DataType) -> DataType:
+    """The least type that holds both, by torch's table."""
+    if a is b:
+        return a
+    first, second = _category(a), _category(b)
+    if first != second:
+        return a if first > second else b
+    if first == 2:
+        if {a.name, b.name} == {"float16", "bfloat16"}:
+            return FLOAT32
+        return a if a.bits >= b.bits else b
+    if a.is_int == b.is_int:
+        return a if a.bits >= b.bits else b
+    signed, unsigned = (a, b) if a.is_int else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    if unsigned.bits >= 64:
+        raise UnsupportedError(f"{a} together with {b}")
+    return DataType.of(f"int{2 * unsigned.bits}")
+
+
+def _category(dtype: DataType) -> int:
+    return _CATEGORY.get(dtype.code, 2)
+
+
+def common_type(values: Sequence[Operand]) -> DataType:
+    """The type that operands are computed in: tensors decide, scalars only raise the kind (bool, integer, float)."""
+    groups: list[DataType | None] = [None, None, None]
+    for value in values:
+        if isinstance(value, GraphExpr):
+            level, dtype = (0 if rank_of(value) else 1), dtype_of(value)
+        else:
+            level = 2
+            dtype = BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT32
+        known = groups[level]
+        groups[level] = dtype if known is None else promote_types(known, dtype)
+    result: DataType | None = None
+    for dtype_found in groups:
+        if dtype_found is not None and (result is None or _category(dtype_found) > _category(result)):
+            result = dtype_found
+    assert result is not None
+    return result
+
+
+class TorchBuilder(Builder):
+    """The builder of one import. `meta` is what torch says about the result of the node that is converted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meta: Any = None
+
+    # What torch says about the result
+
+    @property
+    def dtype(self) -> DataType:
+        """The data type of the (first) result."""
+        first = self.meta[0] if isinstance(self.meta, (tuple, list)) else self.meta
+        return from_torch_dtype(first.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the (first) result."""
+        first = self.meta[0] if isinstance(self.meta, (tuple, list)) else self.meta
+        return tuple(int(dim) for dim in first.shape)
+
+    # Empty tensors are constants: whatever is computed from them is known now, and code never sees them.
+
+    def call(self, name: str, *args: GraphExpr, **attributes: object) -> GraphExpr:
+        """Apply an operator; empty results become constants, empty parts of a concatenation vanish."""
+        if name == "concatenate":
+            axis = attributes["axis"]
+            assert isinstance(axis, int)
+            filled = [arg for arg in args if shape_of(arg)[axis] > 0]
+            if filled and len(filled) < len(args):
+                return self.concatenate(filled, axis)
+        made = super().call(name, *args, **attributes)
+        kind = made.type
+        if isinstance(kind, TensorType) and kind.static_shape is not None and 0 in kind.static_shape:
+            return self.empty(kind.static_shape, kind.dtype)
+        return made
+
+    def empty(self, shape: Sequence[int], dtype: DataType) -> GraphExpr:
+        """A tensor without elements."""
+        return self.constant(np.empty(tuple(shape), dtype.numpy()), dtype)
+
+    # Scalars and data types
+
+    def scalar(self, value: Number, dtype: DataType) -> GraphExpr:
+        """A Python number as a constant of a data type; what does not fit wraps as in torch."""
+        if dtype.is_bool:
+            return self.constant(np.asarray(bool(value)), dtype)
+        if dtype.is_integer:
+            wrapped = int(value) & ((1 << dtype.bits) - 1)
+            if dtype.is_int and wrapped >> (dtype.bits - 1):
+                wrapped -= 1 << dtype.bits
+            return self.constant(np.asarray(wrapped, dtype.numpy()), dtype)
+        if is_plain(dtype):
+            with np.errstate(over="ignore"):
+                return self.constant(np.asarray(float(value)).astype(dtype.numpy()), dtype)
+        return self.call("cast", self.constant(np.float32(value), FLOAT32), dtype=dtype)
+
+    def operand(self, value: Operand, dtype: DataType) -> GraphExpr:
+        """A tensor or number as a value of a data type."""
+        return self.cast(value, dtype) if isinstance(value, GraphExpr) else self.scalar(value, dtype)
+
+    def operands(self, *values: Operand, dtype: DataType | None = None) -> list[GraphExpr]:
+        """Values as tensors of one type: the one given, or the one they are computed in."""
+        common = common_type(values) if dtype is None else dtype
+        return [self.operand(value, common) for value in values]
+
+    def binary(self, name: str, a: Operand, b: Operand) -> GraphExpr:
+        """An operator of two operands, which are brought to one type first."""
+        return self.call(name, *self.operands(a, b))
+
+    def add(self, a: Operand, b: Operand) -> GraphExpr:
+        """a + b."""
+        return self.binary("add", a, b)
+
+    def subtract(self, a: Operand, b: Operand) -> GraphExpr:
+        """a - b."""
+        return self.binary("subtract", a, b)
+
+    def multiply(self, a: Operand, b: Operand) -> GraphExpr:
+        """a * b."""
+        return self.binary("multiply", a, b)
+
+    def divide(self, a: Operand, b: Operand) -> GraphExpr:
+        """a / b."""
+        return self.binary("divide", a, b)
+
+    def where(self, condition: GraphExpr, a: Operand, b: Operand) -> GraphExpr:
+        """a where a condition holds, else b."""
+        return self.call("where", condition, *self.operands(a, b))
+
+    def compare(self, name: str, a: Operand, b: Operand) -> GraphExpr:
+        """A comparison in the common type; truth values compare as bytes."""
+        first, second = self.operands(a, b)
+        if dtype_of(first).is_bool and name not in ("equal", "not_equal"):
+            first, second = self.cast(first, "int8"), self.cast(second, "int8")
+        return self.call(name, first, second)
+
+    def to_float(self, value: GraphExpr, dtype: DataType | None = None) -> GraphExpr:
+        """Integers and truth values as floats."""
+        return value if dtype_of(value).is_float else self.cast(value, dtype or FLOAT32)
+
+    def truth(self, value: GraphExpr) -> GraphExpr:
+        """Whether elements are not zero."""
+        return self.cast(value, BOOL)
+
+    def chain(self, value: GraphExpr, *names: str) -> GraphExpr:
+        """Several operators of one input, one after the other."""
+        for name in names:
+            value = self.call(name, value)
+        return value
+
+    # Shapes
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front; a scalar has one."""
+        limit = max(rank, 1)
+        if not -limit <= axis < limit:
+            raise UserError(f"axis {axis} is out of range for {rank} dimensions")
+        return axis % limit
+
+    def axes(self, axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+        """Axes counted from the front; none given (or an empty list) means all."""
+        if axes is None or (not isinstance(axes, int) and len(axes) == 0):
+            return tuple(range(rank))
+        listed = [axes] if isinstance(axes, int) else axes
+        return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
+
+    def at_least_1d(self, value: GraphExpr) -> GraphExpr:
+        """A scalar as a list of one."""
+        return value if rank_of(value) else self.reshape(value, (1,))
+
+    def flatten(self, value: GraphExpr) -> GraphExpr:
+        """All elements in a row."""
+        return self.reshape(value, (math.prod(shape_of(value)),))
+
+    def slice(self, value: GraphExpr, axis: int, begin: int, end: int, step: int = 1) -> GraphExpr:
+        """Elements begin, begin + step ... before end along an axis."""
+        if step == 1:
+            return self.slice_axis(value, axis, begin, end)
+        shape = shape_of(value)
+        starts, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        starts[axis], ends[axis], steps[axis] = begin, end, step
+        return self.call("slice", value, begin=tuple(starts), end=tuple(ends), strides=tuple(steps))
+
+    def select(self, value: GraphExpr, axis: int, index: int) -> GraphExpr:
+        """One slice along an axis, which vanishes."""
+        shape = shape_of(value)
+        part = self.slice_axis(value, axis, index, index + 1)
+        return self.reshape(part, shape[:axis] + shape[axis + 1 :])
+
+    def stack(self, values: Sequence[GraphExpr], axis: int) -> GraphExpr:
+        """Values next to each other along a new axis."""
+        return self.concatenate([self.expand_dims(value, (axis,)) for value in values], axis)
+
+    def flip(self, value: GraphExpr, axes: Sequence[int]) -> GraphExpr:
+        """The order reversed along axes."""
+        for axis in axes:
+            size = shape_of(value)[axis]
+            if size > 1:
+                value = self.call("take", value, self.constant(self.count(size)[::-1].copy(), INT64), axis=axis)
+        return value
+
+    def positions(self, shape: Sequence[int], axis: int) -> GraphExpr:
+        """0, 1, 2 ... along one axis of a shape, 1 along the others: a constant that broadcasts."""
+        dims = [1] * len(shape)
+        dims[axis] = shape[axis]
+        return self.constant(self.count(shape[axis]).reshape(dims), INT64)
+
+    def reduce(self, name: str, value: GraphExpr, axes: Sequence[int], keepdims: bool = False) -> GraphExpr:
+        """A reduction (itself if there are no axes)."""
+        return self.call(name, value, axes=tuple(axes), keepdims=keepdims) if axes else value

@@ -1,0 +1,153 @@
+"""Converters of products of matrices and attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import BOOL
+from tilewright.support.errors import UnsupportedError
+
+
+def product(b: TorchBuilder, x: GraphExpr, y: GraphExpr, transpose_b: bool = False) -> GraphExpr:
+    """The product of matrices; a product over nothing is zero."""
+    if shape_of(x)[-1] == 0:
+        columns = shape_of(y)[-2 if transpose_b else -1]
+        outer = np.broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
+        return b.filled(0, (*outer, shape_of(x)[-2], columns), dtype_of(x))
+    return b.call("matmul", x, y, transpose_b=transpose_b)
+
+
+@converter("mm", "bmm")
+def matrix_product(b: TorchBuilder, x: GraphExpr, mat2: GraphExpr) -> GraphExpr:
+    """The product of two matrices, or of batches of them."""
+    return product(b, x, mat2)
+
+
+@converter("matmul")
+def matmul(b: TorchBuilder, x: GraphExpr, other: GraphExpr) -> GraphExpr:
+    """The product of vectors, matrices, or batches of them."""
+    first = b.expand_dims(x, (0,)) if rank_of(x) == 1 else x
+    second = b.expand_dims(other, (1,)) if rank_of(other) == 1 else other
+    return b.reshape(product(b, first, second), b.shape)
+
+
+@converter("dot", "vdot")
+def dot(b: TorchBuilder, x: GraphExpr, tensor: GraphExpr | None = None, other: GraphExpr | None = None) -> GraphExpr:
+    """The inner product of two vectors."""
+    second = tensor if tensor is not None else other
+    assert second is not None
+    return b.reduce("sum", b.multiply(x, second), (0,))
+
+
+@converter("mv")
+def matrix_vector(b: TorchBuilder, x: GraphExpr, vec: GraphExpr) -> GraphExpr:
+    """A matrix times a vector."""
+    return b.reshape(product(b, x, b.expand_dims(vec, (1,))), b.shape)
+
+
+def _plus(b: TorchBuilder, x: GraphExpr, value: GraphExpr, beta: Number, alpha: Number) -> GraphExpr:
+    """beta * x + alpha * value, where x does not count at all if beta is 0."""
+    if alpha != 1:
+        value = b.multiply(value, b.scalar(alpha, dtype_of(value)))
+    if beta == 0:
+        return b.broadcast_to(value, b.shape)
+    return b.broadcast_to(b.add(x if beta == 1 else b.multiply(x, b.scalar(beta, dtype_of(x))), value), b.shape)
+
+
+@converter("addmm")
+def addmm(
+    b: TorchBuilder, x: GraphExpr, mat1: GraphExpr, mat2: GraphExpr, beta: Number = 1, alpha: Number = 1
+) -> GraphExpr:
+    """beta * x + alpha * mat1 @ mat2."""
+    return _plus(b, x, product(b, mat1, mat2), beta, alpha)
+
+
+@converter("addmv")
+def addmv(
+    b: TorchBuilder, x: GraphExpr, mat: GraphExpr, vec: GraphExpr, beta: Number = 1, alpha: Number = 1
+) -> GraphExpr:
+    """beta * x + alpha * mat @ vec."""
+    return _plus(b, x, b.reshape(product(b, mat, b.expand_dims(vec, (1,))), b.shape), beta, alpha)
+
+
+@converter("baddbmm")
+def baddbmm(
+    b: TorchBuilder, x: GraphExpr, batch1: GraphExpr, batch2: GraphExpr, beta: Number = 1, alpha: Number = 1
+) -> GraphExpr:
+    """beta * x + alpha * batch1 @ batch2."""
+    return _plus(b, x, product(b, batch1, batch2), beta, alpha)
+
+
+@converter("addbmm")
+def addbmm(
+    b: TorchBuilder, x: GraphExpr, batch1: GraphExpr, batch2: GraphExpr, beta: Number = 1, alpha: Number = 1
+) -> GraphExpr:
+    """beta * x + alpha * the sum of batch1 @ batch2 over the batch."""
+    return _plus(b, x, b.reduce("sum", product(b, batch1, batch2), (0,)), beta, alpha)
+
+
+@converter("linear")
+def linear(b: TorchBuilder, input: GraphExpr, weight: GraphExpr, bias: GraphExpr | None = None) -> GraphExpr:
+    """Rows times the transposed weight, plus a bias."""
+    *outer, inner = shape_of(input)
+    if rank_of(weight) == 1:
+        result = b.reshape(product(b, b.reshape(input, (math.prod(outer), inner)), b.expand_dims(weight, (1,))), outer)
+    else:
+        rows = b.reshape(input, (math.prod(outer), inner))
+        result = b.reshape(product(b, rows, weight, transpose_b=True), (*outer, shape_of(weight)[0]))
+    return result if bias is None else b.add(result, bias)
+
+
+@converter("scaled_dot_product_attention")
+def attention(
+    b: TorchBuilder,
+    query: GraphExpr,
+    key: GraphExpr,
+    value: GraphExpr,
+    attn_mask: GraphExpr | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> GraphExpr:
+    """softmax(query @ key^T * scale + mask) @ value; rows that are masked altogether are 0."""
+    if dropout_p:
+        raise UnsupportedError("attention with dropout", hint="call model.eval() first")
+    rows, depth = shape_of(query)[-2:]
+    columns = shape_of(key)[-2]
+    factor = 1 / math.sqrt(depth) if scale is None and depth else (scale or 1.0)
+    if enable_gqa:
+        groups = shape_of(query)[-3] // shape_of(key)[-3]
+        key, value = _repeated(b, key, groups), _repeated(b, value, groups)
+    scores = b.multiply(product(b, query, key, transpose_b=True), factor)
+    if is_causal:
+        seen = np.tri(rows, columns, dtype=bool)
+        scores = b.where(b.constant(seen, BOOL), scores, -math.inf)
+    hidden = False
+    if attn_mask is not None:
+        if dtype_of(attn_mask).is_bool:
+            scores, hidden = b.where(attn_mask, scores, -math.inf), True
+        else:
+            scores, hidden = b.add(scores, b.cast(attn_mask, dtype_of(scores))), True
+    if 0 in shape_of(scores):
+        return b.filled(0, b.shape, b.dtype)
+    weights = b.call("nn.softmax", scores, axis=rank_of(scores) - 1)
+    if hidden:
+        empty = b.reduce("max", scores, (rank_of(scores) - 1,), True)
+        weights = b.where(b.compare("equal", empty, -math.inf), 0.0, weights)
+    return b.broadcast_to(product(b, weights, value), b.shape)
+
+
+def _repeated(b: TorchBuilder, x: GraphExpr, times: int) -> GraphExpr:
+    """Each head several times in a row."""
+    if times == 1:
+        return x
+    shape = shape_of(x)
+    spread = b.broadcast_to(b.expand_dims(x, (len(shape) - 2,)), (*shape[:-2], times, *shape[-2:]))
+    return b.reshape(spread, (*shape[:-3], shape[-3] * times, *shape[-2:]))

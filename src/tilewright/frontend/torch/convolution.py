@@ -1,0 +1,173 @@
+"""Converters of convolutions in one, two and three dimensions, and their transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.torch.builder import TorchBuilder
+from tilewright.frontend.torch.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import UnsupportedError
+
+
+@converter("convolution", "_convolution")
+def convolution(
+    b: TorchBuilder,
+    input: GraphExpr,
+    weight: GraphExpr,
+    bias: GraphExpr | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    **_: object,
+) -> GraphExpr:
+    """Any convolution; a single number in a list stands for all dimensions."""
+    rank = rank_of(input) - 2
+    if not 1 <= rank <= 3:
+        raise UnsupportedError(f"a convolution in {rank} dimensions")
+    steps, pads, spread, extra = (_each(item, rank) for item in (stride, padding, dilation, output_padding))
+    if 0 in b.shape:
+        return b.empty(b.shape, b.dtype)
+    if 0 in shape_of(input) or 0 in shape_of(weight):
+        result = b.filled(0, b.shape, b.dtype)
+    elif transposed:
+        result = _transposed(b, input, weight, steps, pads, spread, extra, groups)
+    elif rank == 3:
+        result = _volume(b, input, weight, steps, pads, spread, groups)
+    else:
+        result = _plane(b, input, weight, steps, pads, pads, spread, groups)
+    if bias is None:
+        return result
+    return b.add(result, b.reshape(bias, (shape_of(bias)[0], *(1,) * rank)))
+
+
+def _each(values: Sequence[int], rank: int) -> list[int]:
+    return list(values) * rank if len(values) == 1 else list(values)
+
+
+def _two(values: Sequence[int], unit: int) -> tuple[int, int]:
+    """One dimension as the second of two."""
+    return (values[0], values[1]) if len(values) == 2 else (unit, values[0])
+
+
+def _as_plane(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+    shape = shape_of(x)
+    return x if len(shape) == 4 else b.reshape(x, (*shape[:2], 1, shape[2]))
+
+
+def _from_plane(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
+    shape = shape_of(x)
+    return x if rank == 2 else b.reshape(x, (*shape[:2], shape[3]))
+
+
+def _plane(
+    b: TorchBuilder,
+    x: GraphExpr,
+    weight: GraphExpr,
+    steps: Sequence[int],
+    before: Sequence[int],
+    after: Sequence[int],
+    spread: Sequence[int],
+    groups: int,
+) -> GraphExpr:
+    """In one or two dimensions."""
+    rank = len(steps)
+    low, high = _two(before, 0), _two(after, 0)
+    result = b.call(
+        "nn.conv2d",
+        _as_plane(b, x),
+        _as_plane(b, weight),
+        strides=_two(steps, 1),
+        padding=(*low, *high),
+        dilation=_two(spread, 1),
+        groups=groups,
+    )
+    return _from_plane(b, result, rank)
+
+
+def _volume(
+    b: TorchBuilder,
+    x: GraphExpr,
+    weight: GraphExpr,
+    steps: Sequence[int],
+    pads: Sequence[int],
+    spread: Sequence[int],
+    groups: int,
+) -> GraphExpr:
+    """In three dimensions: a sum of plane convolutions over the kernel's depth."""
+    if pads[0]:
+        x = b.call("pad", x, before=(0, 0, pads[0], 0, 0), after=(0, 0, pads[0], 0, 0))
+    batch, channels, depth, height, width = shape_of(x)
+    taps = shape_of(weight)[2]
+    count = (depth - (taps - 1) * spread[0] - 1) // steps[0] + 1
+    total: GraphExpr | None = None
+    for tap in range(taps):
+        first = tap * spread[0]
+        chosen = b.slice(x, 2, first, first + (count - 1) * steps[0] + 1, steps[0])
+        images = b.reshape(b.transpose(chosen, (0, 2, 1, 3, 4)), (batch * count, channels, height, width))
+        part = _plane(b, images, b.select(weight, 2, tap), steps[1:], pads[1:], pads[1:], spread[1:], groups)
+        total = part if total is None else b.add(total, part)
+    assert total is not None
+    _, outputs, rows, columns = shape_of(total)
+    return b.transpose(b.reshape(total, (batch, count, outputs, rows, columns)), (0, 2, 1, 3, 4))
+
+
+def _transposed(
+    b: TorchBuilder,
+    x: GraphExpr,
+    weight: GraphExpr,
+    steps: Sequence[int],
+    pads: Sequence[int],
+    spread: Sequence[int],
+    extra: Sequence[int],
+    groups: int,
+) -> GraphExpr:
+    rank = len(steps)
+    if rank < 3:
+        low = _two(pads, 0)
+        result = b.call(
+            "nn.conv2d_transpose",
+            _as_plane(b, x),
+            _as_plane(b, weight),
+            strides=_two(steps, 1),
+            padding=(*low, *low),
+            output_padding=_two(extra, 0),
+            dilation=_two(spread, 1),
+            groups=groups,
+        )
+        return _from_plane(b, result, rank)
+    # In three dimensions: a convolution of the data with zeros put between, by the kernel turned around.
+    for axis, step in enumerate(steps):
+        x = _spaced(b, x, 2 + axis, step)
+    inputs, outputs, *kernel = shape_of(weight)
+    turned = b.flip(weight, range(2, 5))
+    turned = b.reshape(turned, (groups, inputs // groups, outputs, *kernel))
+    turned = b.reshape(b.transpose(turned, (0, 2, 1, 3, 4, 5)), (groups * outputs, inputs // groups, *kernel))
+    reach = [(size - 1) * space for size, space in zip(kernel, spread, strict=True)]
+    before = [length - pad for length, pad in zip(reach, pads, strict=True)]
+    after = [low + more for low, more in zip(before, extra, strict=True)]
+    for axis in range(3):
+        size = shape_of(x)[2 + axis]
+        x = b.slice_axis(x, 2 + axis, max(0, -before[axis]), size - max(0, -after[axis]))
+    x = b.call("pad", x, before=(0, 0, *(max(0, n) for n in before)), after=(0, 0, *(max(0, n) for n in after)))
+    return _volume(b, x, turned, (1, 1, 1), (0, 0, 0), spread, groups)
+
+
+def _spaced(b: TorchBuilder, x: GraphExpr, axis: int, step: int) -> GraphExpr:
+    """Zeros between the elements along an axis, so that they lie `step` apart."""
+    if step == 1:
+        return x
+    shape = list(shape_of(x))
+    apart = b.expand_dims(x, (axis + 1,))
+    rank = rank_of(apart)
+    after = [0] * rank
+    after[axis + 1] = step - 1
+    padded = b.call("pad", apart, before=(0,) * rank, after=tuple(after))
+    length = shape[axis]
+    shape[axis] = length * step
+    assert dtype_of(padded) is dtype_of(x)
+    return b.slice_axis(b.reshape(padded, shape), axis, 0, (length - 1) * step + 1)

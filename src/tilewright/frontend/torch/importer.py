@@ -1,0 +1,319 @@
+"""The import of PyTorch programs: exported programs, modules with example inputs, and graphs of ATen operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.builder import check_size, shape_of
+from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
+from tilewright.frontend.torch.decompositions import decomposition_table
+from tilewright.frontend.torch.registry import find_converter, refusal
+from tilewright.graph.expr import Constant, Function, GraphExpr, Var
+from tilewright.ir.dtype import DataType
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TupleType, tensor_type
+from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
+from tilewright.support.span import Span
+
+_PLACEMENT = frozenset(
+    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "out"}
+)
+"""Arguments that say where and how a result is stored, not what it is."""
+_ASSERTIONS = frozenset(
+    {
+        "_assert_async",
+        "_assert_scalar",
+        "_assert_tensor_metadata",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "_functional_assert_async",
+        "_functional_assert_scalar",
+    }
+)
+"""Operators that check what export assumed; shapes are fixed by now, so that there is nothing left to check."""
+
+
+def load_torch() -> ModuleType:
+    """The torch package, or an error that says how to get it."""
+    try:
+        import torch
+        import torch.export
+    except ImportError:
+        raise MissingDependencyError.for_extra("torch", "torch", "importing PyTorch programs") from None
+    return torch
+
+
+def from_torch(
+    program: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> IRModule:
+    """Import a PyTorch program: a `torch.export.ExportedProgram`, or a module with example inputs to export it with.
+
+    `example_inputs` are the positional arguments of the module (a tuple), or keyword arguments (a mapping). The result
+    has a function "main" whose parameters are named as the program's inputs; weights are constants. Its attributes hold
+    `model_name` and `output_names`.
+    """
+    torch = load_torch()
+    if isinstance(program, torch.nn.Module):
+        if example_inputs is None:
+            raise UserError(
+                "a module is imported with example inputs", hint="from_torch(model, (torch.randn(1, 3, 224, 224),))"
+            )
+        name = type(program).__name__
+        program = _export(torch, program, example_inputs, dynamic_shapes)
+    elif isinstance(program, torch.export.ExportedProgram):
+        name = "main"
+        if example_inputs is not None or dynamic_shapes is not None:
+            raise UserError("an exported program has its inputs already", hint="from_torch(program)")
+    else:
+        raise UserError(
+            f"a torch.nn.Module or torch.export.ExportedProgram is needed, not a {type(program).__name__}",
+            hint="wrap functions in a module",
+        )
+    return _ProgramImporter(torch, program.run_decompositions(decomposition_table())).module(name)
+
+
+def _export(torch: Any, program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
+    if isinstance(example_inputs, Mapping):
+        args: tuple[Any, ...] = ()
+        kwargs = dict(example_inputs)
+    else:
+        args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+        kwargs = {}
+    with torch.no_grad():
+        return torch.export.export(program, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+
+
+class GraphImporter:
+    """Turns the nodes of an fx graph of ATen operators into graph values."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.builder = TorchBuilder()
+        self.values: dict[Any, Any] = {}
+        """fx nodes to graph values, numbers, or sequences of them."""
+
+    def parameter(self, name: str, example: Any) -> Var:
+        """A parameter of the function for an example tensor."""
+        if any(not isinstance(dim, int) for dim in example.shape):
+            raise UnsupportedError(
+                f"the input '{name}' has dimensions that vary: {tuple(example.shape)}",
+                hint="export with fixed shapes (dynamic_shapes=None); torch.compile(..., dynamic=False)",
+            )
+        kind = tensor_type(tuple(example.shape), from_torch_dtype(example.dtype))
+        check_size(kind)
+        var = Var(name, kind)
+        var.span = Span(name)
+        return var
+
+    def value_of(self, var: Var) -> GraphExpr:
+        """What a parameter is in the graph: itself, or a constant if it has no elements."""
+        shape = shape_of(var)
+        if 0 not in shape:
+            return var
+        assert var.type is not None
+        return self.builder.empty(shape, getattr(var.type, "dtype"))  # noqa: B009
+
+    def constant(self, name: str, tensor: Any) -> GraphExpr:
+        """A weight or another tensor that the program holds."""
+        if not isinstance(tensor, self.torch.Tensor):
+            raise UnsupportedError(f"the constant '{name}' is a {type(tensor).__name__}, not a tensor")
+        dtype = from_torch_dtype(tensor.dtype)
+        made = Constant(to_array(self.torch, tensor, dtype), dtype)
+        made.span = Span(name)
+        return made
+
+    def run(self, nodes: Sequence[Any]) -> list[Any]:
+        """Import the calls of a graph whose placeholders have values; gives the arguments of its output."""
+        for node in nodes:
+            if node.op == "call_function":
+                with self._located(node):
+                    self.values[node] = self._call(node)
+            elif node.op == "output":
+                return [self._argument(item) for item in _flat(node.args[0])]
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(node)
+        return []
+
+    def _attribute(self, node: Any) -> Any:
+        found = node.graph.owning_module
+        for part in node.target.split("."):
+            found = getattr(found, part)
+        if isinstance(found, self.torch.fx.GraphModule):
+            return found
+        return self.constant(node.target, found)
+
+    def _call(self, node: Any) -> Any:
+        target = node.target
+        if target is operator.getitem:
+            return self._argument(node.args[0])[node.args[1]]
+        if not isinstance(target, self.torch._ops.OpOverload):
+            raise UnsupportedError(f"the operator {target} is not supported")
+        name = target.name()
+        if name.removeprefix("aten::").split(".")[0] in _ASSERTIONS:
+            return None
+        reason = refusal(name)
+        if reason is not None:
+            raise UnsupportedError(f"the operator {target} is not supported: {reason}")
+        convert = find_converter(name)
+        if convert is None:
+            raise UnsupportedError(f"the operator {target} is not supported")
+        self.builder.meta = node.meta.get("val")
+        result = convert(self.builder, **self._arguments(node))
+        self._check(node, result)
+        return result
+
+    def _arguments(self, node: Any) -> dict[str, Any]:
+        """The arguments of a call by name; those left out are left to the converter's defaults."""
+        given: dict[str, Any] = {}
+        for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+            given[argument.name] = value
+        given.update(node.kwargs)
+        layout = given.get("layout")
+        if layout is not None and layout is not self.torch.strided:
+            raise UnsupportedError(f"tensors of layout {layout} are not supported")
+        return {
+            "x" if name == "self" else name: self._argument(value)
+            for name, value in given.items()
+            if name not in _PLACEMENT
+        }
+
+    def _argument(self, value: Any) -> Any:
+        match value:
+            case self.torch.fx.Node():
+                return self.values[value]
+            case list() | tuple():
+                return [self._argument(item) for item in value]
+            case self.torch.dtype():
+                return from_torch_dtype(value)
+            case self.torch.SymInt() | self.torch.SymFloat() | self.torch.SymBool():
+                raise UnsupportedError("dimensions that vary are not supported")
+            case complex():
+                raise UnsupportedError("complex numbers are not supported")
+        return value
+
+    def _check(self, node: Any, result: Any) -> None:
+        """The converter must give what torch said it would: the same shapes and types."""
+        meta = node.meta.get("val")
+        pairs = zip(meta, result, strict=False) if isinstance(meta, (tuple, list)) else [(meta, result)]
+        for expected, made in pairs:
+            if isinstance(expected, self.torch.Tensor) and isinstance(made, GraphExpr):
+                shape = tuple(expected.shape)
+                kind = tensor_type(shape, from_torch_dtype(expected.dtype))
+                if made.type is not kind:
+                    raise UnsupportedError(f"{node.target} gives {made.type!r} here, not {kind!r}: please report this")
+
+    @contextmanager
+    def _located(self, node: Any) -> Iterator[None]:
+        """Put the node's name on what is built, and on errors that do not say where they are."""
+        place = _place(node)
+        self.builder.span = Span(place)
+        try:
+            yield
+        except UserError as error:
+            if error.where is None:
+                error.where = f"node '{place}' ({node.target})"
+            raise
+
+
+class _ProgramImporter(GraphImporter):
+    """The import of an exported program."""
+
+    def __init__(self, torch: Any, program: Any) -> None:
+        super().__init__(torch)
+        self.program = program
+
+    def module(self, name: str) -> IRModule:
+        """The whole program as a module."""
+        program, kinds = self.program, self.torch.export.graph_signature.InputKind
+        nodes = list(program.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        params: list[Var] = []
+        for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+            if spec.kind is kinds.USER_INPUT:
+                example = node.meta.get("val")
+                if not isinstance(example, self.torch.Tensor):
+                    self.values[node] = example
+                    continue
+                var = self.parameter(spec.arg.name, example)
+                params.append(var)
+                self.values[node] = self.value_of(var)
+            elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
+                stored = program.state_dict.get(spec.target)
+                if stored is None:
+                    stored = program.constants[spec.target]
+                self.values[node] = self.constant(spec.target, stored)
+            else:
+                raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
+        self._check_mutations()
+        outputs = self.run(nodes)
+        return finish_module(self.builder, name, params, outputs, self._output_names())
+
+    def _check_mutations(self) -> None:
+        for spec in self.program.graph_signature.output_specs:
+            if spec.kind.name == "BUFFER_MUTATION":
+                raise UnsupportedError(
+                    f"the program changes its buffer '{spec.target}'",
+                    hint="export it for inference: model.eval() before torch.export.export",
+                )
+            if spec.kind.name != "USER_OUTPUT":
+                raise UnsupportedError(
+                    f"the program changes its input '{spec.target}' in place",
+                    hint="clone the input in the model, or return the changed value",
+                )
+
+    def _output_names(self) -> list[str]:
+        return [getattr(spec.arg, "name", "constant") for spec in self.program.graph_signature.output_specs]
+
+
+def finish_module(
+    builder: TorchBuilder, name: str, params: Sequence[Var], outputs: Sequence[Any], names: Sequence[str]
+) -> IRModule:
+    """A module with one function "main"."""
+    kept: list[GraphExpr] = []
+    kept_names: list[str] = []
+    builder.span = None
+    for value, given in zip(outputs, names, strict=True):
+        if value is None:
+            continue
+        if isinstance(value, (bool, int, float)):
+            value = builder.constant(np.asarray(value))
+        if not isinstance(value, GraphExpr) or isinstance(value.type, TupleType):
+            raise UnsupportedError(f"the output '{given}' is no tensor")
+        kept.append(value)
+        kept_names.append(given)
+    if not kept:
+        raise UserError("the program has no outputs")
+    function = Function("main", tuple(params), builder.tuple(kept))
+    return IRModule([function], attributes={"model_name": name, "output_names": tuple(kept_names)})
+
+
+def to_array(torch: Any, tensor: Any, dtype: DataType) -> Any:
+    """The elements of a tensor as numpy stores them (the tensor's own memory where that is possible)."""
+    plain = tensor.detach().cpu().contiguous()
+    if dtype.name == "bfloat16":
+        return plain.view(torch.int16).numpy().view(np.uint16)
+    if dtype.name.startswith("float8"):
+        return plain.view(torch.uint8).numpy()
+    return plain.numpy()
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [item for part in value for item in _flat(part)]
+    return [value]
+
+
+def _place(node: Any) -> str:
+    """The name of a node within the module it comes from: `layer1.0.conv1/conv2d`."""
+    stack = node.meta.get("nn_module_stack")
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return f"{path}/{node.name}" if path else str(node.name)

@@ -1,0 +1,199 @@
+"""Converters of operators that read at places that are data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.torch.builder import TorchBuilder
+from tilewright.frontend.torch.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import INT64
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+def wrapped(b: TorchBuilder, index: GraphExpr, size: int) -> GraphExpr:
+    """Negative indices counted from the end, as int64."""
+    wide = b.cast(index, INT64)
+    return b.where(b.compare("less", wide, 0), b.add(wide, size), wide)
+
+
+def element_places(b: TorchBuilder, shape: Sequence[int], index: GraphExpr, axis: int) -> GraphExpr:
+    """Flat positions of elements: along one axis by an index, along the others where the index itself is."""
+    steps = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+    place = b.multiply(wrapped(b, index, shape[axis]), steps[axis])
+    for other, size in enumerate(shape_of(index)):
+        if other != axis and size > 1:
+            place = b.add(place, b.multiply(b.positions(shape_of(index), other), steps[other]))
+    return place
+
+
+@converter("gather")
+def gather(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, sparse_grad: bool = False) -> GraphExpr:
+    """One element an index."""
+    if not rank_of(x) and not rank_of(index):
+        return x
+    if 0 in shape_of(index):
+        return b.empty(shape_of(index), dtype_of(x))
+    data, places = b.at_least_1d(x), b.at_least_1d(index)
+    flat = element_places(b, shape_of(data), places, b.axis(dim, rank_of(data)))
+    return b.reshape(b.call("take", b.flatten(data), flat, axis=0), b.shape)
+
+
+@converter("index_select", "index_select_copy")
+def index_select(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr) -> GraphExpr:
+    """Slices along an axis."""
+    if not rank_of(x):
+        return x
+    if 0 in b.shape:
+        return b.empty(b.shape, dtype_of(x))
+    return b.call("take", x, b.at_least_1d(index), axis=b.axis(dim, rank_of(x)))
+
+
+@converter("take")
+def take(b: TorchBuilder, x: GraphExpr, index: GraphExpr) -> GraphExpr:
+    """Elements by their flat positions."""
+    if 0 in shape_of(index):
+        return b.empty(shape_of(index), dtype_of(x))
+    return b.call("take", b.flatten(x), index, axis=0)
+
+
+@converter("embedding")
+def embedding(
+    b: TorchBuilder,
+    weight: GraphExpr,
+    indices: GraphExpr,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> GraphExpr:
+    """Rows of a table."""
+    if 0 in b.shape:
+        return b.empty(b.shape, b.dtype)
+    return b.call("take", weight, indices, axis=0)
+
+
+class Index:
+    """What `x[i, :, j]` means: axes that are indexed by tensors, which broadcast, and where the result's axes go."""
+
+    def __init__(self, b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> None:
+        listed = _without_masks(b, x, indices)
+        self.shape = shape_of(x)
+        self.axes = [axis for axis, index in enumerate(listed) if index is not None]
+        self.rest = [axis for axis in range(len(self.shape)) if axis not in self.axes]
+        chosen = [index for index in listed if index is not None]
+        self.chosen_shape = tuple(np.broadcast_shapes(*(shape_of(index) for index in chosen)))
+        sizes = [self.shape[axis] for axis in self.axes]
+        self.rows = math.prod(sizes)
+        self.inner = tuple(self.shape[axis] for axis in self.rest)
+        place: GraphExpr | None = None
+        for position, index in enumerate(chosen):
+            step = math.prod(sizes[position + 1 :])
+            part = wrapped(b, index, sizes[position])
+            part = b.multiply(part, step) if step != 1 else part
+            place = part if place is None else b.add(place, part)
+        if place is None:
+            raise UserError("an index without tensors")
+        self.places = b.broadcast_to(place, self.chosen_shape)
+        """Rows of `as_rows` that are indexed."""
+        together = self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
+        self.front = self.axes[0] if together else 0
+        """Where the dimensions of the index stand in the result."""
+
+    def as_rows(self, b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+        """The data with the indexed axes as one leading axis."""
+        return b.reshape(b.transpose(x, [*self.axes, *self.rest]), (self.rows, *self.inner))
+
+    def from_rows(self, b: TorchBuilder, rows: GraphExpr) -> GraphExpr:
+        """The inverse of `as_rows`."""
+        order = [*self.axes, *self.rest]
+        back = [order.index(axis) for axis in range(len(order))]
+        return b.transpose(b.reshape(rows, [self.shape[axis] for axis in order]), back)
+
+    def result_order(self) -> list[int]:
+        """Axes of (index..., rest...) in the order of the result."""
+        count = len(self.chosen_shape)
+        rest = [count + at for at in range(len(self.rest))]
+        return [*rest[: self.front], *range(count), *rest[self.front :]]
+
+
+def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> list[GraphExpr | None]:
+    """Constant masks become the places where they hold; masks that are data are refused."""
+    listed: list[GraphExpr | None] = []
+    for index in indices:
+        if index is None or not (dtype_of(index).is_bool or dtype_of(index).name == "uint8"):
+            listed.append(index)
+            continue
+        known = evaluate(index)
+        if known is None:
+            raise UnsupportedError(
+                "indexing with a mask that is computed: the shape of the result depends on its values",
+                hint="use torch.where",
+            )
+        listed.extend(b.constant(part.astype(np.int64), INT64) for part in np.nonzero(known))
+    return listed
+
+
+@converter("index", "_unsafe_index")
+def index(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> GraphExpr:
+    """x[i, :, j] with tensors as indices."""
+    if 0 in b.shape:
+        return b.empty(b.shape, dtype_of(x))
+    how = Index(b, x, indices)
+    taken = b.call("take", how.as_rows(b, x), how.places, axis=0)
+    return b.transpose(taken, how.result_order())
+
+
+@converter("_unsafe_masked_index")
+def masked_index(
+    b: TorchBuilder, x: GraphExpr, mask: GraphExpr, indices: Sequence[GraphExpr | None], fill: float
+) -> GraphExpr:
+    """x[indices] where a mask holds, else a number."""
+    found = index(b, x, indices) if 0 not in shape_of(x) else b.broadcast_to(b.scalar(fill, dtype_of(x)), b.shape)
+    return b.where(mask, found, b.scalar(fill, dtype_of(x)))
+
+
+@converter("searchsorted", "bucketize")
+def searchsorted(
+    b: TorchBuilder,
+    x: GraphExpr | float,
+    sorted_sequence: GraphExpr | None = None,
+    boundaries: GraphExpr | None = None,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: GraphExpr | None = None,
+) -> GraphExpr:
+    """How many boundaries lie before each value."""
+    table = sorted_sequence if boundaries is None else boundaries
+    assert table is not None
+    if sorter is not None:
+        table = gather_last(b, table, sorter)
+    values, limits = b.operands(x, table)
+    if 0 in b.shape:
+        return b.empty(b.shape, b.dtype)
+    rank = rank_of(values)
+    if rank_of(limits) > 1:
+        limits = b.expand_dims(limits, (rank_of(limits) - 1,))
+    count = shape_of(limits)[-1]
+    if not count:
+        return b.filled(0, b.shape, b.dtype)
+    values = b.expand_dims(values, (rank,))
+    inclusive = right or side == "right"
+    # NaN lies after all numbers.
+    after = b.call("less" if not inclusive else "less_equal", limits, values)
+    if dtype_of(values).is_float:
+        odd = b.call("isnan", values)
+        if not inclusive:
+            odd = b.call("logical_and", odd, b.call("logical_not", b.call("isnan", limits)))
+        after = b.call("logical_or", after, odd)
+    return b.reduce("sum", b.cast(after, b.dtype), (rank,))
+
+
+def gather_last(b: TorchBuilder, x: GraphExpr, index: GraphExpr) -> GraphExpr:
+    """Elements along the last axis by an index of the same shape."""
+    flat = element_places(b, shape_of(x), index, rank_of(x) - 1)
+    return b.call("take", b.flatten(x), flat, axis=0)

@@ -1,0 +1,269 @@
+"""Converters of pooling over windows, with fixed and with adaptive sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.torch.builder import TorchBuilder
+from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import BOOL, INT64
+
+
+def _each(values: int | Sequence[int], rank: int) -> list[int]:
+    listed = [values] if isinstance(values, int) else list(values)
+    return listed * rank if len(listed) == 1 else listed
+
+
+class Windows:
+    """Windows along each of the last axes: their size, steps, padding and spacing."""
+
+    def __init__(
+        self,
+        x: GraphExpr,
+        rank: int,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int],
+        padding: int | Sequence[int],
+        dilation: int | Sequence[int],
+        result: Sequence[int],
+    ) -> None:
+        self.rank = rank
+        self.size = list(shape_of(x)[-rank:])
+        self.kernel = _each(kernel, rank)
+        self.strides = _each(stride, rank) if not (isinstance(stride, Sequence) and not stride) else self.kernel
+        self.before = _each(padding, rank)
+        self.dilation = _each(dilation, rank)
+        self.count = list(result[-rank:])
+        reach = [(taps - 1) * space + 1 for taps, space in zip(self.kernel, self.dilation, strict=True)]
+        self.after = [
+            (self.count[axis] - 1) * self.strides[axis] + reach[axis] - self.size[axis] - self.before[axis]
+            for axis in range(rank)
+        ]
+        """Padding after the data that the last window reaches into; negative if the data goes on."""
+
+    def taps(self, axis: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        """The positions that each window reads along an axis, those outside the data too: (windows, taps)."""
+        starts = np.arange(self.count[axis], dtype=np.int64) * self.strides[axis] - self.before[axis]
+        return starts[:, None] + np.arange(self.kernel[axis], dtype=np.int64)[None, :] * self.dilation[axis]
+
+
+def _batched(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
+    """As (N, C, ...)."""
+    shape = shape_of(x)
+    return x if len(shape) == rank + 2 else b.reshape(x, (1, *shape))
+
+
+def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad: bool = False) -> GraphExpr:
+    """Over (N, C, ...) data in one to three dimensions: maxima and averages are separable."""
+
+    def over(value: GraphExpr, axes: Sequence[int]) -> GraphExpr:
+        """Pool the last two axes of a value by the windows of two axes (None: one element at a time)."""
+        for place, axis in enumerate(axes):
+            if axis >= 0 and how.after[axis] < 0:
+                at = rank_of(value) - 2 + place
+                value = b.slice_axis(value, at, 0, shape_of(value)[at] + how.after[axis])
+
+        def pick(values: Sequence[int], unit: int) -> tuple[int, int]:
+            first, second = (unit if axis < 0 else values[axis] for axis in axes)
+            return first, second
+
+        after = [max(0, item) for item in how.after]
+        return b.call(
+            name,
+            value,
+            kernel=pick(how.kernel, 1),
+            strides=pick(how.strides, 1),
+            padding=(*pick(how.before, 0), *pick(after, 0)),
+            dilation=pick(how.dilation, 1),
+            count_include_pad=include_pad,
+        )
+
+    batch, channels, *size = shape_of(x)
+    match how.rank:
+        case 1:
+            return b.reshape(over(b.reshape(x, (batch, channels, 1, size[0])), (-1, 0)), (batch, channels, *how.count))
+        case 2:
+            return over(x, (0, 1))
+    planes = over(b.reshape(x, (batch, channels * size[0], *size[1:])), (1, 2))
+    stack = b.reshape(planes, (batch, channels, size[0], how.count[1] * how.count[2]))
+    return b.reshape(over(stack, (0, -1)), (batch, channels, *how.count))
+
+
+def _max_pool(rank: int) -> Converter:
+    def convert(
+        b: TorchBuilder,
+        x: GraphExpr,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[GraphExpr, GraphExpr]:
+        if 0 in b.shape:
+            return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
+        how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
+        data = _batched(b, x, rank)
+        found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
+        return found, b.reshape(_places(b, data, how), b.shape)
+
+    convert.__doc__ = f"The greatest of each window in {rank} dimensions, and where it is."
+    return convert
+
+
+converter("max_pool2d_with_indices")(_max_pool(2))
+converter("max_pool3d_with_indices")(_max_pool(3))
+
+
+def _places(b: TorchBuilder, x: GraphExpr, how: Windows) -> GraphExpr:
+    """Flat positions (within the last axes) of the greatest element of each window; the first NaN wins."""
+    batch, channels, *size = shape_of(x)
+    tables = [how.taps(axis) for axis in range(how.rank)]
+    counts, kernel = [len(table) for table in tables], [table.shape[1] for table in tables]
+    grid = np.zeros((*counts, *kernel), np.int64)
+    inside = np.ones((*counts, *kernel), bool)
+    for axis, table in enumerate(tables):
+        shape = [1] * (2 * how.rank)
+        shape[axis], shape[how.rank + axis] = table.shape
+        grid += (np.clip(table, 0, size[axis] - 1) * math.prod(size[axis + 1 :])).reshape(shape)
+        inside &= ((table >= 0) & (table < size[axis])).reshape(shape)
+    taps = math.prod(kernel)
+    flat, valid = grid.reshape(-1, taps), inside.reshape(-1, taps)
+    values = b.call("take", b.reshape(x, (batch, channels, math.prod(size))), b.constant(flat, INT64), axis=2)
+    dtype = dtype_of(x)
+    lowest = -math.inf if dtype.is_float else dtype.min_value()
+    values = b.call("where", b.constant(valid, BOOL), values, b.scalar(lowest, dtype))
+    tap = b.call("argmax", values, axis=3)
+    if dtype.is_float:
+        odd = b.call("isnan", values)
+        first = b.call("argmax", b.cast(odd, "int8"), axis=3)
+        tap = b.where(b.call("any", odd, axes=(3,)), first, tap)
+    table_flat = b.constant(flat.ravel(), INT64)
+    offset = b.constant(np.arange(flat.shape[0], dtype=np.int64) * taps, INT64)
+    # A window of nothing but minus infinity has its first element inside as its place.
+    start = b.constant(np.argmax(valid, axis=1), INT64)
+    least = b.compare("equal", b.reduce("max", values, (3,)), lowest) if dtype.is_float else None
+    if least is not None:
+        tap = b.where(least, b.broadcast_to(start, shape_of(tap)), tap)
+    return b.call("take", table_flat, b.add(tap, offset), axis=0)
+
+
+def _average_pool(rank: int) -> Converter:
+    def convert(
+        b: TorchBuilder,
+        x: GraphExpr,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> GraphExpr:
+        if 0 in b.shape:
+            return b.empty(b.shape, b.dtype)
+        how = Windows(x, rank, kernel_size, stride, padding, 1, b.shape)
+        data = _batched(b, x, rank)
+        if divisor_override is not None:
+            mean = _pooled(b, "nn.avg_pool2d", data, how, include_pad=True)
+            total = b.multiply(mean, float(math.prod(how.kernel)))
+            return b.reshape(b.divide(total, float(divisor_override)), b.shape)
+        return b.reshape(_average(b, data, how, count_include_pad), b.shape)
+
+    convert.__doc__ = f"The mean of each window in {rank} dimensions."
+    return convert
+
+
+def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> GraphExpr:
+    """Sums of windows (zeros outside) divided by how many elements count in each."""
+    if not include_pad and not any(how.before) and all(item <= 0 for item in how.after):
+        return _pooled(b, "nn.avg_pool2d", x, how)
+    mean = _pooled(b, "nn.avg_pool2d", x, how, include_pad=True)
+    number: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.ones((), np.float64)
+    for axis in range(how.rank):
+        table = how.taps(axis)
+        limit = how.size[axis] + (how.before[axis] if include_pad else 0)
+        least = -how.before[axis] if include_pad else 0
+        counted = ((table >= least) & (table < limit)).sum(axis=1) / how.kernel[axis]
+        number = number[..., None] * counted
+    if np.all(number == 1):
+        return mean
+    return b.divide(mean, b.cast(b.constant(number, "float64"), dtype_of(x)))
+
+
+converter("avg_pool1d")(_average_pool(1))
+converter("avg_pool2d")(_average_pool(2))
+converter("avg_pool3d")(_average_pool(3))
+
+
+# Adaptive sizes: window i covers floor(i * in / out) .. ceil((i + 1) * in / out)
+
+
+def _ranges(size: int, count: int) -> list[tuple[int, int]]:
+    return [(index * size // count, -((-(index + 1) * size) // count)) for index in range(count)]
+
+
+def _adaptive_average(rank: int) -> Converter:
+    def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> GraphExpr:
+        if 0 in b.shape:
+            return b.empty(b.shape, b.dtype)
+        value = x
+        for axis in range(rank_of(x) - rank, rank_of(x)):
+            size, count = shape_of(x)[axis], b.shape[axis]
+            if count == 1:
+                value = b.reduce("mean", value, (axis,), True)
+            elif size % count == 0:
+                shape = list(shape_of(value))
+                parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
+                value = b.reduce("mean", parts, (axis + 1,))
+            else:
+                means = [
+                    b.reduce("mean", b.slice_axis(value, axis, low, high), (axis,), True)
+                    for low, high in _ranges(size, count)
+                ]
+                value = b.concatenate(means, axis)
+        return value
+
+    convert.__doc__ = f"Means of as many windows as the result has, in {rank} dimensions."
+    return convert
+
+
+converter("adaptive_avg_pool1d", "_adaptive_avg_pool1d")(_adaptive_average(1))
+converter("adaptive_avg_pool2d", "_adaptive_avg_pool2d")(_adaptive_average(2))
+converter("adaptive_avg_pool3d", "_adaptive_avg_pool3d")(_adaptive_average(3))
+
+
+def _adaptive_max(rank: int) -> Converter:
+    def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> tuple[GraphExpr, GraphExpr]:
+        if 0 in b.shape:
+            return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
+        size, counts = shape_of(x)[-rank:], b.shape[-rank:]
+        outer = shape_of(x)[:-rank]
+        values: list[GraphExpr] = []
+        places: list[GraphExpr] = []
+        ranges = [_ranges(length, count) for length, count in zip(size, counts, strict=True)]
+        for cell in np.ndindex(*counts):
+            window = x
+            grid = np.arange(math.prod(size), dtype=np.int64).reshape(size)
+            for axis, index in enumerate(cell):
+                low, high = ranges[axis][index]
+                window = b.slice_axis(window, len(outer) + axis, low, high)
+                grid = np.take(grid, np.arange(low, high), axis=axis)
+            flat = b.reshape(window, (*outer, grid.size))
+            tap = b.call("argmax", flat, axis=len(outer), keepdims=True)
+            values.append(b.reduce("max", flat, (len(outer),), True))
+            places.append(b.call("take", b.constant(grid.ravel(), INT64), tap, axis=0))
+        return (
+            b.reshape(b.concatenate(values, len(outer)), b.shape),
+            b.reshape(b.concatenate(places, len(outer)), b.shape),
+        )
+
+    convert.__doc__ = f"The greatest of as many windows as the result has, in {rank} dimensions, and where it is."
+    return convert
+
+
+converter("adaptive_max_pool2d")(_adaptive_max(2))
+converter("adaptive_max_pool3d")(_adaptive_max(3))

@@ -1,0 +1,316 @@
+"""Converters of operators that move elements without computing: views, joins, splits, padding, diagonals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of
+from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.registry import converter
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.dtype import BOOL, INT64
+from tilewright.support.errors import UnsupportedError
+
+_END = (1 << 63) - 1
+
+
+@converter(
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "view_copy",
+    "flatten",
+    "_reshape_copy",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "_reshape_alias",
+    "reshape_as",
+    "view_as",
+    "squeeze_copy",
+    "unsqueeze_copy",
+    "ravel",
+    "prims::view_of",
+)
+def reshape(b: TorchBuilder, x: GraphExpr, **_: object) -> GraphExpr:
+    """Any change of shape that keeps the order: torch says what the result's shape is."""
+    return b.reshape(x, b.shape)
+
+
+@converter("expand", "expand_copy", "expand_as", "broadcast_to")
+def expand(b: TorchBuilder, x: GraphExpr, **_: object) -> GraphExpr:
+    """Repeated along dimensions of 1 and new ones: torch says what the result's shape is."""
+    return b.broadcast_to(x, b.shape)
+
+
+@converter("permute", "permute_copy", "movedim")
+def permute(b: TorchBuilder, x: GraphExpr, dims: Sequence[int]) -> GraphExpr:
+    """Dimensions in another order."""
+    return b.transpose(x, [b.axis(axis, rank_of(x)) for axis in dims])
+
+
+@converter("transpose", "transpose_copy")
+def transpose(b: TorchBuilder, x: GraphExpr, dim0: int, dim1: int) -> GraphExpr:
+    """Two dimensions exchanged."""
+    if not rank_of(x):
+        return x
+    order = list(range(rank_of(x)))
+    first, second = b.axis(dim0, rank_of(x)), b.axis(dim1, rank_of(x))
+    order[first], order[second] = second, first
+    return b.transpose(x, order)
+
+
+@converter("t", "t_copy", "numpy_T", "mT", "mH", "matrix_H", "adjoint")
+def turn(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+    """The last two dimensions exchanged."""
+    order = list(range(rank_of(x)))
+    if len(order) >= 2:
+        order[-2], order[-1] = order[-1], order[-2]
+    return b.transpose(x, order)
+
+
+@converter("slice", "slice_copy")
+def slice_axis(
+    b: TorchBuilder, x: GraphExpr, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> GraphExpr:
+    """A range along an axis; negative bounds count from the end."""
+    axis = b.axis(dim, rank_of(x))
+    begin, stop = _bounds(shape_of(x)[axis], start, end)
+    return b.slice(x, axis, begin, stop, step)
+
+
+def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    begin, stop, _ = slice(start, None if end is None or end >= _END else end).indices(size)
+    return begin, max(begin, stop)
+
+
+@converter("select", "select_copy")
+def select(b: TorchBuilder, x: GraphExpr, dim: int, index: int) -> GraphExpr:
+    """One slice along an axis."""
+    axis = b.axis(dim, rank_of(x))
+    return b.select(x, axis, index % shape_of(x)[axis])
+
+
+@converter("narrow", "narrow_copy")
+def narrow(b: TorchBuilder, x: GraphExpr, dim: int, start: int, length: int) -> GraphExpr:
+    """A number of elements along an axis from a place on."""
+    axis = b.axis(dim, rank_of(x))
+    begin = start % shape_of(x)[axis] if start < 0 else start
+    return b.slice_axis(x, axis, begin, begin + length)
+
+
+@converter(
+    "split",
+    "split_copy",
+    "chunk",
+    "split_with_sizes",
+    "split_with_sizes_copy",
+    "unsafe_split",
+    "unsafe_chunk",
+    "unsafe_split_with_sizes",
+    "tensor_split",
+)
+def split(b: TorchBuilder, x: GraphExpr, dim: int = 0, **_: object) -> list[GraphExpr]:
+    """Parts along an axis: torch says how long each is."""
+    axis = b.axis(dim, rank_of(x))
+    parts: list[GraphExpr] = []
+    begin = 0
+    for item in b.meta:
+        size = int(item.shape[axis])
+        parts.append(b.slice_axis(x, axis, begin, begin + size))
+        begin += size
+    return parts
+
+
+@converter("unbind", "unbind_copy")
+def unbind(b: TorchBuilder, x: GraphExpr, dim: int = 0) -> list[GraphExpr]:
+    """All slices along an axis."""
+    axis = b.axis(dim, rank_of(x))
+    return [b.select(x, axis, index) for index in range(shape_of(x)[axis])]
+
+
+@converter("cat", "concat", "concatenate")
+def concatenate(b: TorchBuilder, tensors: Sequence[GraphExpr], dim: int = 0) -> GraphExpr:
+    """One after the other along an axis; empty lists are left out."""
+    kept = [b.cast(item, b.dtype) for item in tensors if shape_of(item) != (0,)]
+    if not kept:
+        return b.empty(b.shape, b.dtype)
+    return b.concatenate(kept, b.axis(dim, rank_of(kept[0])))
+
+
+@converter("stack")
+def stack(b: TorchBuilder, tensors: Sequence[GraphExpr], dim: int = 0) -> GraphExpr:
+    """Next to each other along a new axis."""
+    values = [b.cast(item, b.dtype) for item in tensors]
+    return b.stack(values, b.axis(dim, rank_of(values[0]) + 1))
+
+
+@converter("repeat", "tile")
+def repeat(b: TorchBuilder, x: GraphExpr, repeats: Sequence[int] = (), dims: Sequence[int] = ()) -> GraphExpr:
+    """Copies along each dimension, and along new ones in front."""
+    times = list(repeats or dims)
+    rank = max(rank_of(x), len(times))
+    times = [1] * (rank - len(times)) + times
+    value = b.reshape(x, (1,) * (rank - rank_of(x)) + shape_of(x))
+    if 0 in b.shape:
+        return b.empty(b.shape, b.dtype)
+    return value if all(count == 1 for count in times) else b.call("tile", value, repeats=tuple(times))
+
+
+@converter("flip", "fliplr", "flipud")
+def flip(b: TorchBuilder, x: GraphExpr, dims: Sequence[int]) -> GraphExpr:
+    """Reversed along axes."""
+    return b.flip(x, [b.axis(axis, rank_of(x)) for axis in dims] if rank_of(x) else [])
+
+
+@converter("roll")
+def roll(b: TorchBuilder, x: GraphExpr, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> GraphExpr:
+    """Moved around along axes; without axes, in the order of all elements."""
+    moves = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    if not axes:
+        flat = _roll(b, b.flatten(x), 0, moves[0])
+        return b.reshape(flat, shape_of(x))
+    value = x
+    for shift, axis in zip(moves, axes, strict=True):
+        if rank_of(x):
+            value = _roll(b, value, b.axis(axis, rank_of(x)), shift)
+    return value
+
+
+def _roll(b: TorchBuilder, x: GraphExpr, axis: int, shift: int) -> GraphExpr:
+    size = shape_of(x)[axis]
+    cut = size - shift % size if size else 0
+    if cut in (0, size):
+        return x
+    return b.concatenate([b.slice_axis(x, axis, cut, size), b.slice_axis(x, axis, 0, cut)], axis)
+
+
+# Padding
+
+
+@converter("constant_pad_nd")
+def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[int], value: Number = 0) -> GraphExpr:
+    """A constant around the last axes; negative padding cuts off."""
+    rank = rank_of(x)
+    before, after = [0] * rank, [0] * rank
+    for index in range(len(pad) // 2):
+        axis = rank - 1 - index
+        low, high = pad[2 * index], pad[2 * index + 1]
+        x = b.slice_axis(x, axis, max(0, -low), max(0, -low, shape_of(x)[axis] - max(0, -high)))
+        before[axis], after[axis] = max(0, low), max(0, high)
+    if not any((*before, *after)):
+        return x
+    if 0 in shape_of(x):
+        return b.broadcast_to(b.scalar(value, dtype_of(x)), b.shape)
+    if dtype_of(x).is_bool:
+        return b.cast(
+            b.call("pad", b.cast(x, "int8"), before=tuple(before), after=tuple(after), value=float(bool(value))), BOOL
+        )
+    return b.call("pad", x, before=tuple(before), after=tuple(after), value=float(value))
+
+
+@converter("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def reflection_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[int]) -> GraphExpr:
+    """The data mirrored at its edges."""
+    return _pad_by_table(b, x, padding, "reflect")
+
+
+@converter("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def replication_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[int]) -> GraphExpr:
+    """The edge repeated."""
+    return _pad_by_table(b, x, padding, "edge")
+
+
+def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[int], mode: str) -> GraphExpr:
+    for index in range(len(padding) // 2):
+        axis = rank_of(x) - 1 - index
+        size, low, high = shape_of(x)[axis], padding[2 * index], padding[2 * index + 1]
+        if not low and not high:
+            continue
+        place = np.arange(-low, size + high)
+        if mode == "edge":
+            place = np.clip(place, 0, size - 1)
+        else:
+            place = np.abs(place)
+            place = np.where(place >= size, 2 * (size - 1) - place, place)
+        x = b.call("take", x, b.constant(place, INT64), axis=axis)
+    return x
+
+
+# Diagonals and triangles
+
+
+@converter("diagonal", "diagonal_copy", "linalg_diagonal")
+def diagonal(b: TorchBuilder, x: GraphExpr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> GraphExpr:
+    """The diagonal of two dimensions, as the last one."""
+    rank = rank_of(x)
+    first, second = b.axis(dim1, rank), b.axis(dim2, rank)
+    rest = [axis for axis in range(rank) if axis not in (first, second)]
+    value = b.transpose(x, [*rest, first, second])
+    *outer, rows, columns = shape_of(value)
+    row, column = max(0, -offset), max(0, offset)
+    count = max(0, min(rows - row, columns - column))
+    if 0 in (*outer, count):
+        return b.empty((*outer, count), dtype_of(x))
+    flat = b.reshape(value, (*outer, rows * columns))
+    first_place = row * columns + column
+    last = first_place + (count - 1) * (columns + 1) + 1
+    return b.slice(flat, len(outer), first_place, last, columns + 1)
+
+
+@converter("tril")
+def lower_triangle(b: TorchBuilder, x: GraphExpr, diagonal: int = 0) -> GraphExpr:
+    """Zeros above a diagonal."""
+    return _triangle(b, x, diagonal, lower=True)
+
+
+@converter("triu")
+def upper_triangle(b: TorchBuilder, x: GraphExpr, diagonal: int = 0) -> GraphExpr:
+    """Zeros below a diagonal."""
+    return _triangle(b, x, diagonal, lower=False)
+
+
+def _triangle(b: TorchBuilder, x: GraphExpr, diagonal: int, lower: bool) -> GraphExpr:
+    rows, columns = shape_of(x)[-2:]
+    gap = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    kept = gap <= diagonal if lower else gap >= diagonal
+    return b.call("where", b.constant(kept, BOOL), x, b.scalar(0, dtype_of(x)))
+
+
+# Views by strides
+
+
+@converter("as_strided", "as_strided_copy")
+def as_strided(
+    b: TorchBuilder, x: GraphExpr, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> GraphExpr:
+    """Elements of a dense tensor by positions: a table."""
+    if math.prod(size) > LARGEST_MADE:
+        raise UnsupportedError(f"a strided view of shape {tuple(size)}")
+    places = np.full(tuple(size), storage_offset or 0, np.int64)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        places += (np.arange(count) * step).reshape([-1 if at == axis else 1 for at in range(len(size))])
+    if places.size and int(places.max()) >= math.prod(shape_of(x)):
+        raise UnsupportedError("a strided view beyond its tensor")
+    if 0 in tuple(size):
+        return b.empty(size, dtype_of(x))
+    return b.call("take", b.flatten(x), b.constant(places, INT64), axis=0)
+
+
+@converter("unfold", "unfold_copy")
+def unfold(b: TorchBuilder, x: GraphExpr, dimension: int, size: int, step: int) -> GraphExpr:
+    """All windows along an axis, as a last dimension."""
+    if not rank_of(x):
+        return b.reshape(x, b.shape) if math.prod(b.shape) else b.empty(b.shape, dtype_of(x))
+    axis = b.axis(dimension, rank_of(x))
+    count = (shape_of(x)[axis] - size) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    if 0 in places.shape or 0 in shape_of(x):
+        return b.empty(b.shape, dtype_of(x))
+    taken = b.call("take", x, b.constant(places, INT64), axis=axis)
+    order = [at for at in range(rank_of(taken)) if at != axis + 1] + [axis + 1]
+    return b.transpose(taken, order)
