@@ -84,5 +84,5 @@ def test_equal_kernels_share_a_name_and_others_do_not() -> None:
 def test_work_counts_floating_point_operations() -> None:
     a, b = var("a", 4, 5), var("b", 5, 6)
     work = work_of(lowered([a, b], call("matmul", a, b)))
-    assert work.flops == 2 * 4 * 5 * 6
-    assert work.bytes == 4 * (20 + 30 + 24)
+    assert work.at(1)[0] == 2 * 4 * 5 * 6
+    assert work.at(1)[1] == 4 * (20 + 30 + 24)

@@ -121,7 +121,7 @@ def test_concurrent_calls_do_not_mix(exe: Executable) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(exe._frames) <= 5
+    assert len(exe._runner.workspaces._free) <= 5
 
 
 def test_profile(exe: Executable) -> None:

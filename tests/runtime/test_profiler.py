@@ -10,8 +10,8 @@ from tilewright.runtime import KernelInfo, Profile, ProfileRow
 
 def _profile() -> Profile:
     rows = (
-        ProfileRow(0, KernelInfo("conv", ("conv<1>", "relu & add"), 2_000_000, 4_000, "conv2d"), 1e-3, 9e-4),
-        ProfileRow(1, KernelInfo("copy"), 3e-3, 2e-3),
+        ProfileRow(0, KernelInfo("conv", ("conv<1>", "relu & add"), 2_000_000, 4_000, "conv2d"), 1e-3, 9e-4, 2_000_000, 4_000),
+        ProfileRow(1, KernelInfo("copy"), 3e-3, 2e-3, 0, 0),
     )
     return Profile("net", rows, 3.9e-3, 5)
 
@@ -51,4 +51,4 @@ def test_empty_profile() -> None:
     empty = Profile("none", (), 0.0, 1)
     assert "0 kernel calls" in str(empty)
     assert "none" in empty.html()
-    assert ProfileRow(0, KernelInfo("k", (), 5, 5), 0.0, 0.0).gflops == 0
+    assert ProfileRow(0, KernelInfo("k", (), 5, 5), 0.0, 0.0, 5, 5).gflops == 0

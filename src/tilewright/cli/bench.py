@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from tilewright.cli.measure import Timing, format_ms, max_relative_error, measure
 from tilewright.cli.models import is_library, open_executable
-from tilewright.cli.options import add_inputs, add_model, load_inputs, positive_int
+from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, parse_peers
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
@@ -49,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
     rivals = _rivals(options)
     threads = options.threads = options.threads or detect_host().cores
     executable = open_executable(options)
-    inputs = load_inputs(executable.input_info, options.input, options.seed)
+    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
     competitors: dict[str, Callable[[], object]] = {_OURS: functools.partial(executable.run, inputs)}
     errors: dict[str, float] = {}
     ours = executable.run(inputs)

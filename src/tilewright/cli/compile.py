@@ -55,8 +55,12 @@ def execute(options: argparse.Namespace) -> int:
     model = compilation.lowered.info
     size = human_bytes(output.stat().st_size)
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
-    print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(len(model.steps), 'step')}")
-    print(f"  workspace {human_bytes(model.workspace_bytes)}, header {output.with_suffix('.h')}")
+    steps = sum(compilation.lowered.uses_by_symbol().values())
+    print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(steps, 'step')}")
+    workspace = human_bytes(model.workspace_bytes)
+    if model.symbols:
+        workspace = f"of {plural(len(model.slots), 'slot')}, sized by {', '.join(model.symbols)}"
+    print(f"  workspace {workspace}, header {output.with_suffix('.h')}")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilewright.cli.models import open_compilation
-from tilewright.cli.options import add_inputs, add_model, load_inputs
+from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
@@ -19,6 +19,8 @@ from tilewright.tir.script import to_script
 
 Result = TypeVar("Result")
 
+_SYMBOLS_AS = 1
+"""What symbolic extents count as in the list of kernels."""
 _KERNEL_STAGES = ("kernels", "te", "tir", "lowered", "llvm", "asm")
 
 DESCRIPTION = """\
@@ -85,8 +87,8 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
         [
             kernel.symbol,
             str(uses[kernel.symbol]),
-            human_count(kernel.work.flops),
-            human_bytes(kernel.work.bytes),
+            human_count(kernel.work.at(_SYMBOLS_AS)[0]),
+            human_bytes(kernel.work.at(_SYMBOLS_AS)[1]),
             ", ".join(nodes[kernel.symbol][:4]) + (", ..." if len(nodes[kernel.symbol]) > 4 else ""),
         ]
         for kernel in _chosen(compilation, options)
@@ -131,7 +133,7 @@ def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
 
 def _profile(compilation: Compilation, options: argparse.Namespace) -> str:
     executable = compilation.executable()
-    inputs = load_inputs(executable.input_info, options.input, options.seed)
+    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
     return executable.profile(*[inputs[info.name] for info in executable.input_info]).text()
 
 

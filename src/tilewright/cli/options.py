@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tilewright.runtime.artifact import TensorInfo
 from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.shapes import evaluate, symbols_in
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[np.generic]
@@ -72,6 +74,13 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seed of random values for inputs not given (default: 0)",
     )
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="SYMBOL=N",
+        help="a symbolic dimension of inputs not given (repeat for several; default: what given inputs say, else 1)",
+    )
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
@@ -86,8 +95,21 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
     return shapes or None
 
 
-def load_inputs(infos: Sequence[TensorInfo], files: Sequence[str], seed: int) -> dict[str, Array]:
-    """Arrays for all inputs: from files where given, random values elsewhere."""
+def parse_sizes(items: Sequence[str]) -> dict[str, int]:
+    """`["batch=4"]` -> `{"batch": 4}`."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, separator, size = item.rpartition("=")
+        if not separator or not name or not size.strip().isdecimal():
+            raise UserError(f"'{item}' is not a size", where="--size", hint="write it as SYMBOL=128")
+        sizes[name] = int(size)
+    return sizes
+
+
+def load_inputs(
+    infos: Sequence[TensorInfo], files: Sequence[str], seed: int, sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
+    """Arrays for all inputs: from files where given, random values elsewhere, of the sizes that symbols have."""
     values: dict[str, Array] = {}
     known = {info.name for info in infos}
     for item in files:
@@ -111,10 +133,30 @@ def load_inputs(infos: Sequence[TensorInfo], files: Sequence[str], seed: int) ->
             hint=f"it has: {', '.join(sorted(known))}",
         )
     generator = np.random.default_rng(seed)
+    symbols = _symbol_values(infos, values, dict(sizes or {}))
     for info in infos:
         if info.name not in values:
-            values[info.name] = random_array(info, generator)
+            shape = tuple(evaluate(extent, symbols) or 0 for extent in info.shape)
+            values[info.name] = random_array(replace(info, shape=shape), generator)
     return values
+
+
+def _symbol_values(infos: Sequence[TensorInfo], given: Mapping[str, Array], sizes: dict[str, int]) -> dict[str, int]:
+    """Sizes of all symbols: as asked for, as given inputs have them, else 1."""
+    names = dict.fromkeys(name for info in infos for extent in info.shape for name in symbols_in(extent))
+    unknown = sizes.keys() - names.keys()
+    if unknown:
+        raise UserError(
+            f"the model has no symbolic dimension {', '.join(sorted(unknown))}",
+            where="--size",
+            hint=f"it has: {', '.join(names) or 'none'}",
+        )
+    for info in infos:
+        if info.name in given and len(info.shape) == given[info.name].ndim:
+            for extent, size in zip(info.shape, given[info.name].shape, strict=True):
+                if isinstance(extent, str) and extent.isidentifier():
+                    sizes.setdefault(extent, size)
+    return {**dict.fromkeys(names, 1), **sizes}
 
 
 def random_array(info: TensorInfo, generator: np.random.Generator) -> Array:

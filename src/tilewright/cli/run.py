@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.models import open_executable
-from tilewright.cli.options import add_inputs, add_model, load_inputs
+from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.support.files import replacing
 
 DESCRIPTION = """\
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
     executable = open_executable(options)
-    inputs = load_inputs(executable.input_info, options.input, options.seed)
+    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
     outputs = executable.run(inputs)
     for info, array in zip(executable.output_info, outputs, strict=True):
         print(info)

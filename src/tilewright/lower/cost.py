@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.expr import Add, Call, Cast, Div, FloatImm, IntImm, Max, Min, Mul, PrimExpr, Sub, const_value
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import add, as_expr, mul
+from tilewright.ir.expr import (
+    ONE,
+    ZERO,
+    Add,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    PrimExpr,
+    Sub,
+    Var,
+)
+from tilewright.ir.visit import pre_order, substitute
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, SeqStmt, Stmt
@@ -14,40 +32,54 @@ _ARITHMETIC = (Add, Sub, Mul, Div, Min, Max)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations and bytes of one call."""
+    """Operations and bytes of one call; expressions where extents are symbolic."""
 
-    flops: int
-    bytes: int
+    flops: PrimExpr
+    bytes: PrimExpr
+
+    def at(self, size: int) -> tuple[int, int]:
+        """Both as numbers, with `size` for every symbol."""
+        return _number(self.flops, size), _number(self.bytes, size)
 
 
 def work_of(func: PrimFunc) -> Work:
-    """The work of an unscheduled program: arithmetic on floats, and each parameter moved once.
+    """The work of an unscheduled program: arithmetic on floats, and each parameter moved once."""
+    moved: PrimExpr = ZERO
+    for buffer in func.buffers:
+        moved = add(moved, _nbytes(buffer))
+    return Work(_flops(func.body, ONE), moved)
 
-    Symbolic extents count as one.
-    """
-    return Work(_flops(func.body, 1), sum(_nbytes(buffer) for buffer in func.buffers))
+
+def _number(expr: PrimExpr, size: int) -> int:
+    if isinstance(expr, IntImm):
+        return expr.value
+    symbols: dict[Var, PrimExpr] = {item: as_expr(size) for item in pre_order(expr) if type(item) is Var}
+    value = Analyzer().simplify(substitute(expr, symbols))
+    return value.value if isinstance(value, IntImm) else 0
 
 
-def _nbytes(buffer: Buffer) -> int:
-    count = buffer.dtype.itemsize
+def _nbytes(buffer: Buffer) -> PrimExpr:
+    count = as_expr(buffer.dtype.itemsize)
     for dim in buffer.shape:
-        count *= const_value(dim) or 1
+        count = mul(count, dim)
     return count
 
 
-def _flops(stmt: Stmt, times: int) -> int:
+def _flops(stmt: Stmt, times: PrimExpr) -> PrimExpr:
     if isinstance(stmt, For):
-        extent = const_value(stmt.extent)
-        return _flops(stmt.body, times * (1 if extent is None else extent))
+        return _flops(stmt.body, mul(times, stmt.extent))
     if isinstance(stmt, SeqStmt):
-        return sum(_flops(item, times) for item in stmt.stmts)
+        total: PrimExpr = ZERO
+        for item in stmt.stmts:
+            total = add(total, _flops(item, times))
+        return total
     if isinstance(stmt, Block):
         return _flops(stmt.body, times)
     if isinstance(stmt, LetStmt):
-        return times * _operations(stmt.value) + _flops(stmt.body, times)
+        return add(mul(times, _operations(stmt.value)), _flops(stmt.body, times))
     if isinstance(stmt, BufferStore):
-        return times * _operations(stmt.value)
-    return 0
+        return mul(times, _operations(stmt.value))
+    return ZERO
 
 
 def _operations(expr: PrimExpr) -> int:

@@ -17,6 +17,8 @@ from tilewright.support import settings
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 
+_TYPICAL_SIZE = 128
+"""What a symbolic extent is taken for when kernels are put in order."""
 _WORTH_A_PROCESS = 3
 """Kernels to compile for each extra process: starting one costs about as much as compiling two."""
 
@@ -29,7 +31,7 @@ def compile_kernels(
     workers = min(jobs, 1 + len(missing) // _WORTH_A_PROCESS) - 1
     results: list[CompiledKernel | None] = [None] * len(kernels)
     # The heaviest first, so that the last ones to finish are light.
-    order = sorted(range(len(kernels)), key=lambda n: -kernels[n].work.flops)
+    order = sorted(range(len(kernels)), key=lambda n: -kernels[n].work.at(_TYPICAL_SIZE)[0])
     run = _Run(kernels, target, results, deque(order), done)
     threads = [Thread(target=run.serve, daemon=True) for _ in range(workers if sys.executable else 0)]
     for thread in threads:

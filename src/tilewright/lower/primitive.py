@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.op import Operator
 from tilewright.ir.build import const
 from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
-from tilewright.ir.visit import post_order
+from tilewright.ir.visit import post_order, variables
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.te.language import compute, placeholder
 from tilewright.te.program import create_prim_func
@@ -42,7 +44,26 @@ def lower_primitive(function: Function, name: str, constants: tuple[int, ...] = 
             outputs[n] = _copy(tensor)
         seen.add(id(outputs[n]))
     func = create_prim_func([*inputs, *outputs], name)
+    hidden = _hidden_symbols(function, func)
+    if hidden:
+        func = func.replace(params=(*func.params, *hidden))
     return func.replace(attributes={CONSTANTS: constants}) if constants else func
+
+
+def kernel_symbols(func: PrimFunc) -> tuple[Symbol, ...]:
+    """The symbols that a kernel takes after its buffers, in order (docs/abi.md)."""
+    return (*(param for param in func.params if isinstance(param, Symbol)), *func.symbolic_dims())
+
+
+def _hidden_symbols(function: Function, func: PrimFunc) -> list[Symbol]:
+    """Symbols that a kernel computes with though no shape of its buffers has them: those of attributes."""
+    attributes = [item.attributes for item in post_order(function.body) if isinstance(item, Call)]
+    candidates = [symbol for item in attributes if item is not None for symbol in symbols_of(item)]
+    if not candidates:
+        return []
+    known = set(func.symbolic_dims())
+    used = set(variables(func.body))
+    return [symbol for symbol in dict.fromkeys(candidates) if symbol in used and symbol not in known]
 
 
 def _input(param: Var, position: int) -> Tensor:

@@ -18,19 +18,26 @@ from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.version import FORMAT_VERSION, VERSION
 
-Shape = tuple[int | str, ...]
-"""Extents; a text is a symbolic one (`n`) or arithmetic over symbols (`2*n + 1`)."""
+Extent = int | str
+"""A number, a symbol (`n`), or arithmetic over symbols (`2*n + 1`)."""
+
+Shape = tuple[Extent, ...]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output of a model, under the name the user's model gives it."""
+    """An input or output of a model, under the name the user's model gives it.
+
+    `value` is empty for tensors; for other values (sequences, optional values, tuples, algebraic data) it is their type
+    as text, and shape and data type say nothing.
+    """
 
     name: str
     shape: Shape
     dtype: str
+    value: str = ""
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -49,7 +56,8 @@ class TensorInfo:
         return count * storage_dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        shape = ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.value or f'{self.dtype}[{shape}]'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +76,8 @@ class KernelInfo:
 
     symbol: str
     nodes: tuple[str, ...] = ()
-    flops: int = 0
-    bytes: int = 0
+    flops: Extent = 0
+    bytes: Extent = 0
     op: str = ""
 
 
@@ -81,13 +89,15 @@ class ArgKind(StrEnum):
     WORKSPACE = "workspace"
     CONSTANT = "constant"
     SCALAR = "scalar"
+    SYMBOL = "symbol"
 
 
 @dataclass(frozen=True, slots=True)
 class ArgRef:
     """One argument of a step: `offset` bytes into input/output number `index`, the workspace or the constants.
 
-    For a scalar, `index` is the value itself.
+    In a symbolic model `index` numbers the slots of the workspace. For a scalar, `index` is the value itself, for a
+    symbol its number.
     """
 
     kind: ArgKind
@@ -105,21 +115,52 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A compiled model: its interface, memory plan and steps. `threads` is the number it was compiled for, if any."""
+    """A compiled model: its interface, memory plan and steps. `threads` is the number it was compiled for, if any.
+
+    A model of one of three kinds: static (neither symbols nor a program), symbolic (`symbols` are bound from the
+    shapes of the inputs; the workspace is a row of `slots`), or a program of the virtual machine, whose `segments` are
+    models in this sense that it calls.
+    """
 
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     workspace_bytes: int
+    """The size of a static workspace; a symbolic one has the size of its slots."""
     constants: tuple[ConstantInfo, ...] = ()
     kernels: tuple[KernelInfo, ...] = ()
     steps: tuple[Step, ...] = ()
     threads: int | None = None
+    symbols: tuple[str, ...] = ()
+    slots: tuple[Extent, ...] = ()
+    """Sizes in bytes of the parts of a symbolic workspace; each is rounded up to the alignment."""
+    program: str = ""
+    """The bytecode of the virtual machine, in base 64."""
+    segments: tuple[ModelInfo, ...] = ()
+    variants: tuple[ModelInfo, ...] = ()
+    """The same model for fixed values of the symbols, quicker there."""
+    fixed: tuple[int, ...] = ()
+    """In a variant: the values of the symbols."""
 
     @property
     def entry(self) -> str:
         """The symbol of the ahead-of-time entry point."""
         return f"{self.name}_entry"
+
+    @property
+    def planner(self) -> str:
+        """The symbol of the function that sizes outputs and workspace from symbols."""
+        return f"{self.name}_plan"
+
+    @property
+    def binder(self) -> str:
+        """The symbol of the function that binds symbols from the shapes of the inputs, and then plans."""
+        return f"{self.name}_shapes"
+
+    @property
+    def parts(self) -> tuple[ModelInfo, ...]:
+        """Everything with an entry of its own: segments or the model itself, and variants."""
+        return (*(self.segments if self.program else (self,)), *self.variants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +266,7 @@ def _number(value: object) -> int:
     return value
 
 
-def _extent(value: object) -> int | str:
+def _extent(value: object) -> Extent:
     return value if isinstance(value, str) else _number(value)
 
 
@@ -236,7 +277,8 @@ def _each(read: Callable[[Any], T], values: object) -> list[T]:
 
 
 def _tensor(data: Mapping[str, Any]) -> TensorInfo:
-    return TensorInfo(_text(data["name"]), tuple(_each(_extent, data["shape"])), _text(data["dtype"]))
+    value = _text(data.get("value", ""))
+    return TensorInfo(_text(data["name"]), tuple(_each(_extent, data["shape"])), _text(data["dtype"]), value)
 
 
 def _constant(data: Mapping[str, Any]) -> ConstantInfo:
@@ -246,7 +288,7 @@ def _constant(data: Mapping[str, Any]) -> ConstantInfo:
 
 def _kernel(data: Mapping[str, Any]) -> KernelInfo:
     nodes = tuple(_each(_text, data["nodes"]))
-    return KernelInfo(_text(data["symbol"]), nodes, _number(data["flops"]), _number(data["bytes"]), _text(data["op"]))
+    return KernelInfo(_text(data["symbol"]), nodes, _extent(data["flops"]), _extent(data["bytes"]), _text(data["op"]))
 
 
 def _arg(data: Mapping[str, Any]) -> ArgRef:
@@ -267,6 +309,13 @@ def _model(data: Mapping[str, Any]) -> ModelInfo:
         kernels=tuple(_each(_kernel, data["kernels"])),
         steps=tuple(_each(_step, data["steps"])),
         threads=None if data["threads"] is None else _number(data["threads"]),
+        # Libraries of format 1 have none of these.
+        symbols=tuple(_each(_text, data.get("symbols", ()))),
+        slots=tuple(_each(_extent, data.get("slots", ()))),
+        program=_text(data.get("program", "")),
+        segments=tuple(_each(_model, data.get("segments", ()))),
+        variants=tuple(_each(_model, data.get("variants", ()))),
+        fixed=tuple(_each(_number, data.get("fixed", ()))),
     )
 
 

@@ -1,4 +1,4 @@
-"""`Executable`: a compiled static-shape model, run through its one ahead-of-time entry point.
+"""`Executable`: a compiled model, ready to run.
 
     y = exe(x)                          # arrays in the model's input order, or by name
     [y] = exe.run({"data": x})          # always numpy, in the model's output order
@@ -9,48 +9,23 @@ Calls are thread-safe: each takes a workspace of its own, reused when it is free
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, TensorInfo
-from tilewright.runtime.convert import (
-    Array,
-    address_of,
-    aligned_empty,
-    direct,
-    is_direct,
-    is_torch,
-    to_storage,
-)
+from tilewright.runtime.convert import Array, direct, is_direct, is_torch, to_storage
 from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
+from tilewright.runtime.entry import EntryRunner
+from tilewright.runtime.library import Library, check_threads, thread_setter
 from tilewright.runtime.module import Exporter, export
-from tilewright.runtime.profiler import Profile, profile_steps
+from tilewright.runtime.profiler import Profile, profile_entry
 from tilewright.runtime.shapes import bind_shape
 from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.text import human_bytes, plural
-
-_MINIMUM_WORKSPACE = 64
-
-
-class _Frame:
-    """What one call needs: a workspace and the arrays of pointers that the entry takes."""
-
-    def __init__(self, inputs: int, outputs: int, workspace_bytes: int) -> None:
-        try:
-            self.workspace = aligned_empty((max(workspace_bytes, _MINIMUM_WORKSPACE),), np.dtype(np.uint8))
-        except MemoryError:
-            raise UserError(f"no memory for the model's workspace of {human_bytes(workspace_bytes)}") from None
-        self.workspace_address = address_of(self.workspace)
-        # C has no arrays of length 0; a spare slot is harmless.
-        self.inputs = (ctypes.c_void_p * max(inputs, 1))()
-        self.outputs = (ctypes.c_void_p * max(outputs, 1))()
+from tilewright.support.text import plural
 
 
 class Executable:
@@ -66,14 +41,10 @@ class Executable:
         self.library = library
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
-        self._constants_address = _constants_address(artifact, library)
-        pointer = ctypes.c_void_p
-        self._entry = bind(library, self.model.entry, ctypes.c_int32, pointer, pointer, pointer, pointer)
+        self._runner = EntryRunner(artifact, library)
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
-        self._input_types = [(info, info.static_shape, storage_dtype(info.dtype)) for info in self.model.inputs]
-        self._output_types = [(info.static_shape, storage_dtype(info.dtype)) for info in self.model.outputs]
-        self._frames: deque[_Frame] = deque()
+        self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
 
     @property
     def input_info(self) -> tuple[TensorInfo, ...]:
@@ -110,27 +81,9 @@ class Executable:
         if repeat < 1:
             raise UserError(f"the number of repeats must be at least 1, not {repeat}")
         kept = self._checked(self._by_position(arrays, named))
-        outputs = self._new_outputs()
-        frame = self._take_frame(kept, outputs)
-        try:
-            # Programs of one process share a pool, so each call says how many threads it wants.
-            self._set_threads(self.threads or 0)
-
-            def whole() -> None:
-                self._call_entry(frame)
-
-            return profile_steps(
-                self.model,
-                self.library,
-                inputs=[address_of(array) for array in kept],
-                outputs=[address_of(array) for array in outputs],
-                workspace=frame.workspace_address,
-                constants=self._constants_address,
-                whole=whole,
-                repeat=repeat,
-            )
-        finally:
-            self._frames.append(frame)
+        # Programs of one process share a pool, so each call says how many threads it wants.
+        self._set_threads(self.threads or 0)
+        return profile_entry(self._runner, self.library, kept, repeat)
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one shared library (code, constants, entry point), with a C header beside it."""
@@ -172,8 +125,9 @@ class Executable:
     def _checked(self, values: list[object]) -> list[Array]:
         """Each input as an array whose memory the compiled code can read as it is."""
         arrays = []
-        for value, (info, shape, dtype) in zip(values, self._input_types, strict=True):
-            if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and is_direct(value):
+        for value, (info, dtype) in zip(values, self._input_types, strict=True):
+            rank = len(info.shape)
+            if type(value) is np.ndarray and value.dtype == dtype and value.ndim == rank and is_direct(value):
                 arrays.append(value)
                 continue
             where = f"the input '{info.name}'"
@@ -183,56 +137,16 @@ class Executable:
                     f"{where} has the data type {name}, expected {info.dtype}",
                     hint=f"convert it, for example with .astype('{info.dtype}')",
                 )
-            bind_shape(shape, array.shape, {}, where)
+            if array.ndim != rank:
+                bind_shape(info.shape, array.shape, {}, where)
             arrays.append(direct(array))
         return arrays
 
-    def _new_outputs(self) -> list[Array]:
-        try:
-            return [aligned_empty(shape, dtype) for shape, dtype in self._output_types]
-        except MemoryError:
-            raise UserError("no memory for the model's outputs") from None
-
     def _run(self, values: list[object]) -> list[Array]:
         kept = self._checked(values)
-        outputs = self._new_outputs()
-        frame = self._take_frame(kept, outputs)
-        try:
-            # Programs of one process share a pool, so each call says how many threads it wants.
-            self._set_threads(self.threads or 0)
-            self._call_entry(frame)
-        finally:
-            self._frames.append(frame)
-        return outputs
-
-    def _take_frame(self, inputs: list[Array], outputs: list[Array]) -> _Frame:
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = _Frame(len(inputs), len(outputs), self.model.workspace_bytes)
-        for place, array in enumerate(inputs):
-            frame.inputs[place] = address_of(array)
-        for place, array in enumerate(outputs):
-            frame.outputs[place] = address_of(array)
-        return frame
-
-    def _call_entry(self, frame: _Frame) -> None:
-        code = self._entry(frame.inputs, frame.outputs, frame.workspace_address, self._constants_address)
-        if code:
-            check_code(code, f"the model '{self.model.name}'")
-
-
-def _constants_address(artifact: Artifact, library: Library) -> int:
-    """Constants live in the exported library, or in the artifact beside code that was compiled in this process."""
-    if artifact.model is not None and library.find(f"{artifact.model.name}_constants") is not None:
-        accessor = bind(library, f"{artifact.model.name}_constants", ctypes.c_void_p)
-        return accessor() or 0
-    artifact.constants = direct(artifact.constants)
-    if address_of(artifact.constants) % 64 and artifact.constants.nbytes:
-        aligned = aligned_empty(artifact.constants.shape, artifact.constants.dtype)
-        aligned[...] = artifact.constants
-        artifact.constants = aligned
-    return address_of(artifact.constants)
+        # Programs of one process share a pool, so each call says how many threads it wants.
+        self._set_threads(self.threads or 0)
+        return self._runner.run(kept)
 
 
 def _to_torch(array: Array, info: TensorInfo) -> Any:

@@ -75,12 +75,13 @@ def write_header(artifact: Artifact, library: Path) -> None:
 
 def _tensor_macros(prefix: str, role: str, index: int, info: TensorInfo) -> str:
     stem = f"{prefix}_{role}_{index}".upper()
-    count = 1
-    for extent in info.static_shape:
-        count *= extent
     lines = [f'#define {stem}_NAME "{_c_text(info.name)}"', f"#define {stem}_RANK {len(info.shape)}"]
-    lines += [f"#define {stem}_DIM_{axis} {extent}" for axis, extent in enumerate(info.shape)]
-    lines += [f"#define {stem}_COUNT {count}", f"#define {stem}_BYTES {info.nbytes}"]
+    lines += [f"#define {stem}_DIM_{n} {extent}" for n, extent in enumerate(info.shape) if isinstance(extent, int)]
+    if all(isinstance(extent, int) for extent in info.shape):
+        count = 1
+        for extent in info.static_shape:
+            count *= extent
+        lines += [f"#define {stem}_COUNT {count}", f"#define {stem}_BYTES {info.nbytes}"]
     return "\n".join(lines)
 
 
@@ -99,27 +100,59 @@ def _comment(text: str) -> str:
 
 def _model_part(model: ModelInfo) -> str:
     name = model.name
+    if model.program:
+        return (
+            "/* The model is a program of the virtual machine, which needs Tilewright's runtime (tw.load in Python).\n"
+            "   Its segments have C entries of their own, described in the metadata. */"
+        )
     lines = ["/* The model. Pointers in `inputs` and `outputs` are to contiguous arrays in row-major order:", ""]
     for role, infos in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, info in enumerate(infos):
             element = C_TYPES[info.dtype]
             line = f"   {role}[{index}]: {info.name}, {info.dtype}{show_shape(info.shape)}, const {element}*"
             lines.append(_comment(line if role == "inputs" else line.replace("const ", "")))
+    lines += ["", *(_symbolic_functions(model) if model.symbols else _static_functions(model))]
     lines += [
         "",
+        f"#define {name.upper()}_NUM_INPUTS {len(model.inputs)}",
+        f"#define {name.upper()}_NUM_OUTPUTS {len(model.outputs)}",
+    ]
+    if model.symbols:
+        lines.append(f"#define {name.upper()}_NUM_SYMBOLS {len(model.symbols)}")
+    else:
+        lines.append(f"#define {name.upper()}_WORKSPACE_BYTES {model.workspace_bytes}")
+    macros = [_tensor_macros(name, "input", index, info) for index, info in enumerate(model.inputs)]
+    macros += [_tensor_macros(name, "output", index, info) for index, info in enumerate(model.outputs)]
+    return "\n".join(lines) + "\n\n" + "\n\n".join(macros)
+
+
+def _static_functions(model: ModelInfo) -> list[str]:
+    name = model.name
+    return [
         f"   `workspace` has {name}_workspace_bytes() bytes, 64-byte aligned, for one call at a time; NULL lets a call",
         "   allocate and free it. Returns 0, or 1 (a check failed), or 2 (out of memory). */",
         f"int32_t {name}_run(void* const* inputs, void* const* outputs, void* workspace);",
         "",
         f"int64_t {name}_workspace_bytes(void);",
-        "",
-        f"#define {name.upper()}_NUM_INPUTS {len(model.inputs)}",
-        f"#define {name.upper()}_NUM_OUTPUTS {len(model.outputs)}",
-        f"#define {name.upper()}_WORKSPACE_BYTES {model.workspace_bytes}",
     ]
-    macros = [_tensor_macros(name, "input", index, info) for index, info in enumerate(model.inputs)]
-    macros += [_tensor_macros(name, "output", index, info) for index, info in enumerate(model.outputs)]
-    return "\n".join(lines) + "\n\n" + "\n\n".join(macros)
+
+
+def _symbolic_functions(model: ModelInfo) -> list[str]:
+    name, stem = model.name, model.name.upper()
+    symbols = ", ".join(f"symbols[{n}] = {symbol}" for n, symbol in enumerate(model.symbols))
+    return [
+        f"   Shapes are symbolic: {_comment(symbols)}.",
+        f"   First ask {name}_shapes: `input_shapes` holds the dimensions of all inputs, one after the other; it fills",
+        f"   `symbols` ({stem}_NUM_SYMBOLS numbers), `output_shapes` (the dimensions of all outputs, one after the",
+        "   other) and `workspace_bytes`. Returns 0, 1 + k if dimension k of input_shapes does not fit, or -1 - k if",
+        "   dimension k of output_shapes would be negative. */",
+        f"int32_t {name}_shapes(const int64_t* input_shapes, int64_t* symbols, int64_t* output_shapes,",
+        "    int64_t* workspace_bytes);",
+        "",
+        "/* `workspace` has that many bytes, 64-byte aligned, for one call at a time; NULL lets a call allocate and",
+        "   free it. Returns 0, or 1 (a check failed), or 2 (out of memory). */",
+        f"int32_t {name}_run(void* const* inputs, void* const* outputs, void* workspace, const int64_t* symbols);",
+    ]
 
 
 def _parameter(param: ParamInfo) -> str:

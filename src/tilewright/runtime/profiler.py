@@ -7,12 +7,14 @@ import html
 import os
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.runtime.artifact import ArgKind, ArgRef, KernelInfo, ModelInfo
+from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo
+from tilewright.runtime.convert import ALIGNMENT, Array, address_of
+from tilewright.runtime.entry import EntryRunner, Prepared
 from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.shapes import evaluate
 from tilewright.support.files import replacing
 from tilewright.support.text import human_count, human_seconds, shorten, table
 
@@ -27,16 +29,18 @@ class ProfileRow:
     kernel: KernelInfo
     seconds: float
     min_seconds: float
+    flops: int
+    bytes: int
 
     @property
     def gflops(self) -> float:
         """Thousand million operations a second."""
-        return self.kernel.flops / self.seconds / 1e9 if self.seconds else 0.0
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
 
     @property
     def gigabytes(self) -> float:
         """Thousand million bytes a second, counting each operand once."""
-        return self.kernel.bytes / self.seconds / 1e9 if self.seconds else 0.0
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Profile:
         return self.text()
 
     def _heading(self) -> str:
-        flops = sum(row.kernel.flops for row in self.rows)
+        flops = sum(row.flops for row in self.rows)
         rate = f", {flops / self.whole_seconds / 1e9:.1f} GFLOP/s" if self.whole_seconds and flops else ""
         return (
             f"{self.model}: {human_seconds(self.whole_seconds)} a run{rate}; {len(self.rows)} kernel calls take "
@@ -87,8 +91,8 @@ class Profile:
             f"{row.seconds * 1e6:.1f}",
             f"{row.min_seconds * 1e6:.1f}",
             f"{100 * self.share(row):.1f}",
-            f"{row.gflops:.1f}" if kernel.flops else "-",
-            f"{row.gigabytes:.1f}" if kernel.bytes else "-",
+            f"{row.gflops:.1f}" if row.flops else "-",
+            f"{row.gigabytes:.1f}" if row.bytes else "-",
         )
 
     def html(self) -> str:
@@ -104,9 +108,9 @@ class Profile:
                 f"<td class=o>{html.escape(', '.join(kernel.nodes))}</td>",
                 f"<td class=n>{row.seconds * 1e6:.1f}</td>",
                 f"<td class=b><i style='width:{bar:.1f}%'></i><span>{100 * self.share(row):.1f} %</span></td>",
-                f"<td class=n>{human_count(kernel.flops) if kernel.flops else ''}</td>",
-                f"<td class=n>{f'{row.gflops:.1f}' if kernel.flops else ''}</td>",
-                f"<td class=n>{f'{row.gigabytes:.1f}' if kernel.bytes else ''}</td>",
+                f"<td class=n>{human_count(row.flops) if row.flops else ''}</td>",
+                f"<td class=n>{f'{row.gflops:.1f}' if row.flops else ''}</td>",
+                f"<td class=n>{f'{row.gigabytes:.1f}' if row.bytes else ''}</td>",
             ]
             rows.append("<tr>" + "".join(cells) + "</tr>")
         return _PAGE.format(title=html.escape(self.model), heading=html.escape(self._heading()), rows="\n".join(rows))
@@ -139,40 +143,71 @@ small {{ display: block; color: #57606a; }}
 """
 
 
-def profile_steps(
-    model: ModelInfo,
-    library: Library,
-    *,
-    inputs: list[int],
-    outputs: list[int],
-    workspace: int,
-    constants: int,
-    whole: Callable[[], None],
-    repeat: int,
-) -> Profile:
+def profile_entry(runner: EntryRunner, library: Library, inputs: list[Array], repeat: int) -> Profile:
     """Run the model's steps one kernel at a time, in order, `repeat` times after a warm-up, and time each."""
+    prepared = runner.prepare(inputs)
+    outputs = prepared.new_outputs()
+    workspace = runner.workspaces.take(prepared.workspace_bytes)
+    try:
+        slots = _Slots(
+            prepared,
+            [address_of(array) for array in inputs],
+            [address_of(array) for array in outputs],
+            address_of(workspace),
+        )
+        return _profile(prepared, library, slots, repeat)
+    finally:
+        runner.workspaces.give_back(workspace)
 
-    def slot(ref: ArgRef) -> int:
+
+class _Slots:
+    """Where the arguments of kernels are in one call of a model."""
+
+    def __init__(self, prepared: Prepared, inputs: list[int], outputs: list[int], workspace: int) -> None:
+        self.prepared = prepared
+        self.inputs = inputs
+        self.outputs = outputs
+        self.workspace = workspace
+        model = prepared.part.info
+        self.symbols = dict(zip(model.symbols, prepared.values, strict=True))
+        self.starts = [0]
+        for size in model.slots:
+            self.starts.append(self.starts[-1] + -(-max(self.number(size), 0) // ALIGNMENT) * ALIGNMENT)
+
+    def number(self, extent: Extent) -> int:
+        """An extent in this call."""
+        return evaluate(extent, self.symbols) or 0
+
+    def value(self, ref: ArgRef) -> int:
+        """An argument as the packed form of a kernel takes it."""
         match ref.kind:
             case ArgKind.INPUT:
-                return inputs[ref.index] + ref.offset
+                return self.inputs[ref.index] + ref.offset
             case ArgKind.OUTPUT:
-                return outputs[ref.index] + ref.offset
+                return self.outputs[ref.index] + ref.offset
             case ArgKind.WORKSPACE:
-                return workspace + ref.offset
+                return self.workspace + self.starts[ref.index] + ref.offset
             case ArgKind.CONSTANT:
-                return constants + ref.offset
+                return self.prepared.part.constants_address + ref.offset
             case ArgKind.SCALAR:
                 return ref.index
+            case ArgKind.SYMBOL:
+                return self.prepared.values[ref.index]
 
+
+def _profile(prepared: Prepared, library: Library, slots: _Slots, repeat: int) -> Profile:
+    model = prepared.part.info
     functions = {}
     calls = []
     for step in model.steps:
         symbol = model.kernels[step.kernel].symbol
         if symbol not in functions:
             functions[symbol] = bind(library, f"{symbol}__packed", ctypes.c_int32, ctypes.c_void_p)
-        slots = (ctypes.c_int64 * max(len(step.args), 1))(*map(slot, step.args))
-        calls.append((functions[symbol], slots, symbol))
+        packed = (ctypes.c_int64 * max(len(step.args), 1))(*map(slots.value, step.args))
+        calls.append((functions[symbol], packed, symbol))
+
+    def whole() -> None:
+        prepared.call(slots.inputs, slots.outputs, slots.workspace)
 
     clock = time.perf_counter
     whole()
@@ -183,15 +218,20 @@ def profile_steps(
         whole_times.append(clock() - start)
     times: list[list[float]] = [[] for _ in calls]
     for turn in range(repeat + 1):
-        for record, (function, slots, symbol) in zip(times, calls, strict=True):
+        for record, (function, packed, symbol) in zip(times, calls, strict=True):
             start = clock()
-            code = function(slots)
+            code = function(packed)
             elapsed = clock() - start
             check_code(code, f"the kernel '{symbol}'")
             if turn:
                 record.append(elapsed)
     rows = tuple(
-        ProfileRow(index, model.kernels[step.kernel], statistics.median(record), min(record))
+        _row(index, model.kernels[step.kernel], record, slots)
         for index, (step, record) in enumerate(zip(model.steps, times, strict=True))
     )
     return Profile(model.name, rows, statistics.median(whole_times), repeat)
+
+
+def _row(index: int, kernel: KernelInfo, record: list[float], slots: _Slots) -> ProfileRow:
+    flops, moved = slots.number(kernel.flops), slots.number(kernel.bytes)
+    return ProfileRow(index, kernel, statistics.median(record), min(record), flops, moved)

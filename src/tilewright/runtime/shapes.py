@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from tilewright.runtime.artifact import Shape
+from tilewright.runtime.artifact import Extent, Shape
 from tilewright.support.errors import CompilerBug, UserError
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -18,10 +18,17 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: operator.mod,
 }
 _CALLS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> ast.expr:
+def parse_extent(text: str) -> ast.expr:
+    """The syntax tree of an extent."""
     try:
         return ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -30,9 +37,14 @@ def _parse(text: str) -> ast.expr:
 
 def symbols(text: str) -> list[str]:
     """The symbols in an extent, in the order they appear: 'min(n, 4) + m' -> ['n', 'm']."""
-    names = [node for node in ast.walk(_parse(text)) if isinstance(node, ast.Name) and node.id not in _CALLS]
+    names = [node for node in ast.walk(parse_extent(text)) if isinstance(node, ast.Name) and node.id not in _CALLS]
     names.sort(key=lambda node: node.col_offset)
     return list(dict.fromkeys(node.id for node in names))
+
+
+def symbols_in(extent: Extent) -> list[str]:
+    """The symbols in an extent; a number has none."""
+    return [] if isinstance(extent, int) else symbols(extent)
 
 
 def trailing_symbols(shapes: Iterable[Shape | None], scalars: Iterable[str]) -> list[str]:
@@ -46,7 +58,7 @@ def trailing_symbols(shapes: Iterable[Shape | None], scalars: Iterable[str]) -> 
     return list(found)
 
 
-def evaluate(extent: int | str, values: dict[str, int]) -> int | None:
+def evaluate(extent: Extent, values: dict[str, int]) -> int | None:
     """The value of an extent, or None when a symbol in it has none yet."""
     if isinstance(extent, int):
         return extent
@@ -55,7 +67,7 @@ def evaluate(extent: int | str, values: dict[str, int]) -> int | None:
         return value
     if extent.isidentifier() or any(name not in values for name in symbols(extent)):
         return None
-    return _evaluate(_parse(extent), values)
+    return _evaluate(parse_extent(extent), values)
 
 
 def _evaluate(node: ast.expr, values: dict[str, int]) -> int:
@@ -65,11 +77,17 @@ def _evaluate(node: ast.expr, values: dict[str, int]) -> int:
         case ast.Name(id=name):
             return values[name]
         case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _BINARY:
-            return _BINARY[type(operation)](_evaluate(left, values), _evaluate(right, values))
+            a, b = _evaluate(left, values), _evaluate(right, values)
+            # Division by zero gives 0, as in compiled code.
+            return 0 if b == 0 and type(operation) in (ast.FloorDiv, ast.Mod) else _BINARY[type(operation)](a, b)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_evaluate(operand, values)
         case ast.Call(func=ast.Name(id=name), args=[left, right]) if name in _CALLS:
             return _CALLS[name](_evaluate(left, values), _evaluate(right, values))
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _evaluate(body if _evaluate(test, values) else other, values)
+        case ast.Compare(left=left, ops=[comparison], comparators=[right]) if type(comparison) in _COMPARE:
+            return int(_COMPARE[type(comparison)](_evaluate(left, values), _evaluate(right, values)))
     raise CompilerBug(f"the extent {ast.unparse(node)!r} is not arithmetic over symbols")
 
 

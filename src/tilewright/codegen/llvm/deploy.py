@@ -17,7 +17,7 @@ from tilewright.codegen.llvm.elf import architecture, write_data_object
 from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.link import find_linker, link_shared, work_folder_beside
 from tilewright.codegen.llvm.pool import pool_object, runtime_imports
-from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.artifact import Artifact, ModelInfo
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.module import Module
@@ -87,10 +87,43 @@ def wrapper_ir(artifact: Artifact) -> str:
         if not (prefix.isidentifier() and prefix.isascii()):
             raise CompilerBug(f"the model's name {prefix!r} is not a C identifier")
         model = artifact.model
-        parts.append(_MODEL.format(name=model.name, entry=model.entry, workspace_bytes=max(model.workspace_bytes, 0)))
+        parts.append(_CONSTANTS.format(name=model.name))
+        if not model.program:
+            parts.append(_symbolic_run(model) if model.symbols else _static_run(model))
         if model.threads is not None:
             parts.append(_THREADS.format(threads=model.threads))
     return "\n".join(parts)
+
+
+def _static_run(model: ModelInfo) -> str:
+    return _STATIC.format(name=model.name, entry=model.entry, workspace_bytes=max(model.workspace_bytes, 0))
+
+
+def _symbolic_run(model: ModelInfo) -> str:
+    """`<model>_run` of a symbolic model: the variant for these sizes where there is one, else the general entry."""
+    lines = []
+    for number in range(len(model.symbols)):
+        lines.append(f"  %at{number} = getelementptr i64, ptr %symbols, i64 {number}")
+        lines.append(f"  %symbol{number} = load i64, ptr %at{number}, align 8")
+    lines.append("  br label %try0")
+    for place, variant in enumerate(model.variants):
+        lines.append(f"try{place}:")
+        same = "true"
+        for number, value in enumerate(variant.fixed):
+            lines.append(f"  %is{place}_{number} = icmp eq i64 %symbol{number}, {value}")
+            lines.append(f"  %so_far{place}_{number} = and i1 {same}, %is{place}_{number}")
+            same = f"%so_far{place}_{number}"
+        lines.append(f"  br i1 {same}, label %take{place}, label %try{place + 1}")
+        lines.append(f"take{place}:")
+        call = f"@{variant.entry}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants)"
+        lines += [f"  %taken{place} = call i32 {call}", f"  ret i32 %taken{place}"]
+    lines.append(f"try{len(model.variants)}:")
+    declared = [f"declare i32 @{variant.entry}(ptr, ptr, ptr, ptr)" for variant in model.variants]
+    dims = max(sum(len(info.shape) for info in model.outputs), 1)
+    text = _SYMBOLIC.format(
+        name=model.name, entry=model.entry, dims=dims, planner=model.planner, choose="\n".join(lines)
+    )
+    return "\n".join([*declared, text])
 
 
 _COMMON = """
@@ -108,10 +141,9 @@ define void @{prefix}_set_num_threads(i64 %threads) {{
 """
 
 # The constants may lie further away than an instruction reaches, so their address is kept in a word of its own.
-_MODEL = """
+_CONSTANTS = """
 @{name}__constants = external hidden global i8
 @constants.address = internal global ptr @{name}__constants
-declare i32 @{entry}(ptr, ptr, ptr, ptr)
 declare ptr @tw_alloc(i64)
 declare void @tw_free(ptr)
 
@@ -119,6 +151,10 @@ define ptr @{name}_constants() {{
   %address = load volatile ptr, ptr @constants.address
   ret ptr %address
 }}
+"""
+
+_STATIC = """
+declare i32 @{entry}(ptr, ptr, ptr, ptr)
 
 define i64 @{name}_workspace_bytes() {{
   ret i64 {workspace_bytes}
@@ -140,6 +176,46 @@ no.memory:
   ret i32 2
 run:
   %own.code = call i32 @{entry}(ptr %inputs, ptr %outputs, ptr %own, ptr %constants)
+  call void @tw_free(ptr %own)
+  ret i32 %own.code
+}}
+"""
+
+_SYMBOLIC = """
+declare i32 @{entry}(ptr, ptr, ptr, ptr, ptr)
+declare i32 @{planner}(ptr, ptr, ptr)
+
+define internal i32 @choose(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants, ptr %symbols) {{
+{choose}
+  %code = call i32 @{entry}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants, ptr %symbols)
+  ret i32 %code
+}}
+
+define i32 @{name}_run(ptr %inputs, ptr %outputs, ptr %workspace, ptr %symbols) {{
+entry:
+  %shapes = alloca i64, i64 {dims}, align 8
+  %size = alloca i64, align 8
+  %constants = load volatile ptr, ptr @constants.address
+  %absent = icmp eq ptr %workspace, null
+  br i1 %absent, label %allocate, label %given
+given:
+  %code = call i32 @choose(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants, ptr %symbols)
+  ret i32 %code
+allocate:
+  %planned = call i32 @{planner}(ptr %symbols, ptr %shapes, ptr %size)
+  %misfit = icmp ne i32 %planned, 0
+  br i1 %misfit, label %refuse, label %take
+refuse:
+  ret i32 1
+take:
+  %bytes = load i64, ptr %size, align 8
+  %own = call ptr @tw_alloc(i64 %bytes)
+  %failed = icmp eq ptr %own, null
+  br i1 %failed, label %no.memory, label %run
+no.memory:
+  ret i32 2
+run:
+  %own.code = call i32 @choose(ptr %inputs, ptr %outputs, ptr %own, ptr %constants, ptr %symbols)
   call void @tw_free(ptr %own)
   ret i32 %own.code
 }}

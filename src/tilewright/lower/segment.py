@@ -1,0 +1,167 @@
+"""A straight run of kernels -> its memory plan and steps: a whole model, or a part that the virtual machine calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tilewright.graph.expr import Function
+from tilewright.graph.passes.plan_memory import MemoryPlan, Place, PlannedStep, plan_memory
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType, Type
+from tilewright.ir.visit import variables
+from tilewright.lower.cost import Work
+from tilewright.lower.kernel import Kernel, make_kernel
+from tilewright.lower.primitive import kernel_symbols, lower_primitive
+from tilewright.lower.symbols import SymbolTable
+from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo, ModelInfo, Step, TensorInfo
+from tilewright.support import trace
+from tilewright.support.errors import CompilerBug, UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A primitive function as a kernel: equal ones share the kernel, each has symbols and work of its own."""
+
+    kernel: Kernel
+    symbols: tuple[Symbol, ...]
+    work: Work
+
+
+class KernelSet:
+    """The distinct kernels of a model, over all its segments."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+        self._uses: dict[tuple[int, tuple[int, ...]], _Use] = {}
+        # Functions are told apart by identity, so they must live as long as the set.
+        self._kept: list[Function] = []
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels, in the order in which they were first used."""
+        return tuple(self._kernels.values())
+
+    def use(self, function: Function, constants: tuple[int, ...]) -> _Use:
+        """The kernel of a primitive function; `constants` are the parameters that are known at compile time."""
+        key = (id(function), constants)
+        found = self._uses.get(key)
+        if found is None:
+            label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
+            with trace.span("tensor expressions"):
+                func = lower_primitive(function, "kernel", constants)
+                kernel = make_kernel(func, label)
+            shared = self._kernels.setdefault(kernel.symbol, kernel)
+            found = self._uses[key] = _Use(shared, kernel_symbols(func), kernel.work)
+            self._kept.append(function)
+        return found
+
+
+@dataclass(slots=True)
+class Segment:
+    """A planned run of kernels. Constants in `info.steps` have no place yet: those of `plan.constants` by number."""
+
+    plan: MemoryPlan
+    info: ModelInfo
+    symbols: tuple[Symbol, ...]
+
+
+def lower_segment(
+    function: Function,
+    name: str,
+    outputs: Sequence[str],
+    kernels: KernelSet,
+    table: SymbolTable,
+    symbols: Sequence[Symbol] | None = None,
+) -> Segment:
+    """Plan the memory and the steps of a fused first-order function.
+
+    `symbols` are those that the caller binds, in order; None takes every symbol that the function uses.
+    """
+    plan = plan_memory(IRModule({function.name: function}), entry=function.name)
+    infos: list[KernelInfo] = []
+    uses: list[_Use] = []
+    for step in plan.steps:
+        constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
+        uses.append(kernels.use(step.function, constants))
+        infos.append(_kernel_info(uses[-1], step, table))
+    types = _result_types(function)
+    if symbols is None:
+        shapes = [dim for kind in types for dim in tensor_dims(kind)]
+        symbols = _all_symbols([*shapes, *plan.slots], uses)
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    steps = tuple(
+        Step(number, (*(_reference(place) for place in (*step.arguments, *step.results)), *_symbol_args(use, numbers)))
+        for number, (step, use) in enumerate(zip(plan.steps, uses, strict=True))
+    )
+    info = ModelInfo(
+        name=name,
+        inputs=tuple(tensor_info(param.name, param.type, table) for param in function.params),
+        outputs=tuple(tensor_info(label, kind, table) for label, kind in zip(outputs, types, strict=True)),
+        workspace_bytes=plan.workspace_bytes,
+        kernels=tuple(infos),
+        steps=steps,
+        symbols=tuple(table.name(symbol) for symbol in symbols),
+        slots=tuple(table.extent(size) for size in plan.slots),
+    )
+    return Segment(plan, info, tuple(symbols))
+
+
+def _result_types(function: Function) -> tuple[Type | None, ...]:
+    result = function.body.type
+    items = getattr(result, "items", None)
+    return items if isinstance(items, tuple) else (result,)
+
+
+def tensor_dims(kind: Type | None) -> tuple[PrimExpr, ...]:
+    """The dimensions of a tensor, which are numbers or symbolic."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return ()
+    return tuple(dim for dim in kind.shape if dim is not None)
+
+
+def _all_symbols(exprs: Iterable[PrimExpr], uses: Iterable[_Use]) -> tuple[Symbol, ...]:
+    found: dict[Symbol, None] = {}
+    for expr in exprs:
+        found.update(dict.fromkeys(variables(expr)))
+    for use in uses:
+        found.update(dict.fromkeys(use.symbols))
+    return tuple(found)
+
+
+def _symbol_args(use: _Use, numbers: dict[Symbol, int]) -> tuple[ArgRef, ...]:
+    missing = [symbol.name for symbol in use.symbols if symbol not in numbers]
+    if missing:
+        raise CompilerBug(f"the kernel {use.kernel.symbol} needs the symbols {', '.join(missing)}, which nothing binds")
+    return tuple(ArgRef(ArgKind.SYMBOL, numbers[symbol]) for symbol in use.symbols)
+
+
+def _kernel_info(use: _Use, step: PlannedStep, table: SymbolTable) -> KernelInfo:
+    nodes = step.function.notes.get("nodes", ())
+    assert isinstance(nodes, Iterable)
+    label = str(step.function.notes.get("name", use.kernel.symbol))
+    flops, moved = (_work_text(part, use, table) for part in (use.work.flops, use.work.bytes))
+    return KernelInfo(use.kernel.symbol, tuple(str(n) for n in nodes), flops, moved, label)
+
+
+def _work_text(work: PrimExpr, use: _Use, table: SymbolTable) -> Extent:
+    """Work as text; 0 where it varies inside the kernel (a triangular loop)."""
+    return table.extent(work) if set(variables(work)) <= set(use.symbols) else 0
+
+
+def _reference(place: Place) -> ArgRef:
+    kind = ArgKind(place.kind)
+    return ArgRef(kind, 0 if kind is ArgKind.CONSTANT else place.index, place.offset)
+
+
+def tensor_info(name: str, kind: Type | None, table: SymbolTable) -> TensorInfo:
+    """The description of an input or output."""
+    if not isinstance(kind, TensorType):
+        raise UnsupportedError(f"{name}: inputs and outputs of compiled code are tensors")
+    if kind.shape is None or any(dim is None for dim in kind.shape):
+        raise UnsupportedError(
+            f"the shape of {name} is not known at compile time", hint='give shapes={"input": (1, 3, 224, 224)}'
+        )
+    return TensorInfo(name, tuple(table.extent(dim) for dim in tensor_dims(kind)), str(kind.dtype))

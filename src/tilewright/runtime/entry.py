@@ -1,0 +1,239 @@
+"""Calling the ahead-of-time code of a model: workspaces, pointers, and for symbolic shapes the sizes of a call.
+
+A `Part` is one entry (a model, a segment of a program, a variant for fixed sizes). A call of it is prepared once for
+each set of sizes (`Prepared`) and then costs little more than the native call itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.artifact import Artifact, ModelInfo, TensorInfo
+from tilewright.runtime.convert import Array, address_of, aligned_empty, direct
+from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.shapes import bind_shape
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import human_bytes
+
+_MINIMUM_WORKSPACE = 64
+_MOST_PREPARED = 256
+"""Sets of sizes that are remembered; more of them are prepared anew."""
+
+OutputTypes = list[tuple[tuple[int, ...], "np.dtype[Any]"]]
+
+
+class Prepared:
+    """A call of one entry for known sizes."""
+
+    __slots__ = ("outputs", "part", "symbols", "values", "workspace_bytes")
+
+    def __init__(
+        self, part: Part, values: tuple[int, ...], symbols: Any, outputs: OutputTypes, workspace_bytes: int
+    ) -> None:
+        self.part = part
+        self.values = values
+        self.symbols = symbols
+        self.outputs = outputs
+        self.workspace_bytes = workspace_bytes
+
+    def new_outputs(self) -> list[Array]:
+        """Uninitialised arrays for the results."""
+        try:
+            return [aligned_empty(shape, dtype) for shape, dtype in self.outputs]
+        except MemoryError:
+            raise UserError("no memory for the model's outputs") from None
+
+    def call(self, inputs: Sequence[int], outputs: Sequence[int], workspace: int) -> None:
+        """Run the entry on addresses."""
+        part = self.part
+        if self.symbols is None:
+            code = part.entry(part.inputs_type(*inputs), part.outputs_type(*outputs), workspace, part.constants_address)
+        else:
+            code = part.entry(
+                part.inputs_type(*inputs),
+                part.outputs_type(*outputs),
+                workspace,
+                part.constants_address,
+                self.symbols,
+            )
+        if code:
+            check_code(code, f"the model '{part.info.name}'")
+
+
+class Part:
+    """The code of one entry."""
+
+    def __init__(self, info: ModelInfo, library: Library, constants_address: int) -> None:
+        self.info = info
+        self.constants_address = constants_address
+        pointer = ctypes.c_void_p
+        extra = (pointer,) if info.symbols else ()
+        self.entry = bind(library, info.entry, ctypes.c_int32, pointer, pointer, pointer, pointer, *extra)
+        # C has no arrays of length 0; a spare slot is harmless.
+        self.inputs_type = ctypes.c_void_p * max(len(info.inputs), 1)
+        self.outputs_type = ctypes.c_void_p * max(len(info.outputs), 1)
+        self.symbols_type = ctypes.c_int64 * max(len(info.symbols), 1)
+        self.ranks = [len(item.shape) for item in info.outputs]
+        self.dtypes = [storage_dtype(item.dtype) for item in info.outputs]
+        self._dims_type = ctypes.c_int64 * max(sum(self.ranks), 1)
+        self._prepared: dict[tuple[int, ...], Prepared] = {}
+        self._fixed: Prepared | None = None
+        if info.symbols:
+            self.plan = bind(library, info.planner, ctypes.c_int32, pointer, pointer, pointer)
+        else:
+            outputs = [(item.static_shape, dtype) for item, dtype in zip(info.outputs, self.dtypes, strict=True)]
+            self._fixed = Prepared(self, (), None, outputs, info.workspace_bytes)
+
+    def prepare(self, values: tuple[int, ...]) -> Prepared:
+        """A call for values of the symbols."""
+        if self._fixed is not None:
+            return self._fixed
+        found = self._prepared.get(values)
+        if found is None:
+            symbols = self.symbols_type(*values)
+            dims = self._dims_type()
+            size = ctypes.c_int64()
+            code = self.plan(symbols, dims, ctypes.byref(size))
+            found = self.finish(code, symbols, dims, size.value)
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[values] = found
+        return found
+
+    def finish(self, code: int, symbols: Any, dims: Any, workspace_bytes: int) -> Prepared:
+        """The call that planned sizes describe; `code` is what the planning function returned."""
+        if code:
+            raise self._size_error(-1 - code, symbols)
+        outputs: OutputTypes = []
+        place = 0
+        for rank, dtype in zip(self.ranks, self.dtypes, strict=True):
+            outputs.append((tuple(dims[place : place + rank]), dtype))
+            place += rank
+        return Prepared(self, tuple(symbols[: len(self.info.symbols)]), symbols, outputs, workspace_bytes)
+
+    def _size_error(self, dimension: int, symbols: Any) -> UserError:
+        info, axis = _dimension(self.info.outputs, dimension)
+        sizes = ", ".join(f"{name} = {symbols[n]}" for n, name in enumerate(self.info.symbols))
+        return UserError(f"axis {axis} of '{info.name}' ({info.shape[axis]}) would be negative for {sizes}")
+
+    def dims_array(self) -> Any:
+        """Room for the dimensions of all outputs."""
+        return self._dims_type()
+
+
+def _dimension(infos: Sequence[TensorInfo], number: int) -> tuple[TensorInfo, int]:
+    """The tensor and axis of a dimension, counted over all tensors."""
+    for info in infos:
+        if number < len(info.shape):
+            return info, number
+        number -= len(info.shape)
+    raise CompilerBug(f"there is no dimension {number}")
+
+
+class Workspaces:
+    """Workspaces that calls borrow, each for one call at a time; they grow as calls need."""
+
+    def __init__(self) -> None:
+        self._free: deque[Array] = deque()
+
+    def take(self, size: int) -> Array:
+        """A workspace of at least `size` bytes."""
+        try:
+            found = self._free.pop()
+        except IndexError:
+            found = None
+        if found is None or found.nbytes < size:
+            try:
+                return aligned_empty((max(size, _MINIMUM_WORKSPACE),), np.dtype(np.uint8))
+            except MemoryError:
+                raise UserError(f"no memory for the model's workspace of {human_bytes(size)}") from None
+        return found
+
+    def give_back(self, workspace: Array) -> None:
+        """Return a workspace for later calls."""
+        self._free.append(workspace)
+
+
+class EntryRunner:
+    """A static or symbolic model: binds its symbols from the shapes of the inputs and calls its entry."""
+
+    def __init__(self, artifact: Artifact, library: Library) -> None:
+        assert artifact.model is not None
+        self.model = artifact.model
+        constants = constants_address(artifact, library)
+        self.part = Part(self.model, library, constants)
+        self.variants = {item.fixed: Part(item, library, constants) for item in self.model.variants}
+        self.workspaces = Workspaces()
+        self._prepared: dict[tuple[tuple[int, ...], ...], Prepared] = {}
+        if self.model.symbols:
+            pointer = ctypes.c_void_p
+            self._bind = bind(library, self.model.binder, ctypes.c_int32, pointer, pointer, pointer, pointer)
+        else:
+            self._prepared[tuple(info.static_shape for info in self.model.inputs)] = self.part.prepare(())
+
+    def prepare(self, inputs: Sequence[Array]) -> Prepared:
+        """The call for inputs of these shapes; a UserError names the input and the axis that does not fit."""
+        shapes = tuple([array.shape for array in inputs])
+        found = self._prepared.get(shapes)
+        if found is None:
+            found = self._bound(shapes)
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[shapes] = found
+        return found
+
+    def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> Prepared:
+        if not self.model.symbols:
+            raise self._misfit(shapes)
+        given = [extent for shape in shapes for extent in shape]
+        symbols, dims, size = self.part.symbols_type(), self.part.dims_array(), ctypes.c_int64()
+        code = self._bind((ctypes.c_int64 * max(len(given), 1))(*given), symbols, dims, ctypes.byref(size))
+        if code > 0:
+            raise self._misfit(shapes)
+        prepared = self.part.finish(code, symbols, dims, size.value)
+        variant = self.variants.get(prepared.values)
+        return prepared if variant is None else variant.prepare(())
+
+    def _misfit(self, shapes: tuple[tuple[int, ...], ...]) -> Exception:
+        """What is wrong with shapes that were refused."""
+        values: dict[str, int] = {}
+        try:
+            for info, shape in zip(self.model.inputs, shapes, strict=True):
+                bind_shape(info.shape, shape, values, f"the input '{info.name}'")
+        except UserError as error:
+            return error
+        return CompilerBug(f"the input shapes {list(shapes)} were refused, but fit")
+
+    def run(self, inputs: list[Array]) -> list[Array]:
+        """One inference."""
+        prepared = self.prepare(inputs)
+        outputs = prepared.new_outputs()
+        workspace = self.workspaces.take(prepared.workspace_bytes)
+        try:
+            prepared.call(
+                [address_of(array) for array in inputs],
+                [address_of(array) for array in outputs],
+                address_of(workspace),
+            )
+        finally:
+            self.workspaces.give_back(workspace)
+        return outputs
+
+
+def constants_address(artifact: Artifact, library: Library) -> int:
+    """Constants live in the exported library, or in the artifact beside code that was compiled in this process."""
+    if artifact.model is not None and library.find(f"{artifact.model.name}_constants") is not None:
+        accessor = bind(library, f"{artifact.model.name}_constants", ctypes.c_void_p)
+        return accessor() or 0
+    artifact.constants = direct(artifact.constants)
+    if address_of(artifact.constants) % 64 and artifact.constants.nbytes:
+        aligned = aligned_empty(artifact.constants.shape, artifact.constants.dtype)
+        aligned[...] = artifact.constants
+        artifact.constants = aligned
+    return address_of(artifact.constants)
