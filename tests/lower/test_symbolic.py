@@ -1,4 +1,4 @@
-"""Models with symbolic shapes, compiled once and run at many sizes: against the graph interpreter, in C, in messages."""
+"""Models with symbolic shapes, compiled once and run at many sizes: against the graph interpreter, and in C."""
 
 from __future__ import annotations
 

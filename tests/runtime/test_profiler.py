@@ -10,7 +10,7 @@ from tilewright.runtime import KernelInfo, Profile, ProfileRow
 
 def _profile() -> Profile:
     rows = (
-        ProfileRow(0, KernelInfo("conv", ("conv<1>", "relu & add"), 2_000_000, 4_000, "conv2d"), 1e-3, 9e-4, 2_000_000, 4_000),
+        ProfileRow(0, KernelInfo("conv", ("conv<1>", "relu & add"), op="conv2d"), 1e-3, 9e-4, 2_000_000, 4_000),
         ProfileRow(1, KernelInfo("copy"), 3e-3, 2e-3, 0, 0),
     )
     return Profile("net", rows, 3.9e-3, 5)
