@@ -24,14 +24,14 @@ def nest(extents: list[int], body: Stmt, names: str = "prk") -> list[For]:
 
 
 def fetched(loops: list[For], position: PrimExpr, count: int, panel: int) -> set[int]:
-    """The elements at which lines are fetched in iteration `panel` of the outermost loop."""
+    """The first elements of the lines fetched in iteration `panel` of the outermost loop."""
     found: set[int] = set()
     inner = loops[1:]
     for values in product(*(range(loop.extent.value) for loop in inner)):  # type: ignore[attr-defined]
         mapping: dict[Var, PrimExpr] = {loop.var: IntImm(v) for loop, v in zip(inner, values, strict=True)}
         at = Analyzer().simplify(substitute(position, {**mapping, loops[0].var: IntImm(panel)}))
         assert isinstance(at, IntImm)
-        found.update(at.value + 16 * number for number in range(count))
+        found.update(at.value // 16 * 16 + 16 * number for number in range(count))
     return found
 
 

@@ -135,6 +135,14 @@ class TestTemplates:
         transposed = var("b", n, k)
         check(kernel([a, transposed], call("matmul", a, transposed, transpose_b=True)), target)
 
+    def test_matrix_product_in_blocks_of_rows(self, target: Target) -> None:
+        small = target.replace(l2_bytes=4096)
+        a, b, bias = var("a", 150, 5), var("b", 5, 70), var("c", 70)
+        func = kernel([a, b, bias], call("nn.relu", call("add", call("matmul", a, b), bias)))
+        check(func, small)
+        plain, blocked = (schedule_cpu(func, item.replace(cores=1)) for item in (target, small))
+        assert len(list(find_all(blocked.body, For))) == len(list(find_all(plain.body, For))) + 1
+
     def test_batched_matrix_product(self, target: Target) -> None:
         a, b = var("a", 2, 3, 4, 5), var("b", 2, 3, 5, 16)
         check(kernel([a, b], call("matmul", a, b)), target)

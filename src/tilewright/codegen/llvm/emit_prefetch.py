@@ -1,11 +1,11 @@
 """Prefetch instructions for loops that ask for them: while some of a buffer is used, what comes next is fetched.
 
 A loop with the annotation `PREFETCH: {"W": n}` works on n consecutive elements of W at a time, usually several times
-over (a panel of weights, once for each block of rows). Each iteration then fetches one line, or a few, of the n
-elements after those, so that memory is read at an even pace behind the arithmetic:
+over (a panel of weights, once for each block of rows). The iterations then fetch the n elements after those, a line or
+a few each, or several the same line, so that memory is read at an even pace behind the arithmetic:
 
-    for p:  for r:  for k in range(K):              W[p * n + k * 32 ...] used
-                        prefetch W[p * n + n + (r * K + k) * 16]
+    for p:  for r in range(R):  for k in range(K):              W[p * n + k * 32 ...] used
+                                    prefetch W[p * n + n + (r * K + k) * (n / (R * K))]
 
 Hardware follows a slow stream only a few lines ahead; arithmetic then waits for memory at each new panel.
 """
@@ -68,32 +68,32 @@ def next_lines(analyzer: Analyzer, loops: Sequence[For], load: BufferLoad, lengt
         return None
     line = _line(load.buffer)
     lines = -(-length // line)
-    counter, steps, start = _walk(analyzer, loops, index, length, lines)
+    counter, steps, start = _walk(analyzer, loops, index, length)
     count = -(-lines // steps)
     if count > _MOST_A_STEP:
         return None
-    return analyzer.simplify(start + counter * (count * line) + length), count
+    # With steps to spare several fetch the same line: running further ahead would drive out what is in use.
+    distance = count * line if count > 1 else -(-length // steps)
+    return analyzer.simplify(start + counter * distance + length), count
 
 
 def _line(buffer: Buffer) -> int:
     return max(1, LINE_BYTES // buffer.dtype.itemsize)
 
 
-def _walk(
-    analyzer: Analyzer, loops: Sequence[For], index: PrimExpr, length: int, lines: int
-) -> tuple[PrimExpr, int, PrimExpr]:
+def _walk(analyzer: Analyzer, loops: Sequence[For], index: PrimExpr, length: int) -> tuple[PrimExpr, int, PrimExpr]:
     """(how far the loops inside a panel are, how many steps they have, the first element of the panel)."""
     counter: PrimExpr = IntImm(0)
     steps = 1
     start = index
     for loop in reversed(loops):
         extent = loop.extent
-        if steps >= lines or not isinstance(extent, IntImm):
+        if not isinstance(extent, IntImm):
             break
         form = analyzer.form(index)
         if _moves(form, loop, length):
             divided = _quotient(form, loop)
-            if divided is None or divided * steps > 2 * lines:
+            if divided is None:
                 break
             # The panel and a loop inside it were fused: the rest of the division counts the steps of that loop.
             counter = counter + (loop.var % divided) * steps

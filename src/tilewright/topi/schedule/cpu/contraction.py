@@ -12,6 +12,9 @@ from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _TILES_PER_CORE = 2
+_LEAST_TILES = 8
+_ROWS_SHARE = 0.375
+"""The part of the second cache level for the rows of a block and a panel of weights."""
 _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
 
@@ -42,23 +45,47 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     order = [*outer[:1], column_outer, *outer[1:]]
+    resident = _columns_inside(context, anchor, extents[-1])
+    in_blocks = False
     if row is not None:
-        row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
+        tiles = _tiles_in_block(context, anchor, tile)
+        in_blocks = not resident and not outer[1:] and tiles * tile.rows < extents[row]
+        row_loop = loops[row]
+        if in_blocks:
+            row_block, row_loop = sch.split(row_loop, [None, _balanced(extents[row], tiles * tile.rows, tile.rows)])
+            order.insert(len(outer[:1]), row_block)
+        row_outer, row_inner = sch.split(row_loop, [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    resident = _columns_inside(context, anchor, extents[-1])
     if resident:
         order = [loop for loop in order if loop is not column_outer] + [column_outer]
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
     reduction = schedule_tile(context, anchor, order[-1], tile)
     if not resident:
-        prefetch_panels(context, anchor, reduction, tile)
+        prefetch_panels(context, anchor, reduction, tile, in_blocks)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> int:
+    """How many tiles of rows meet a panel of weights before the next panel's turn.
+
+    Their values and the panel should stay in the second cache level. A few tiles there must be at any rate, for the
+    next panel is fetched meanwhile.
+    """
+    depth = reduction_size(context, anchor) * context.block(anchor).writes[0].buffer.dtype.itemsize
+    space = context.target.l2_bytes * _ROWS_SHARE - depth * tile.columns
+    return max(_LEAST_TILES, int(space) // (depth * tile.rows))
+
+
+def _balanced(extent: int, most: int, unit: int) -> int:
+    """The size of blocks, of whole units and at most `most`, that cover an extent about evenly."""
+    blocks = -(-extent // most)
+    return -(-extent // (blocks * unit)) * unit
 
 
 def _columns_inside(context: CpuContext, anchor: BlockHandle, columns: int) -> bool:

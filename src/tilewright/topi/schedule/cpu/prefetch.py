@@ -15,11 +15,14 @@ _CACHE_SHARE = 0.5
 """The part of the second cache level that the rows, the panel in use and the one being fetched may fill together."""
 
 
-def prefetch_panels(context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+def prefetch_panels(
+    context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile, in_blocks: bool = False
+) -> None:
     """While a panel of packed weights is used, fetch the next.
 
     Before: `for panel, rows, k: ...`; after: the loop k is annotated with the panel's length. Not done where rows and
-    two panels do not fit the cache: what is fetched would drive out what is in use.
+    two panels do not fit the cache: what is fetched would drive out what is in use. Rows that are worked on
+    `in_blocks` have the size that fits best.
     """
     packed = [param for n, param in enumerate(context.sch.func.params) if n in context.packing]
     length = reduction_size(context, anchor) * tile.columns
@@ -31,7 +34,7 @@ def prefetch_panels(context: CpuContext, anchor: BlockHandle, reduction: list[Lo
     rows = min(used, sum(_bytes(buffer) for buffer in read))
     for param in packed:
         assert isinstance(param, Buffer)
-        fits = rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
+        fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
         if fits and reduction:
             context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
 
