@@ -47,8 +47,14 @@ def _absolute(x: PrimExpr) -> PrimExpr:
     return x
 
 
-def _relu(x: PrimExpr) -> PrimExpr:
+def relu(x: PrimExpr) -> PrimExpr:
+    """max(x, 0)."""
     return build.maximum(x, const(0, x.dtype))
+
+
+def softplus(x: PrimExpr) -> PrimExpr:
+    """log(1 + exp(x)), without overflow."""
+    return relu(x) + intrinsics.log1p(intrinsics.exp(build.neg(intrinsics.abs(x))))
 
 
 def _reciprocal(x: PrimExpr) -> PrimExpr:
@@ -60,12 +66,10 @@ _UNARY: dict[str, Callable[[PrimExpr], PrimExpr]] = {
     "abs": _absolute,
     "sign": _sign,
     "reciprocal": _reciprocal,
-    "nn.relu": _relu,
+    "nn.relu": relu,
     "logical_not": build.logical_not,
     "bitwise_not": build.bitwise_not,
-    "nn.softplus": lambda x: (
-        build.maximum(x, const(0, x.dtype)) + intrinsics.log1p(intrinsics.exp(build.neg(intrinsics.abs(x))))
-    ),
+    "nn.softplus": softplus,
 }
 for _name in (
     "exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid floor ceil round "
@@ -122,22 +126,25 @@ def _parametric(name: str, function: Callable[[PrimExpr, Any], PrimExpr]) -> Non
         return compute(result_shape(result), lambda *i: function(x[i], attributes), name.split(".")[-1])
 
 
-def _elu(x: PrimExpr, attributes: Any) -> PrimExpr:
+def elu(x: PrimExpr, alpha: float) -> PrimExpr:
+    """x, or alpha * (exp(x) - 1) where x is negative."""
     zero = const(0, x.dtype)
-    low = intrinsics.expm1(build.minimum(x, zero)) * const(attributes.alpha, x.dtype)
+    low = intrinsics.expm1(build.minimum(x, zero)) * const(alpha, x.dtype)
     return build.select(build.lt(zero, x), x, low)
 
 
 def _selu(x: PrimExpr, attributes: Any) -> PrimExpr:
-    return _elu(x, attributes) * const(attributes.gamma, x.dtype)
+    return elu(x, attributes.alpha) * const(attributes.gamma, x.dtype)
 
 
-def _leaky_relu(x: PrimExpr, attributes: Any) -> PrimExpr:
-    return build.select(build.lt(x, const(0, x.dtype)), x * const(attributes.alpha, x.dtype), x)
+def leaky_relu(x: PrimExpr, alpha: float) -> PrimExpr:
+    """x, or alpha * x where x is negative."""
+    return build.select(build.lt(x, const(0, x.dtype)), x * const(alpha, x.dtype), x)
 
 
-def _hard_sigmoid(x: PrimExpr, attributes: Any) -> PrimExpr:
-    line = x * const(attributes.alpha, x.dtype) + const(attributes.beta, x.dtype)
+def hard_sigmoid(x: PrimExpr, alpha: float, beta: float) -> PrimExpr:
+    """alpha * x + beta, cut to 0 .. 1."""
+    line = x * const(alpha, x.dtype) + const(beta, x.dtype)
     return build.minimum(build.maximum(line, const(0, x.dtype)), const(1, x.dtype))
 
 
@@ -150,10 +157,10 @@ def _gelu(x: PrimExpr, attributes: Any) -> PrimExpr:
 
 
 for _name, _rule in {
-    "nn.elu": _elu,
+    "nn.elu": lambda x, attributes: elu(x, attributes.alpha),
     "nn.selu": _selu,
-    "nn.leaky_relu": _leaky_relu,
-    "nn.hard_sigmoid": _hard_sigmoid,
+    "nn.leaky_relu": lambda x, attributes: leaky_relu(x, attributes.alpha),
+    "nn.hard_sigmoid": lambda x, attributes: hard_sigmoid(x, attributes.alpha, attributes.beta),
     "nn.gelu": _gelu,
 }.items():
     _parametric(_name, _rule)

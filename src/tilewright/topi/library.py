@@ -1,8 +1,19 @@
 """The whole operator library: importing this registers the computations of every family."""
 
-from tilewright.topi import contract, convolution, elementwise, pooling, reduce, scatter, shape, sorting, winograd
+from tilewright.topi import (
+    contract,
+    convolution,
+    elementwise,
+    pooling,
+    recurrent,
+    reduce,
+    scatter,
+    shape,
+    sorting,
+    winograd,
+)
 from tilewright.topi.registry import compute_operator
 
-FAMILIES = (contract, convolution, elementwise, pooling, reduce, scatter, shape, sorting, winograd)
+FAMILIES = (contract, convolution, elementwise, pooling, recurrent, reduce, scatter, shape, sorting, winograd)
 
 __all__ = ["FAMILIES", "compute_operator"]

@@ -125,8 +125,8 @@ def test_batch_first_equals_transposed(op_type):
 def test_the_input_is_projected_once():
     x = data(_STEPS, _BATCH, _IN)
     module = import_one("LSTM", x, *weights("LSTM"), constants=[1, 2, 3], outputs=1, hidden_size=_HIDDEN)
-    # The first state is zero, so its product is known while importing.
-    assert operators_of(module).count("matmul") == 1 + (_STEPS - 1)
+    assert operators_of(module).count("matmul") == 1
+    assert operators_of(module).count("nn.lstm") == 1
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,19 @@ def test_refusals(attributes, error, message):
         import_one("RNN", data(_STEPS, _BATCH, _IN), *weights("RNN"), constants=[1, 2, 3], outputs=2, **options)
 
 
+def test_long_sequences_are_no_larger_programs():
+    w = weights("RNN")
+    short, long = (
+        import_one("RNN", data(steps, 1, _IN), *w, constants=[1, 2, 3], outputs=2, hidden_size=_HIDDEN)
+        for steps in (2, 20000)
+    )
+    assert operators_of(short) == operators_of(long)
+
+
 def test_refusals_of_shapes():
     w = weights("RNN")
     with pytest.raises(UserError, match="needs data of 3 dimensions"):
         import_one("RNN", data(_STEPS, _IN), *w, hidden_size=_HIDDEN)
-    with pytest.raises(UnsupportedError, match="RNN over 20000 steps"):
-        import_one("RNN", data(20000, 1, _IN), *w, hidden_size=_HIDDEN)
     with pytest.raises(UserError, match="sequence_lens has shape"):
         import_one("RNN", data(_STEPS, _BATCH, _IN), *w, np.zeros(9, np.int32), hidden_size=_HIDDEN)
     with pytest.raises(UserError, match="an initial state has shape"):

@@ -228,9 +228,7 @@ def lstm(types: Types, attributes: LstmAttributes) -> Type:
 _GRU_INPUTS = ("data", "weights", "hidden", "bias", "lengths")
 
 
-@operator(
-    "nn.gru", inputs=_GRU_INPUTS, optional=1, kind=FusionKind.OPAQUE, reference=_gru, attributes=GruAttributes
-)
+@operator("nn.gru", inputs=_GRU_INPUTS, optional=1, kind=FusionKind.OPAQUE, reference=_gru, attributes=GruAttributes)
 def gru(types: Types, attributes: GruAttributes) -> Type:
     """A gated recurrent unit over `data` (steps, batch, 3, size), gates in the order update, reset, hidden.
 

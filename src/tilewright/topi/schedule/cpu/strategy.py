@@ -10,6 +10,7 @@ from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
+from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
 from tilewright.topi.schedule.cpu.winograd import schedule_winograd
 from tilewright.topi.schedule.packing import with_packing
@@ -31,6 +32,9 @@ def _schedule(context: CpuContext) -> None:
     sch = context.sch
     if any(context.block(handle).annotations.get("anchor") == "winograd" for handle in sch.blocks()):
         schedule_winograd(context)
+        return
+    if is_recurrence(context):
+        schedule_recurrence(context)
         return
     inline_stages(context)
     outputs = sch.get_output_blocks()

@@ -1,0 +1,199 @@
+"""Recurrent layers: a serial loop over the steps around one product a gate and the update of the states.
+
+Each product has one consumer, which uses all its gates: the schedule computes a panel of the state with all its gates
+in registers, then updates that panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import build, intrinsics
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, compute_many, placeholder, reduce_axis, scan
+from tilewright.te.tensor import Tensor
+from tilewright.topi.elementwise import elu, hard_sigmoid, leaky_relu, relu, softplus
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of
+
+ANCHOR = "recurrence"
+"""The note on the products of a recurrence."""
+
+Activation = Callable[[PrimExpr], PrimExpr]
+
+_ACTIVATIONS: dict[str, Callable[[PrimExpr, float, float], PrimExpr]] = {
+    "sigmoid": lambda x, a, b: intrinsics.sigmoid(x),
+    "tanh": lambda x, a, b: intrinsics.tanh(x),
+    "relu": lambda x, a, b: relu(x),
+    "softplus": lambda x, a, b: softplus(x),
+    "softsign": lambda x, a, b: x / (const(1, x.dtype) + intrinsics.abs(x)),
+    "affine": lambda x, a, b: const(a, x.dtype) * x + const(b, x.dtype),
+    "leaky_relu": lambda x, a, b: leaky_relu(x, a),
+    "thresholded_relu": lambda x, a, b: build.select(build.lt(const(a, x.dtype), x), x, const(0, x.dtype)),
+    "scaled_tanh": lambda x, a, b: const(a, x.dtype) * intrinsics.tanh(const(b, x.dtype) * x),
+    "hard_sigmoid": hard_sigmoid,
+    "elu": lambda x, a, b: elu(x, a),
+}
+
+
+class _Recurrence:
+    """What the steps of a recurrent layer share; all arithmetic is in a type of at least 32 bits."""
+
+    def __init__(self, attributes: Any, data: Tensor, weights: Tensor, lengths: Tensor | None) -> None:
+        self.attributes = attributes
+        self.data = data
+        self.weights = weights
+        self.lengths = lengths
+        self.wide = accumulator_type(data.dtype)
+        self.steps, self.batch, _, self.size = data.shape
+        self.rows = self.steps + 1
+
+    def activation(self, number: int) -> Activation:
+        """One of the layer's activation functions."""
+        name, alpha, beta = self.attributes.activations[number]
+        return lambda x: _ACTIVATIONS[name](x, alpha, beta)
+
+    def clipped(self, x: PrimExpr) -> PrimExpr:
+        """What activations get."""
+        if self.attributes.clip is None:
+            return x
+        limit = self.attributes.clip
+        return build.minimum(build.maximum(x, const(-limit, x.dtype)), const(limit, x.dtype))
+
+    def state(self, name: str) -> Tensor:
+        """The rows of a state, as the steps read them."""
+        return placeholder((self.rows, self.batch, self.size), self.data.dtype, name)
+
+    def run(self, initial: list[Tensor], updates: list[Tensor], states: list[Tensor], name: str) -> list[Tensor]:
+        """All rows of the states: the initial ones, then one a step."""
+        found = scan([self._first(item) for item in initial], updates, states, name=name)
+        return [found] if isinstance(found, Tensor) else list(found)
+
+    def _first(self, initial: Tensor) -> Tensor:
+        return compute((1, self.batch, self.size), lambda _, b, n: initial[b, n], f"{initial.name}_first")
+
+    def time(self, row: ExprLike) -> PrimExpr:
+        """The step whose data a row uses."""
+        return build.sub(self.steps, row) if self.attributes.backward else build.sub(row, 1)
+
+    def entered(self, row: ExprLike, b: ExprLike, gate: int, n: ExprLike) -> PrimExpr:
+        """What enters a gate."""
+        return cast(self.data[self.time(row), b, gate, n], self.wide)
+
+    def old(self, state: Tensor, row: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+        """A state before a step."""
+        return cast(state[build.sub(row, 1), b, n], self.wide)
+
+    def product(self, source: Tensor, back: int, gates: range, name: str) -> Tensor:
+        """Rows of a tensor, `back` steps back, times the weights of some gates: (rows, batch, gates, size)."""
+        k = reduce_axis((0, self.size), "k")
+
+        def element(t: ExprLike, b: ExprLike, g: ExprLike, n: ExprLike) -> PrimExpr:
+            gate = build.add(g, gates.start) if gates.start else g
+            left = cast(source[build.sub(t, back), b, k], self.wide)
+            return reduction.sum(left * cast(self.weights[gate, n, k], self.wide), [k])
+
+        return compute((self.rows, self.batch, len(gates), self.size), element, name, {"anchor": ANCHOR})
+
+    def kept(self, row: ExprLike, b: ExprLike, fresh: PrimExpr, old: PrimExpr) -> PrimExpr:
+        """The state after a step: the old one in sequences that have ended."""
+        if self.lengths is not None:
+            running = build.lt(self.time(row), cast(self.lengths[b], INDEX))
+            fresh = build.select(running, fresh, old)
+        return cast(fresh, self.data.dtype)
+
+
+def _optional(inputs: list[Tensor], index: int) -> Tensor | None:
+    return inputs[index] if len(inputs) > index else None
+
+
+@compute_of("nn.lstm")
+def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    data, weights, hidden, cell = inputs[:4]
+    peepholes = _optional(inputs, 5)
+    layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
+    f, g, h = (layer.activation(number) for number in range(3))
+    hiddens, cells = layer.state("hidden"), layer.state("cell")
+    product = layer.product(hiddens, 1, range(4), "lstm_product")
+
+    def step(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
+        def gate(number: int, peep: int | None = None, seen: PrimExpr | None = None) -> PrimExpr:
+            total = layer.entered(t, b, number, n) + product[t, b, number, n]
+            if peepholes is not None and peep is not None and seen is not None:
+                total = total + cast(peepholes[peep, n], layer.wide) * seen
+            return layer.clipped(total)
+
+        old = layer.old(cells, t, b, n)
+        enter = f(gate(0, 0, old))
+        forget = const(1, layer.wide) - enter if attributes.coupled else f(gate(2, 2, old))
+        fresh = forget * old + enter * g(gate(3))
+        leave = f(gate(1, 1, fresh))
+        before = layer.old(hiddens, t, b, n)
+        return layer.kept(t, b, leave * h(fresh), before), layer.kept(t, b, fresh, old)
+
+    updates = compute_many((layer.rows, layer.batch, layer.size), step, "lstm")
+    return layer.run([hidden, cell], list(updates), [hiddens, cells], "lstm_states")
+
+
+@compute_of("nn.gru")
+def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    data, weights, hidden, bias = inputs[:4]
+    layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
+    f, g = layer.activation(0), layer.activation(1)
+    hiddens = layer.state("hidden")
+    shape = (layer.rows, layer.batch, layer.size)
+
+    def blend(t: ExprLike, b: ExprLike, n: ExprLike, update: PrimExpr, total: PrimExpr) -> PrimExpr:
+        old = layer.old(hiddens, t, b, n)
+        fresh = (const(1, layer.wide) - update) * g(layer.clipped(total)) + update * old
+        return layer.kept(t, b, fresh, old)
+
+    def gate(product: Tensor, number: int, t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+        return f(layer.clipped(layer.entered(t, b, number, n) + product[t, b, number, n]))
+
+    if attributes.reset_after:
+        product = layer.product(hiddens, 1, range(3), "gru_product")
+
+        def step(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+            linear = product[t, b, 2, n] + cast(bias[n], layer.wide)
+            total = layer.entered(t, b, 2, n) + gate(product, 1, t, b, n) * linear
+            return blend(t, b, n, gate(product, 0, t, b, n), total)
+
+        update = compute(shape, step, "gru")
+    else:
+        gates = layer.product(hiddens, 1, range(2), "gru_gates")
+
+        def reset(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
+            kept = gate(gates, 1, t, b, n) * layer.old(hiddens, t, b, n)
+            return cast(kept, data.dtype), gate(gates, 0, t, b, n)
+
+        resets, updates = compute_many(shape, reset, "gru_reset")
+        product = layer.product(resets, 0, range(2, 3), "gru_product")
+
+        def last(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+            total = layer.entered(t, b, 2, n) + product[t, b, 0, n] + cast(bias[n], layer.wide)
+            return blend(t, b, n, updates[t, b, n], total)
+
+        update = compute(shape, last, "gru")
+    return layer.run([hidden], [update], [hiddens], "gru_states")
+
+
+@compute_of("nn.rnn")
+def _rnn(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    data, weights, hidden = inputs[:3]
+    layer = _Recurrence(attributes, data, weights, _optional(inputs, 3))
+    f = layer.activation(0)
+    hiddens = layer.state("hidden")
+    product = layer.product(hiddens, 1, range(1), "rnn_product")
+
+    def step(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+        fresh = f(layer.clipped(layer.entered(t, b, 0, n) + product[t, b, 0, n]))
+        return layer.kept(t, b, fresh, layer.old(hiddens, t, b, n))
+
+    update = compute((layer.rows, layer.batch, layer.size), step, "rnn")
+    return layer.run([hidden], [update], [hiddens], "rnn_states")

@@ -1,0 +1,110 @@
+"""The schedule of recurrent layers: panels of the state with all their gates in registers, in the loop over time."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import PrimExpr, const_value
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.recurrent import ANCHOR
+from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.packing import constant_parameters
+
+_ACCUMULATORS = 4
+"""Vectors that a tile adds up at least: as many as additions take steps to finish."""
+
+
+def schedule_recurrence(context: CpuContext) -> None:
+    """Compute each panel of the products where its consumer uses it; the weights are one stream in that order.
+
+    Before:  for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
+    After:   for t:  parallel chunk: zigzag panel:
+                       acc[b, g, l] = 0;  for k: acc[b, g, l] += h[t-1, b, k] * packed[panel, k, g, l]
+                       h[t, b, panel*L + l] = step(acc[b, :, l], ...)
+    """
+    sch = context.sch
+    products = [handle for handle in sch.blocks() if context.block(handle).annotations.get("anchor") == ANCHOR]
+    steps = {consumer.name for handle in products for consumer in sch.get_consumers(handle)}
+    for handle in sch.blocks():
+        if handle.name in steps or handle in products:
+            continue
+        if handle.name.endswith("_first"):
+            sch.compute_inline(handle)
+        else:
+            schedule_injective(context, handle)
+    gates = max(_gates(context, handle) for handle in products)
+    for handle in products:
+        # One width for all products: they may share weights, which have one arrangement.
+        _schedule_product(context, handle, max(1, _ACCUMULATORS // gates))
+
+
+def is_recurrence(context: CpuContext) -> bool:
+    """Whether a program has the products of a recurrent layer."""
+    return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
+
+
+def _gates(context: CpuContext, product: BlockHandle) -> int:
+    return const_value(context.block(product).writes[0].buffer.shape[2]) or 1
+
+
+def _schedule_product(context: CpuContext, product: BlockHandle, vectors: int) -> None:
+    sch = context.sch
+    lanes = context.lanes(product)
+    (consumer,) = sch.get_consumers(product)
+    tile = RegisterTile(1, vectors, lanes)
+    _pack_weights(context, product, tile.columns)
+    _, batch, column = sch.get_loops(consumer)
+    panel, vector, lane = sch.split(column, [None, vectors, lanes])
+    rows = _rows(context, batch, _gates(context, product) * vectors)
+    batch_outer, batch_inner = sch.split(batch, [None, rows])
+    sch.reorder(panel, batch_outer, batch_inner, vector, lane)
+    sch.compute_at(product, batch_outer)
+    schedule_tile(context, product, batch_outer, tile)
+    sch.unroll(batch_inner)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    _spread(context, product, panel)
+
+
+def _rows(context: CpuContext, batch: LoopHandle, vectors: int) -> int:
+    """Sequences that one tile computes: their sums and one row of weights fit the registers."""
+    most = max(1, (context.target.vector_registers - vectors - 1) // vectors)
+    extent = context.extent(batch)
+    if not extent:
+        return 1
+    return extent if extent <= most else max(divisors(extent, most))
+
+
+def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> None:
+    """Before: `w[gate, row, k]`; after: `w[row // width, k, gate, row % width]`, where the weights are constant."""
+    constants = constant_parameters(context.sch.func)
+
+    def arrange(gate: PrimExpr, row: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (row // width, k, gate, row % width)
+
+    for item in find_all(context.block(product).body, BufferLoad):
+        number = constants.get(item.buffer)
+        if number is not None and item.buffer.ndim == 3 and number not in context.packing:
+            index_map = IndexMap.of(arrange, 3)
+            context.sch.transform_layout(product, item.buffer.name, index_map)
+            context.packing[number] = index_map
+            return
+
+
+def _spread(context: CpuContext, product: BlockHandle, panel: LoopHandle) -> None:
+    """One chunk of panels a core, each walked to and fro: what a core read last is in its cache for the next step."""
+    sch = context.sch
+    panels, cores = context.extent(panel), context.target.cores
+    work = prod(const_value(dim) or 1 for dim in context.block(product).writes[0].buffer.shape[1:])
+    if cores > 1 and panels is not None and panels > 1 and work * reduction_size(context, product) >= PARALLEL_WORK:
+        chunk, panel = sch.split(panel, [min(cores, panels), None])
+        sch.zigzag(panel)
+        sch.parallel(chunk)
+    else:
+        sch.zigzag(panel)
