@@ -20,7 +20,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.stmt import For, LoopKind
+from tilewright.tir.stmt import PREFETCH, For, LoopKind
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 from tilewright.topi.winograd import padded_tiles
@@ -151,6 +151,17 @@ class TestSchedule:
     def test_groups_that_fit_a_small_cache(self, target: Target) -> None:
         case = Case((1, 24, 24, 16), 16)
         case.check(schedule_cpu(case.func, target.replace(l2_bytes=64 << 10)))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("tile", [2, 4])
+def test_weights_that_are_streamed(cores: int, tile: int) -> None:
+    # The weights are larger than this cache: each slice of them meets all tiles, and the next is fetched.
+    target = Target("native").replace(cores=cores, l2_bytes=256 << 10)
+    case = Case((1, 14, 14, 64), 96, tile)
+    scheduled = schedule_cpu(case.func, target)
+    assert any(PREFETCH in loop.annotations for loop in find_all(scheduled.body, For))
+    case.check(scheduled, tw.build(scheduled, target=target))
 
 
 def parallel_loops(func: PrimFunc) -> int:

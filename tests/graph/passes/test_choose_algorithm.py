@@ -86,9 +86,10 @@ def test_shared_weights_are_transformed_once() -> None:
     [
         (56, 64, AVX512, 4),
         (28, 128, AVX512, 4),
-        # Few tiles and many weights: reading them costs more than is saved.
+        # Few tiles and many weights: reading those of larger tiles costs more than is saved.
         (14, 256, AVX512, 2),
-        (7, 512, AVX512, None),
+        (7, 512, AVX512, 2),
+        (7, 512, AVX512.replace(cores=16), None),
         # Narrow vectors: arithmetic weighs more.
         (14, 256, NEON, 4),
     ],

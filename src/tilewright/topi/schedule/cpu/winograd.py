@@ -9,8 +9,10 @@ from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -50,6 +52,8 @@ class _Plan:
     """Whether cores share the work."""
     together: bool
     """Whether all cores work on one group at a time, instead of each on groups of its own."""
+    streamed: bool
+    """Whether weights come from beyond the second cache level: each slice then meets all tiles of a group at once."""
 
     @property
     def size(self) -> int:
@@ -88,11 +92,11 @@ def schedule_winograd(context: CpuContext) -> None:
     plan = _plan(context)
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
-    _schedule_product(context, block, plan)
+    _schedule_product(context, panel if plan.streamed else block, plan)
     tiles, chunk = _schedule_input(context, group, plan)
     if plan.together:
         sch.parallel(sch.fuse(tiles, chunk))
-        sch.parallel(sch.fuse(panel, block))
+        sch.parallel(panel if plan.streamed else sch.fuse(panel, block))
     elif plan.parallel:
         sch.parallel(group)
     for handle in sch.get_output_blocks():
@@ -156,9 +160,12 @@ def _plan(context: CpuContext) -> _Plan:
     assert isinstance(columns, int)
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
-    group = (in_rows or fitting)[0] if item * outputs <= cache else fitting[-1]
+    streamed = item * outputs > cache
+    group = fitting[-1] if streamed else (in_rows or fitting)[0]
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
     together = parallel and not _divides_well(blocks // group, context.target.cores)
+    if together:
+        streamed = streamed and _divides_well(-(-outputs // register.columns), context.target.cores)
     return _Plan(
         tile=size - 2,
         tiles=tiles,
@@ -171,6 +178,7 @@ def _plan(context: CpuContext) -> _Plan:
         group=fitting[-1] if together else group,
         parallel=parallel,
         together=together,
+        streamed=streamed,
     )
 
 
@@ -238,17 +246,21 @@ def _unroll_below(context: CpuContext, stage: BlockHandle, place: LoopHandle) ->
     sch.set_scope(stage, 0, "local")
 
 
-def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) -> None:
-    """The products of a block of tiles: accumulated in registers for each (i, j), then stored."""
+def _schedule_product(context: CpuContext, place: LoopHandle, plan: _Plan) -> None:
+    """The products of a block of tiles: accumulated in registers for each (i, j), then stored.
+
+    Under the loop over panels all blocks take part in each (i, j); the next slice of weights is fetched meanwhile.
+    """
     sch = context.sch
     product = sch.get_block("winograd_product")
     store = sch.cache_write(product, 0, "local")
-    sch.compute_at(store, block_loop, preserve_unit_loops=True)
-    loops = sch.get_loops(store)
-    _, j, *rest = loops[[loop.var for loop in loops].index(block_loop.var) + 1 :]
-    sch.compute_at(product, j, preserve_unit_loops=True)
-    loops = sch.get_loops(product)
-    *spatial, ic = loops[[loop.var for loop in loops].index(j.var) + 1 :]
+    sch.compute_at(store, place, preserve_unit_loops=True)
+    _, inner, *rest = loops_below(context, store, place)
+    if plan.streamed:
+        inner, row = sch.split(rest[0], [None, plan.register.rows])
+        rest = [row, *rest[1:]]
+    sch.compute_at(product, inner, preserve_unit_loops=True)
+    *spatial, ic = loops_below(context, product, inner)
     reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
     sch.reorder(*reduction, *spatial)
     start = sch.decompose_reduction(product, reduction[0])
@@ -256,6 +268,9 @@ def _schedule_product(context: CpuContext, block_loop: LoopHandle, plan: _Plan) 
     _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
         _vectorize(context, nest, plan.register.lanes)
+    if plan.streamed:
+        names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
+        sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
 
 
 def _pack_input(context: CpuContext, product: BlockHandle, plan: _Plan) -> None:
