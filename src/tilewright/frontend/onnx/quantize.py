@@ -115,7 +115,7 @@ def dequantize_linear(node: NodeContext) -> GraphExpr:
     return node.builder.cast(node.call("multiply", value, _spread(node, scale, data, axis, block)), to)
 
 
-def _shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: int | None = None) -> GraphExpr:
+def shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: int | None = None) -> GraphExpr:
     """x - zero in 32 bits; a zero point of one dimension lies along an axis (counted from the end)."""
     wide = node.builder.cast(value, INT32)
     if zero is None:
@@ -131,24 +131,24 @@ def _shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: 
 @converter("MatMulInteger")
 def matmul_integer(node: NodeContext) -> GraphExpr:
     """A product of 8-bit integers in 32 bits."""
-    a = _shifted(node, node.input(0), node.optional(2), -2)
-    b = _shifted(node, node.input(1), node.optional(3), -1)
+    a = shifted(node, node.input(0), node.optional(2), -2)
+    b = shifted(node, node.input(1), node.optional(3), -1)
     return build_matmul(node, a, b)
 
 
 @converter("ConvInteger")
 def conv_integer(node: NodeContext) -> GraphExpr:
     """A convolution of 8-bit integers in 32 bits."""
-    data = _shifted(node, node.input(0), node.optional(2))
-    weight = _shifted(node, node.input(1), node.optional(3), -rank_of(node.input(1)))
+    data = shifted(node, node.input(0), node.optional(2))
+    weight = shifted(node, node.input(1), node.optional(3), -rank_of(node.input(1)))
     return build_conv(node, data, weight, None)
 
 
 @converter("QLinearMatMul")
 def qlinear_matmul(node: NodeContext) -> GraphExpr:
     """A product of 8-bit integers, scaled back to 8 bits."""
-    a = _shifted(node, node.input(0), node.input(2), -2)
-    b = _shifted(node, node.input(3), node.input(5), -1)
+    a = shifted(node, node.input(0), node.input(2), -2)
+    b = shifted(node, node.input(3), node.input(5), -1)
     product = node.builder.cast(build_matmul(node, a, b), FLOAT32)
     scale_a, scale_b = node.builder.cast(node.input(1), FLOAT32), node.builder.cast(node.input(4), FLOAT32)
     if rank_of(scale_a) == 1 and shape_of(scale_a) != (1,):
@@ -162,8 +162,8 @@ def qlinear_matmul(node: NodeContext) -> GraphExpr:
 @converter("QLinearConv")
 def qlinear_conv(node: NodeContext) -> GraphExpr:
     """A convolution of 8-bit integers, scaled back to 8 bits; weights may have a scale a channel."""
-    data = _shifted(node, node.input(0), node.input(2))
-    weight = _shifted(node, node.input(3), node.input(5), -rank_of(node.input(3)))
+    data = shifted(node, node.input(0), node.input(2))
+    weight = shifted(node, node.input(3), node.input(5), -rank_of(node.input(3)))
     product = node.builder.cast(build_conv(node, data, weight, node.optional(8)), FLOAT32)
     scale = node.call("multiply", node.input(1), node.input(4))
     if shape_of(scale) not in ((), (1,)):

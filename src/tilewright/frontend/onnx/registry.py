@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.expr import GraphExpr
@@ -11,6 +12,7 @@ from tilewright.support.errors import CompilerBug
 
 Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
 """Gives the outputs in order; one value stands for a single output, None for an output that was not asked for."""
+C = TypeVar("C", bound=Converter)
 
 OLDEST_OPSET = 1
 """The oldest opset; forms from before opset 7 go through `legacy.py`."""
@@ -30,12 +32,10 @@ class Entry:
 _TABLE: dict[tuple[str, str], list[Entry]] = {}
 
 
-def converter(
-    *op_types: str, since: int = 1, until: int = 1 << 30, domain: str = ""
-) -> Callable[[Converter], Converter]:
+def converter(*op_types: str, since: int = 1, until: int = 1 << 30, domain: str = "") -> Callable[[C], C]:
     """Register a converter for operators of a domain, from an opset on and up to another."""
 
-    def register(convert: Converter) -> Converter:
+    def register(convert: C) -> C:
         for op_type in op_types:
             entries = _TABLE.setdefault((domain, op_type), [])
             if any(entry.since <= until and since <= entry.until for entry in entries):
