@@ -1,21 +1,32 @@
 """Building graphs whose types are known at once: what importers write their conversions with.
 
-Every value gets its type when it is made, and what depends on constants only is computed right away (so the shape
-arithmetic that exporters leave in models disappears while it is imported). Big results are left to the graph passes.
+Every value gets its type when it is made, and what depends on constants and on symbols of dimensions only is computed
+right away (so the shape arithmetic that exporters leave in models disappears while it is imported). Big results are
+left to the graph passes.
+
+A dimension is a number or an expression of symbols (`Size`). Where shapes must fit and it cannot be proved that they
+do, the value is given a run-time check (`shape.match`). Calls that introduce symbols are bound by `let`: `enclosed`
+puts the bindings that were made while a body was built in front of it, `body` those of the outermost function.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.symbolic_values import SymbolicArray, apply_symbolic
+from tilewright.graph import dimensions
 from tilewright.graph import ops as _ops
-from tilewright.graph.expr import Call, Constant, GraphExpr, Tuple, TupleGet, constant
-from tilewright.graph.op import Array, Operator, call
-from tilewright.ir.dtype import DataType
+from tilewright.graph.dimensions import Size, Sizes, as_dims, as_size
+from tilewright.graph.expr import Call, Constant, GraphExpr, Let, Tuple, TupleGet, Var, constant
+from tilewright.graph.op import Array, Operator, call, get_operator, introduces_symbols
+from tilewright.graph.ops.common import shape_text, sizes_text
+from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.support.span import Span
@@ -32,15 +43,43 @@ _VIEWS = frozenset({"reshape", "slice", "split"})
 assert _ops.__all__  # imported so that every operator is registered
 
 
-def shape_of(value: GraphExpr) -> tuple[int, ...]:
-    """The constant shape of a tensor."""
+def sizes_of(value: GraphExpr) -> Sizes:
+    """The shape of a tensor: numbers, and expressions of symbols."""
     found = value.type
     if not isinstance(found, TensorType):
         raise UserError(f"a tensor is needed here, not {found!r}")
-    shape = found.static_shape
+    if found.shape is None:
+        raise UnsupportedError("a tensor whose number of dimensions is known is needed here")
+    sizes: list[Size] = []
+    for dim in found.shape:
+        if dim is None:
+            raise CompilerBug(f"a dimension of {shape_text(found.shape)} has no name")
+        sizes.append(as_size(dim))
+    return tuple(sizes)
+
+
+def shape_of(value: GraphExpr) -> tuple[int, ...]:
+    """The constant shape of a tensor; an error if it has symbolic dimensions."""
+    sizes = sizes_of(value)
+    shape = dimensions.constants(sizes)
     if shape is None:
-        raise UserError("a tensor of constant shape is needed here")
+        raise UnsupportedError(
+            f"a tensor of constant shape is needed here, it is {sizes_text(sizes)}",
+            hint="give the dimensions that the model leaves open: shapes={...}",
+        )
     return shape
+
+
+def size_at(value: GraphExpr, axis: int) -> int:
+    """A dimension that must be a number."""
+    sizes = sizes_of(value)
+    size = sizes[axis]
+    if not isinstance(size, int):
+        raise UnsupportedError(
+            f"dimension {axis} of {sizes_text(sizes)} must be a number here",
+            hint="give the dimensions that the model leaves open: shapes={...}",
+        )
+    return size
 
 
 def dtype_of(value: GraphExpr) -> DataType:
@@ -52,7 +91,8 @@ def dtype_of(value: GraphExpr) -> DataType:
 
 def rank_of(value: GraphExpr) -> int:
     """The number of dimensions of a tensor."""
-    return len(shape_of(value))
+    found = value.type
+    return len(found.shape) if isinstance(found, TensorType) and found.shape is not None else len(sizes_of(value))
 
 
 def is_plain(dtype: DataType) -> bool:
@@ -81,6 +121,8 @@ class Builder:
     def __init__(self) -> None:
         self.span: Span | None = None
         """Put on every node made from now on."""
+        self._bindings: list[list[tuple[Var, GraphExpr]]] = [[]]
+        """Calls that introduce symbols, in order, of each body that is being built."""
 
     def constant(self, value: npt.ArrayLike, dtype: DataType | str | None = None) -> Constant:
         """A constant tensor."""
@@ -97,7 +139,7 @@ class Builder:
             return self.constant(value, dtype)
         return self.call("cast", self.constant(value, "float32"), dtype=dtype)
 
-    def filled(self, value: float | int, shape: Sequence[int], dtype: DataType) -> GraphExpr:
+    def filled(self, value: float | int, shape: Sequence[Size], dtype: DataType) -> GraphExpr:
         """A tensor of one value."""
         scalar: GraphExpr = self.constant(value, dtype if is_plain(dtype) else "float32")
         return self.broadcast_to(self.cast(scalar, dtype), shape)
@@ -108,23 +150,174 @@ class Builder:
             raise UnsupportedError(f"a table of {size} entries is needed here, which is too large")
         return np.arange(size, dtype=np.int64) * step
 
+    def dimensions(self, values: SymbolicArray, dtype: DataType = INT64) -> GraphExpr:
+        """A tensor of sizes: a constant if all of them are numbers."""
+        items: list[Size] = [dimensions.normal(item) for item in values.reshape(-1)]
+        numbers = dimensions.constants(items)
+        if numbers is not None:
+            return self.constant(np.array(numbers, np.int64).reshape(values.shape), dtype)
+        made = call("dimensions", span=self.span, values=tuple(items), shape=values.shape, dtype=dtype)
+        made.type = TensorType(as_dims(values.shape), dtype)
+        return made
+
+    def shape_tensor(self, sizes: Sequence[Size]) -> GraphExpr:
+        """Sizes as a tensor of one dimension."""
+        values = np.empty(len(sizes), object)
+        values[:] = list(sizes)
+        return self.dimensions(values)
+
+    def arange(self, count: Size, start: Size = 0, step: int = 1, dtype: DataType = INT64) -> GraphExpr:
+        """start, start + step, ...: a constant if it is known and small enough."""
+        if isinstance(count, int) and isinstance(start, int) and count <= FOLD_LIMIT:
+            return self.constant(start + np.arange(count, dtype=np.int64) * step, dtype)
+        return self.call("arange", count=count, start=start, step=step, dtype=dtype)
+
     def call(self, name: str, *args: GraphExpr, **attributes: object) -> GraphExpr:
-        """Apply an operator; the result is a constant if all inputs are and it is small."""
-        made = call(name, *args, span=self.span, **attributes)
-        operator = made.callee
-        assert isinstance(operator, Operator)
+        """Apply an operator.
+
+        The result is a constant if all inputs are and it is small, a tensor of sizes if all inputs are that, and a
+        variable bound by `let` if the call introduces symbols.
+        """
+        operator = get_operator(name)
+        given = self._fitted(operator, args, attributes)
+        if not operator.host:
+            attributes = {key: _normalised(value) for key, value in attributes.items()}
+        made = call(name, *given, span=self.span, **attributes)
         types: list[Type] = []
-        for arg in args:
+        for arg in given:
             if arg.type is None:
                 raise CompilerBug(f"an input of {name} has no type")
             types.append(arg.type)
         made.type = operator.infer(types, made.attributes)
         check_size(made.type)
-        if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in args) and (
-            name in _VIEWS or elements(made.type) <= FOLD_LIMIT
-        ):
-            return self._fold(made, operator, made.type)
+        if operator.host:
+            return self.bind(made) if introduces_symbols(made) else made
+        if not given:
+            return made
+        if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in given):
+            is_small = name in _VIEWS or elements(made.type) <= FOLD_LIMIT
+            return self._fold(made, operator, made.type) if is_small and is_bound(made) else made
+        if elements(made.type) <= FOLD_LIMIT:
+            symbolic = apply_symbolic(operator, given, made.attributes)
+            if symbolic is not None:
+                return self._symbolic(symbolic, made.type)
         return made
+
+    def _symbolic(self, found: SymbolicArray | tuple[SymbolicArray, ...], kind: Type) -> GraphExpr:
+        if isinstance(found, tuple):
+            assert isinstance(kind, TupleType)
+            return self.tuple([self._symbolic(part, item) for part, item in zip(found, kind.items, strict=True)])
+        assert isinstance(kind, TensorType)
+        if kind.dtype.is_bool:
+            return self.constant(found.astype(bool), kind.dtype)
+        return self.dimensions(found, kind.dtype)
+
+    # Symbols and checks
+
+    def bind(self, value: GraphExpr, name: str = "bound") -> GraphExpr:
+        """A variable bound to a value in front of everything that is built from now on."""
+        variable = Var(name, value.type)
+        variable.span = self.span
+        self._bindings[-1].append((variable, value))
+        return variable
+
+    def enclosed(self, build: Callable[[], GraphExpr]) -> GraphExpr:
+        """A body (of a branch, of a function) with the bindings that building it makes in front of it."""
+        self._bindings.append([])
+        try:
+            return self.body(build())
+        finally:
+            self._bindings.pop()
+
+    def body(self, value: GraphExpr) -> GraphExpr:
+        """A value with all bindings of the current body in front of it."""
+        for variable, bound in reversed(self._bindings[-1]):
+            made = Let(variable, bound, value)
+            made.type, made.span = value.type, variable.span
+            value = made
+        self._bindings[-1].clear()
+        return value
+
+    def match(self, value: GraphExpr, sizes: Sequence[Size]) -> GraphExpr:
+        """A value whose shape is said, and checked when it runs (itself if it certainly has that shape)."""
+        known = value.type
+        if isinstance(known, TensorType) and known.shape is not None and None not in known.shape:
+            found = sizes_of(value)
+            if len(found) == len(sizes) and all(map(dimensions.same, found, sizes)):
+                return value
+        return self.call("shape.match", value, dims=as_dims(sizes))
+
+    def named(self, value: GraphExpr, names: Sequence[str] | str) -> GraphExpr:
+        """A value with a new symbol for each dimension that is not known."""
+        found = value.type
+        if not isinstance(found, TensorType) or found.shape is None:
+            return value
+        if all(dim is not None for dim in found.shape):
+            return value
+        labels = [f"{names}_{axis}" for axis in range(len(found.shape))] if isinstance(names, str) else names
+        dims = [Symbol(labels[axis]) if dim is None else dim for axis, dim in enumerate(found.shape)]
+        return self.call("shape.match", value, dims=tuple(dims))
+
+    def _fitted(self, operator: Operator, args: Sequence[GraphExpr], attributes: dict[str, object]) -> list[GraphExpr]:
+        """The inputs, with run-time checks where it is not certain that their shapes fit."""
+        given = list(args)
+        kinds = [arg.type for arg in given]
+        if len(given) < 2 or all(isinstance(kind, TensorType) and kind.static_shape is not None for kind in kinds):
+            return given
+        if not all(isinstance(kind, TensorType) and kind.shape is not None for kind in kinds):
+            return given
+        if operator.name == "matmul":
+            return self._fitted_matmul(given, attributes)
+        if operator.name == "concatenate":
+            axis = attributes["axis"]
+            first = sizes_of(given[0])
+            if any(rank_of(arg) != len(first) for arg in given):
+                return given
+            return [
+                self.match(arg, [size if at == axis else first[at] for at, size in enumerate(sizes_of(arg))])
+                for arg in given
+            ]
+        if operator.elementwise:
+            return self._fitted_broadcast(given, [len(sizes_of(arg)) for arg in given])
+        return given
+
+    def _fitted_broadcast(self, given: list[GraphExpr], outer: list[int]) -> list[GraphExpr]:
+        """Inputs whose first dimensions (so many of each) broadcast, aligned at the last of them."""
+        rank = max(outer)
+        target: list[Size] = [1] * rank
+        for arg, count in zip(given, outer, strict=True):
+            for at in range(1, count + 1):
+                size = sizes_of(arg)[count - at]
+                known = target[rank - at]
+                if known == 1 or (isinstance(size, int) and size != 1 and not isinstance(known, int)):
+                    target[rank - at] = size
+        fitted: list[GraphExpr] = []
+        for arg, count in zip(given, outer, strict=True):
+            sizes = list(sizes_of(arg))
+            for at in range(1, count + 1):
+                size, wanted = sizes[count - at], target[rank - at]
+                if size != 1 and wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int)):
+                    sizes[count - at] = wanted
+            fitted.append(self.match(arg, sizes))
+        return fitted
+
+    def _fitted_matmul(self, given: list[GraphExpr], attributes: dict[str, object]) -> list[GraphExpr]:
+        a, b = given
+        if rank_of(a) < 2 or rank_of(b) < 2:
+            return given
+        inner = sizes_of(a)[-2 if attributes.get("transpose_a") else -1]
+        sizes = list(sizes_of(b))
+        place = -1 if attributes.get("transpose_b") else -2
+        if isinstance(inner, int) and not isinstance(sizes[place], int):
+            sizes[place] = inner
+        elif isinstance(sizes[place], int) and not isinstance(inner, int):
+            other = list(sizes_of(a))
+            other[-2 if attributes.get("transpose_a") else -1] = sizes[place]
+            a = self.match(a, other)
+        elif not isinstance(inner, int):
+            sizes[place] = inner
+        b = self.match(b, sizes)
+        return self._fitted_broadcast([a, b], [rank_of(a) - 2, rank_of(b) - 2])
 
     def _fold(self, made: Call, operator: Operator, kind: Type) -> GraphExpr:
         kinds = kind.items if isinstance(kind, TupleType) else (kind,)
@@ -150,16 +343,23 @@ class Builder:
         made.type, made.span = value.type.items[index], self.span
         return made
 
-    # Sugar: shapes are constant here, so the forms that frameworks know are all a reshape or a slice.
+    # Sugar: the forms that frameworks know are all a reshape or a slice.
 
-    def reshape(self, value: GraphExpr, shape: Sequence[int]) -> GraphExpr:
-        """The same elements under another shape (itself if it has that shape)."""
-        wanted = tuple(int(dim) for dim in shape)
-        return value if shape_of(value) == wanted else self.call("reshape", value, shape=wanted)
+    def reshape(self, value: GraphExpr, shape: Sequence[Size]) -> GraphExpr:
+        """The same elements under another shape (itself if it has that shape); checked when it runs if need be."""
+        wanted = tuple(dimensions.normal(size) for size in shape)
+        known = sizes_of(value)
+        if len(known) == len(wanted) and all(map(dimensions.same, known, wanted)):
+            return value
+        if dimensions.same(dimensions.product(known), dimensions.product(wanted)):
+            return self.call("reshape", value, shape=wanted)
+        if dimensions.constants((*known, *wanted)) is not None:
+            return self.call("reshape", value, shape=wanted)
+        return self.call("shape.reshape", value, self.shape_tensor(wanted), dims=as_dims(wanted))
 
     def expand_dims(self, value: GraphExpr, axes: Sequence[int]) -> GraphExpr:
         """New dimensions of 1 at places counted in the result."""
-        shape = list(shape_of(value))
+        shape = list(sizes_of(value))
         for axis in sorted(axes):
             shape.insert(axis, 1)
         return self.reshape(value, shape)
@@ -174,17 +374,24 @@ class Builder:
         wanted = DataType.of(dtype)
         return value if dtype_of(value) is wanted else self.call("cast", value, dtype=wanted)
 
-    def broadcast_to(self, value: GraphExpr, shape: Sequence[int]) -> GraphExpr:
-        """Repeated to fill a shape (itself if it has that shape)."""
-        wanted = tuple(int(dim) for dim in shape)
-        return value if shape_of(value) == wanted else self.call("broadcast_to", value, shape=wanted)
-
-    def slice_axis(self, value: GraphExpr, axis: int, begin: int, end: int) -> GraphExpr:
-        """Elements begin .. end-1 along one axis."""
-        shape = shape_of(value)
-        if begin == 0 and end == shape[axis]:
+    def broadcast_to(self, value: GraphExpr, shape: Sequence[Size]) -> GraphExpr:
+        """Repeated to fill a shape (itself if it has that shape); checked when it runs if need be."""
+        wanted = tuple(dimensions.normal(size) for size in shape)
+        known = list(sizes_of(value))
+        if len(known) == len(wanted) and all(map(dimensions.same, known, wanted)):
             return value
-        starts, ends = [0] * len(shape), list(shape)
+        for at in range(1, min(len(known), len(wanted)) + 1):
+            if not isinstance(known[-at], int) or (known[-at] != 1 and not isinstance(wanted[-at], int)):
+                known[-at] = wanted[-at]
+        return self.call("broadcast_to", self.match(value, known), shape=wanted)
+
+    def slice_axis(self, value: GraphExpr, axis: int, begin: Size, end: Size) -> GraphExpr:
+        """Elements begin .. end-1 along one axis."""
+        shape = sizes_of(value)
+        if isinstance(begin, int) and begin == 0 and dimensions.same(end, shape[axis]):
+            return value
+        starts: list[Size] = [0] * len(shape)
+        ends = list(shape)
         starts[axis], ends[axis] = begin, end
         return self.call("slice", value, begin=tuple(starts), end=tuple(ends), strides=(1,) * len(shape))
 
@@ -204,6 +411,20 @@ class Builder:
             kinds.append(item.type)
         made.type, made.span = TupleType(tuple(kinds)), self.span
         return made
+
+
+def _normalised(value: object) -> object:
+    """Sizes among attributes as numbers where they are constant, in normal form elsewhere."""
+    if isinstance(value, PrimExpr):
+        return dimensions.normal(value)
+    if isinstance(value, tuple):
+        return tuple(_normalised(item) for item in value)
+    return value
+
+
+def is_bound(made: Call) -> bool:
+    """Whether the attributes of a call depend on no symbols."""
+    return made.attributes is None or not dimensions.symbols_of(made.attributes)
 
 
 def evaluate(value: GraphExpr) -> Array | None:
@@ -249,6 +470,6 @@ def _apply(node: GraphExpr, values: list[Array | tuple[Array, ...] | None]) -> A
         return None
     if isinstance(node, Tuple):
         return tuple(arrays)
-    if isinstance(node, Call) and isinstance(node.callee, Operator):
+    if isinstance(node, Call) and isinstance(node.callee, Operator) and not node.callee.host and is_bound(node):
         return node.callee.reference(arrays, node.attributes)
     return None

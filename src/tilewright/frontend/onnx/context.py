@@ -8,8 +8,11 @@ from typing import TypeVar
 from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
 from tilewright.frontend.onnx.small import SmallType
+from tilewright.frontend.symbolic_values import symbolic_value
+from tilewright.graph.dimensions import Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
+from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
 _D = TypeVar("_D")
@@ -94,10 +97,28 @@ class NodeContext:
         if array is None:
             raise UnsupportedError(
                 f"{what} of {self.node.op_type} (input number {index + 1}) is computed from the inputs of the model",
-                hint="only models whose shapes are fixed can be imported: "
-                "export with constant shapes, or simplify the model first",
+                hint="it must be known while the model is imported: export it as a constant",
             )
         return array
+
+    def sizes(self, index: int, what: str) -> Sizes | None:
+        """The value of an input that is a list of whole numbers: numbers and expressions of symbols.
+
+        None if it depends on the data that the model is given.
+        """
+        value = self.input(index)
+        if not dtype_of(value).is_integer or rank_of(value) > 1:
+            raise UserError(f"{what} must be a list of whole numbers, it is {dtype_of(value)} of rank {rank_of(value)}")
+        found = symbolic_value(value)
+        if found is not None:
+            return tuple(found.reshape(-1))
+        array = evaluate(value)
+        return None if array is None else tuple(int(item) for item in array.ravel())
+
+    def symbol(self, label: str = "size") -> Symbol:
+        """A new symbol for a dimension that only a run knows, named after the node's first output."""
+        name = next((output for output in self.node.outputs if output), self.node.name)
+        return Symbol(f"{name}_{label}")
 
     def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
         """The value of an input that is a list of whole numbers known while importing."""

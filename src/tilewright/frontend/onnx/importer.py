@@ -34,6 +34,7 @@ from tilewright.frontend.onnx import (
     resize,
     sampling,
     sequence,
+    slicing,
     spectral,
     tensor,
     training,
@@ -82,6 +83,7 @@ FAMILIES = (
     resize,
     sampling,
     sequence,
+    slicing,
     spectral,
     tensor,
     training,
@@ -104,10 +106,11 @@ _DEEPEST = 32
 """Functions and subgraphs nested deeper than this are taken for a function that calls itself."""
 
 
-def from_onnx(model: object, shapes: Mapping[str, Sequence[int]] | None = None) -> IRModule:
+def from_onnx(model: object, shapes: Mapping[str, Sequence[int | str | None]] | None = None) -> IRModule:
     """Import an ONNX model: a path, the bytes of a file, or an `onnx.ModelProto` (which is not changed).
 
-    `shapes` gives the shapes of inputs whose dimensions the model leaves open, e.g. `{"input": (1, 3, 224, 224)}`.
+    Dimensions that the model leaves open are symbols: the compiled model takes any size there. `shapes` fixes some or
+    all of them, e.g. `{"input": (1, 3, 224, 224)}`, or names them: `{"input": ("batch", 3, 224, 224)}`.
     The result has a function "main" whose parameters are named as the model's inputs; its attributes hold
     `model_name` and `output_names`.
     """
@@ -162,7 +165,7 @@ class _Importer:
         self.in_definition = 0
         """Inside the body of an operator that ONNX defines: nodes there go by the name of the operator's node."""
 
-    def module(self, shapes: Mapping[str, Sequence[int]]) -> IRModule:
+    def module(self, shapes: Mapping[str, Sequence[int | str | None]]) -> IRModule:
         graph = self.model.graph
         self._check_opsets(self.model.opsets)
         params: list[Var] = []
@@ -198,7 +201,7 @@ class _Importer:
                     hint="give its items as outputs of their own (SequenceAt)",
                 )
         self.builder.span = None
-        body = self.builder.tuple(outputs)
+        body = self.builder.body(self.builder.tuple(outputs))
         function = Function("main", tuple(params), body)
         return IRModule([function], attributes={"model_name": graph.name or "main", "output_names": names})
 

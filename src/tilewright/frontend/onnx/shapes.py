@@ -1,20 +1,52 @@
-"""Shapes of the model's inputs: what the model says, completed and checked by what the user says."""
+"""Shapes of the model's inputs: what the model says, completed and checked by what the user says.
+
+A dimension with a name in the model (`dim_param`) is one symbol wherever that name occurs; a dimension without a name
+is a symbol of its own, named after the input. Names that are arithmetic over other names (`batch*2`) are read as such.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tilewright.frontend.onnx.model import ValueInfo
+from tilewright.graph.dimensions import Size, Sizes, normal
+from tilewright.ir.expr import Var
 from tilewright.support.errors import UserError
 
+Entry = int | str | None
+"""A dimension as given: a number, a name, or nothing (left as the model has it)."""
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
-def input_shapes(
-    source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, Sequence[int]]
-) -> list[tuple[int, ...]]:
-    """A constant shape for every input.
 
-    A dimension that has a name in the model takes the same size wherever that name occurs, so giving the shape of one
-    input may be enough for others.
+class Symbols:
+    """The symbols of one model, by name; some are fixed at numbers by the user."""
+
+    def __init__(self) -> None:
+        self.fixed: dict[str, tuple[int, str]] = {}
+        self.symbols: dict[str, Var] = {}
+
+    def size(self, name: str) -> Size:
+        """The number or the symbol that a name stands for."""
+        if name in self.fixed:
+            return self.fixed[name][0]
+        return self.symbols.setdefault(name, Var(name))
+
+
+def input_shapes(source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, Sequence[Entry]]) -> list[Sizes]:
+    """A shape for every input.
+
+    `shapes` fixes dimensions at numbers, or names them. A dimension that has a name in the model takes the same size
+    wherever that name occurs, so giving the shape of one input may be enough for others.
     """
     names = {info.name for info in inputs}
     for name in shapes:
@@ -24,68 +56,98 @@ def input_shapes(
                 where=source,
                 hint=f"its inputs are {', '.join(sorted(names)) or 'none'}",
             )
-    symbols: dict[str, tuple[int, str]] = {}
+    given = {info.name: _checked(source, info, shapes[info.name]) for info in inputs if info.name in shapes}
+    symbols = Symbols()
     for info in inputs:
-        if info.name in shapes:
-            _bind(source, info, _checked(source, info, shapes[info.name]), symbols)
-    found: list[tuple[int, ...]] = []
-    open_dims: list[str] = []
-    example: dict[str, str] = {}
-    for info in inputs:
-        if info.name in shapes:
-            found.append(_checked(source, info, shapes[info.name]))
-            continue
-        if info.dims is None:
-            open_dims.append(f"'{info.name}' (of unknown rank)")
-            example[info.name] = "(1, ...)"
-            continue
-        dims = [symbols[dim][0] if isinstance(dim, str) and dim in symbols else dim for dim in info.dims]
-        unknown = [
-            f"{index}" if dim is None else f"{index} ({dim})"
-            for index, dim in enumerate(dims)
-            if not isinstance(dim, int)
-        ]
-        if unknown:
-            open_dims.append(f"'{info.name}' (dimension {', '.join(unknown)})")
-            inner = ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in dims)
-            example[info.name] = f"({inner},)" if len(dims) == 1 else f"({inner})"
-        found.append(tuple(dim for dim in dims if isinstance(dim, int)))
-    if open_dims:
-        text = ", ".join(f'"{name}": {shape}' for name, shape in example.items())
-        raise UserError(
-            f"the model leaves dimensions of its inputs open: {', '.join(open_dims)}",
-            where=source,
-            hint=f"say what they are, e.g. shapes={{{text}}}",
-        )
-    return found
+        if info.name in given:
+            _fix(source, info, given[info.name], symbols)
+    wanted = [given.get(info.name, info.dims) for info in inputs]
+    for info, dims in zip(inputs, wanted, strict=True):
+        if dims is None:
+            raise UserError(
+                f"the model does not say how many dimensions its input '{info.name}' has",
+                where=source,
+                hint=f'say it, e.g. shapes={{"{info.name}": ("batch", 3, 224, 224)}}',
+            )
+    plain = {dim for dims in wanted for dim in dims or () if isinstance(dim, str) and dim.isidentifier()}
+    return [
+        tuple(_size(info.name, axis, dim, symbols, plain) for axis, dim in enumerate(dims or ()))
+        for info, dims in zip(inputs, wanted, strict=True)
+    ]
 
 
-def _checked(source: str, info: ValueInfo, shape: Sequence[int]) -> tuple[int, ...]:
-    where = f"{source}, shapes[{info.name!r}]"
+def _size(input_name: str, axis: int, dim: Entry, symbols: Symbols, plain: set[str]) -> Size:
+    if isinstance(dim, int):
+        return dim
+    if dim is None:
+        return Var(f"{input_name}_{axis}")
+    if not dim.isidentifier() and dim not in symbols.fixed:
+        # Only names that some input has as a whole dimension get values when a model is called.
+        found = _arithmetic(dim, symbols, plain)
+        if found is not None:
+            return found
+    return symbols.size(dim)
+
+
+def _arithmetic(text: str, symbols: Symbols, plain: set[str]) -> Size | None:
+    """The size that a text over known names means; None if it means none."""
     try:
-        given = tuple(int(dim) for dim in shape)
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+    def read(place: ast.expr) -> Size | None:
+        if isinstance(place, ast.Constant) and type(place.value) is int:
+            return place.value
+        if isinstance(place, ast.Name) and place.id in plain | set(symbols.fixed):
+            return symbols.size(place.id)
+        if isinstance(place, ast.BinOp) and type(place.op) in _ARITHMETIC:
+            left, right = read(place.left), read(place.right)
+            is_division = isinstance(place.op, (ast.FloorDiv, ast.Div, ast.Mod))
+            if left is None or right is None or (is_division and right == 0):
+                return None
+            return normal(_ARITHMETIC[type(place.op)](left, right))
+        return None
+
+    return read(tree)
+
+
+def _checked(source: str, info: ValueInfo, shape: Sequence[Entry]) -> tuple[Entry, ...]:
+    where = f"{source}, shapes[{info.name!r}]"
+    hint = "a tuple of whole numbers and names"
+    if isinstance(shape, str):
+        raise UserError(f"{shape!r} is not a shape", where=where, hint=hint)
+    given: list[Entry] = []
+    try:
+        for dim in shape:
+            given.append(dim if dim is None or isinstance(dim, str) else int(dim))
     except (TypeError, ValueError) as error:
-        raise UserError(f"{shape!r} is not a shape", where=where, hint="a tuple of whole numbers") from error
-    if any(dim < 0 for dim in given):
-        raise UserError(f"{given} has a negative dimension", where=where)
+        raise UserError(f"{shape!r} is not a shape", where=where, hint=hint) from error
+    if any(isinstance(dim, int) and dim < 0 for dim in given):
+        raise UserError(f"{tuple(given)} has a negative dimension", where=where)
     if info.dims is None:
-        return given
+        return tuple(given)
     if len(given) != len(info.dims):
-        raise UserError(f"the input has {len(info.dims)} dimensions, {given} has {len(given)}", where=where)
+        raise UserError(f"the input has {len(info.dims)} dimensions, {tuple(given)} has {len(given)}", where=where)
     for index, (wanted, dim) in enumerate(zip(info.dims, given, strict=True)):
-        if isinstance(wanted, int) and wanted not in (0, dim):
+        if dim is None:
+            given[index] = wanted
+        elif isinstance(wanted, int) and wanted not in (0, dim):
             raise UserError(
                 f"the model fixes dimension {index} of '{info.name}' at {wanted}, not {dim}",
                 where=where,
                 hint="shapes can fill in open dimensions only; export the model again for another size",
             )
-    return given
+    return tuple(given)
 
 
-def _bind(source: str, info: ValueInfo, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
+def _fix(source: str, info: ValueInfo, shape: tuple[Entry, ...], symbols: Symbols) -> None:
+    """Remember the numbers, or other names, that names of the model are given."""
     for name, dim in zip(info.dims or (), shape, strict=False):
-        if isinstance(name, str):
-            known = symbols.setdefault(name, (dim, info.name))
+        if isinstance(name, str) and isinstance(dim, str):
+            symbols.symbols.setdefault(name, symbols.symbols.setdefault(dim, Var(dim)))
+        elif isinstance(name, str) and isinstance(dim, int):
+            known = symbols.fixed.setdefault(name, (dim, info.name))
             if known[0] != dim:
                 raise UserError(
                     f"the dimension '{name}' is {known[0]} in '{known[1]}' but {dim} in '{info.name}'", where=source
