@@ -89,10 +89,13 @@ def test_compress():
         import_one("Compress", data(2, 4), condition, constants=[1], axis=0)
 
 
-def test_non_zero_of_constants():
-    check("NonZero", np.array([[1, 0], [0, 2]], np.int64), constants=[0])
-    with pytest.raises(UnsupportedError, match="computed from the inputs"):
-        import_one("NonZero", data(3))
+def test_non_zero_and_compress():
+    x = np.array([[1, 0], [0, 2]], np.int64)
+    for constants in ([0], []):
+        check("NonZero", x, constants=constants)
+    for constants in ([1], []):
+        check("Compress", data(3, 4), np.array([True, False, True]), constants=constants, axis=0)
+        check("Compress", data(3, 4), np.array([True, False, True]), constants=constants)
 
 
 @pytest.mark.parametrize(("batch_axis", "time_axis"), [(0, 1), (1, 0)])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import Size, product, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UserError
 
@@ -149,14 +148,14 @@ def softmax(node: NodeContext) -> GraphExpr:
 def softmax_flattened(node: NodeContext) -> GraphExpr:
     """Before opset 13: over all axes from one on, as if they were one."""
     data = node.input(0)
-    shape = shape_of(data)
+    shape = sizes_of(data)
     name = "nn.softmax" if node.node.op_type == "Softmax" else "nn.log_softmax"
     axis = node.axis(node.integer("axis", 1), len(shape))
-    if all(dim == 1 for dim in shape[axis + 1 :]):
+    if all(same(dim, 1) for dim in shape[axis + 1 :]):
         return node.call(name, data, axis=axis)
-    if all(dim == 1 for dim in shape[axis:-1]):
+    if all(same(dim, 1) for dim in shape[axis:-1]):
         return node.call(name, data, axis=len(shape) - 1)
-    flat = node.builder.reshape(data, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    flat = node.builder.reshape(data, (product(shape[:axis]), product(shape[axis:])))
     return node.builder.reshape(node.call(name, flat, axis=1), shape)
 
 
@@ -164,16 +163,16 @@ def softmax_flattened(node: NodeContext) -> GraphExpr:
 def hardmax(node: NodeContext) -> GraphExpr:
     """1 at the first greatest element along an axis, else 0."""
     data = node.input(0)
-    shape = shape_of(data)
+    shape = sizes_of(data)
     if node.opset >= 13:
         axis, flat = node.axis(node.integer("axis", -1), len(shape)), shape
     else:
         first = node.axis(node.integer("axis", 1), len(shape))
-        axis, flat = 1, (math.prod(shape[:first]), math.prod(shape[first:]))
+        axis, flat = 1, (product(shape[:first]), product(shape[first:]))
     value = node.builder.reshape(data, flat)
     place = node.call("argmax", value, axis=axis, keepdims=True, select_last=False)
-    counter = [1] * len(flat)
+    counter: list[Size] = [1] * len(flat)
     counter[axis] = flat[axis]
-    order = node.builder.constant(node.builder.count(flat[axis]), "int64")
+    order = node.builder.arange(flat[axis])
     hit = node.call("equal", place, node.builder.reshape(order, counter))
     return node.builder.reshape(node.builder.cast(hit, dtype_of(data)), shape)

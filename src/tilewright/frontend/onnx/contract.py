@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import GraphExpr
@@ -18,7 +18,7 @@ def matmul(node: NodeContext) -> GraphExpr:
 def build_matmul(node: NodeContext, a: GraphExpr, b: GraphExpr) -> GraphExpr:
     """numpy's matmul of two values."""
     builder = node.builder
-    shape_a, shape_b = shape_of(a), shape_of(b)
+    shape_a, shape_b = sizes_of(a), sizes_of(b)
     if not shape_a or not shape_b:
         raise UserError("a matrix product needs inputs of at least one dimension")
     if len(shape_a) > 1 and len(shape_b) > 1:
@@ -26,7 +26,7 @@ def build_matmul(node: NodeContext, a: GraphExpr, b: GraphExpr) -> GraphExpr:
     left = builder.reshape(a, (1, *shape_a)) if len(shape_a) == 1 else a
     right = builder.reshape(b, (*shape_b, 1)) if len(shape_b) == 1 else b
     result = node.call("matmul", left, right)
-    shape = list(shape_of(result))
+    shape = list(sizes_of(result))
     if len(shape_b) == 1:
         del shape[-1]
     if len(shape_a) == 1:
@@ -50,9 +50,9 @@ def gemm(node: NodeContext) -> GraphExpr:
         return result
     if beta != 1.0:
         c = _scaled(node, c, beta)
-    shape = shape_of(result)
+    shape = sizes_of(result)
     total = node.call("add", result, c)
-    if shape_of(total) != shape:
+    if sizes_of(total) != shape:
         raise UserError(f"the third input {shape_of(c)} does not broadcast to the product {shape}")
     return total
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import rank_of, shape_of
+from tilewright.frontend.builder import rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import Extents, Window, from_planes, read_extents, read_window, to_planes
+from tilewright.graph.dimensions import different
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -24,9 +26,10 @@ def add_bias(node: NodeContext, value: GraphExpr, bias: GraphExpr | None) -> Gra
     """Add one number a channel to NCHW data."""
     if bias is None:
         return value
-    channels = shape_of(value)[1]
-    if shape_of(bias) != (channels,):
-        raise UserError(f"the bias has shape {shape_of(bias)}, the result has {channels} channels")
+    channels = sizes_of(value)[1]
+    found = sizes_of(bias)
+    if len(found) != 1 or different(found[0], channels):
+        raise UserError(f"the bias has shape {sizes_text(found)}, the result has {size_text(channels)} channels")
     return node.call("add", value, node.builder.reshape(bias, (channels, *(1,) * (rank_of(value) - 2))))
 
 
@@ -40,9 +43,9 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
     if declared != kernel:
         raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
     if rank == 3:
-        extents = read_extents(node, kernel, shape_of(data)[2:])
+        extents = read_extents(node, kernel, sizes_of(data)[2:])
         return add_bias(node, _volume(node, data, weight, extents, node.integer("group", 1)), bias)
-    window = read_window(node, kernel, shape_of(data)[2:])
+    window = read_window(node, kernel, sizes_of(data)[2:])
     result = node.call(
         "nn.conv2d",
         to_planes(node, data, rank),
@@ -57,7 +60,7 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
 
 def _planes(node: NodeContext, data: GraphExpr) -> GraphExpr:
     """NCDHW data as one image a depth: (N*D)CHW."""
-    batch, channels, depth, *plane = shape_of(data)
+    batch, channels, depth, *plane = sizes_of(data)
     turned = node.builder.transpose(data, (0, 2, 1, 3, 4))
     return node.builder.reshape(turned, (batch * depth, channels, *plane))
 

@@ -6,12 +6,15 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, evaluate, rank_of, shape_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.symbolic_values import symbolic_value
+from tilewright.graph.dimensions import Size, Sizes, add, at_least, constants, different, product, same
 from tilewright.graph.expr import Constant, GraphExpr
 from tilewright.graph.op import Array
-from tilewright.ir.dtype import BOOL, INT64
+from tilewright.graph.ops.common import size_text, sizes_text
+from tilewright.ir.dtype import BOOL, INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
 _MOST_ROUNDS = 64
@@ -26,48 +29,58 @@ def gather(node: NodeContext) -> GraphExpr:
     """Slices along an axis; a single index is a slice and a reshape."""
     data, indices = node.input(0), node.input(1)
     axis = node.axis(node.integer("axis", 0), rank_of(data))
-    _check_range(indices, shape_of(data)[axis])
+    _check_range(indices, sizes_of(data)[axis])
     return node.call("take", data, indices, axis=axis)
 
 
-def _check_range(indices: GraphExpr, size: int) -> None:
+def _check_range(indices: GraphExpr, size: Size) -> None:
     """Indices that are known now must lie in the data; those that come at run time are clamped."""
-    if isinstance(indices, Constant) and indices.data.size:
+    if isinstance(indices, Constant) and indices.data.size and isinstance(size, int):
         least, most = int(indices.data.min()), int(indices.data.max())
         if least < -size or most >= size:
             wrong = least if least < -size else most
             raise UserError(f"the index {wrong} is out of range for a dimension of {size}")
 
 
-def _wrapped(node: NodeContext, indices: GraphExpr, size: int) -> GraphExpr:
+def _wrapped(node: NodeContext, indices: GraphExpr, size: Size) -> GraphExpr:
     """Negative indices counted from the end."""
-    zero, length = node.builder.constant_like(0, indices), node.builder.constant_like(size, indices)
+    zero, length = node.builder.constant_like(0, indices), _scalar(node, size, dtype_of(indices))
     return node.call("where", node.call("less", indices, zero), node.call("add", indices, length), indices)
+
+
+def _scalar(node: NodeContext, size: Size, dtype: DataType = INT64) -> GraphExpr:
+    """A size as a scalar tensor."""
+    return node.builder.reshape(node.builder.cast(node.builder.shape_tensor([size]), dtype), ())
+
+
+def _along(node: NodeContext, axis: int, rank: int, count: Size, step: Size) -> GraphExpr:
+    """0, step, 2 * step ... along one axis of tensors of a rank."""
+    shape: list[Size] = [1] * rank
+    shape[axis] = count
+    numbers = node.builder.reshape(node.builder.arange(count), shape)
+    return numbers if same(step, 1) else node.call("multiply", numbers, _scalar(node, step))
 
 
 @converter("GatherElements")
 def gather_elements(node: NodeContext) -> GraphExpr:
     """One element an index: positions in the flattened data are computed, then taken."""
     data, indices = node.input(0), node.builder.cast(node.input(1), "int64")
-    dims, wanted = shape_of(data), shape_of(indices)
+    dims, wanted = sizes_of(data), sizes_of(indices)
     axis = node.axis(node.integer("axis", 0), len(dims))
     if len(wanted) != len(dims):
-        raise UserError(f"indices of shape {wanted} do not fit data of shape {dims}")
-    steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
+        raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(dims)}")
+    steps = [product(dims[place + 1 :]) for place in range(len(dims))]
     _check_range(indices, dims[axis])
     place = _wrapped(node, indices, dims[axis])
-    place = node.call("multiply", place, node.builder.constant(steps[axis], "int64"))
+    place = node.call("multiply", place, _scalar(node, steps[axis]))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
         if other == axis:
             continue
-        if size > limit:
-            raise UserError(f"indices of shape {wanted} reach beyond data of shape {dims}")
-        if size > 1:
-            offsets = node.builder.count(size, steps[other]).reshape(
-                [-1 if at == other else 1 for at in range(len(dims))]
-            )
-            place = node.call("add", place, node.builder.constant(offsets, "int64"))
-    flat = node.builder.reshape(data, (math.prod(dims),))
+        if at_least(size, add(limit, 1)):
+            raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
+        if not same(size, 1):
+            place = node.call("add", place, _along(node, other, len(dims), size, steps[other]))
+    flat = node.builder.reshape(data, (product(dims),))
     return node.call("take", flat, place, axis=0)
 
 
@@ -75,25 +88,29 @@ def gather_elements(node: NodeContext) -> GraphExpr:
 def gather_nd(node: NodeContext) -> GraphExpr:
     """Slices chosen by tuples of indices: their positions are computed, then taken."""
     data, indices = node.input(0), node.builder.cast(node.input(1), "int64")
-    dims, wanted = shape_of(data), shape_of(indices)
+    dims, wanted = sizes_of(data), sizes_of(indices)
     batch = node.integer("batch_dims", 0)
-    depth = wanted[-1] if wanted else 0
-    if not 0 <= batch < len(wanted) or depth < 1 or batch + depth > len(dims) or dims[:batch] != wanted[:batch]:
-        raise UserError(f"indices of shape {wanted} with {batch} batch dimensions do not fit data of shape {dims}")
+    depth = size_at(indices, -1) if wanted else 0
+    fits = 0 <= batch < len(wanted) and depth >= 1 and batch + depth <= len(dims)
+    if not fits or any(map(different, dims[:batch], wanted[:batch])):
+        raise UserError(
+            f"indices of shape {sizes_text(wanted)} with {batch} batch dimensions "
+            f"do not fit data of shape {sizes_text(dims)}"
+        )
     indexed, rest = dims[batch : batch + depth], dims[batch + depth :]
     place: GraphExpr | None = None
     for column in range(depth):
         part = node.builder.slice_axis(indices, len(wanted) - 1, column, column + 1)
         part = _wrapped(node, node.builder.reshape(part, wanted[:-1]), indexed[column])
-        step = math.prod(indexed[column + 1 :])
-        part = node.call("multiply", part, node.builder.constant(step, "int64")) if step != 1 else part
+        step = product(indexed[column + 1 :])
+        part = part if same(step, 1) else node.call("multiply", part, _scalar(node, step))
         place = part if place is None else node.call("add", place, part)
     assert place is not None
     if batch:
-        count = math.prod(dims[:batch])
-        starts = node.builder.count(count, math.prod(indexed)).reshape(*dims[:batch], *(1,) * (len(wanted) - 1 - batch))
-        place = node.call("add", place, node.builder.constant(starts, "int64"))
-    flat = node.builder.reshape(data, (math.prod(dims[: batch + depth]), *rest))
+        starts = _along(node, 0, 1, product(dims[:batch]), product(indexed))
+        starts = node.builder.reshape(starts, (*dims[:batch], *(1,) * (len(wanted) - 1 - batch)))
+        place = node.call("add", place, starts)
+    flat = node.builder.reshape(data, (product(dims[: batch + depth]), *rest))
     return node.call("take", flat, place, axis=0)
 
 
@@ -146,32 +163,41 @@ def _scatter_rows(node: NodeContext, rows: GraphExpr, places: GraphExpr, updates
     reduction = node.text("reduction", "none")
     if reduction not in _REDUCTIONS:
         raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
-    work = math.prod(shape_of(rows)) * shape_of(places)[0]
-    if work > _MOST_COMPARISONS:
+    work = product((*sizes_of(rows), *sizes_of(places)))
+    if isinstance(work, int) and work > _MOST_COMPARISONS:
         raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
     return node.builder.reshape(
-        node.call("scatter", rows, places, updates, reduction=reduction), shape_of(node.input(0))
+        node.call("scatter", rows, places, updates, reduction=reduction), sizes_of(node.input(0))
     )
+
+
+def _do_not_fit(found: Sizes, wanted: Sizes) -> bool:
+    return len(found) != len(wanted) or any(map(different, found, wanted))
+
+
+def _misfit(indices: GraphExpr, updates: GraphExpr, dims: Sizes) -> UserError:
+    texts = [sizes_text(item) for item in (sizes_of(indices), sizes_of(updates), dims)]
+    return UserError(f"indices {texts[0]} and updates {texts[1]} do not fit data of shape {texts[2]}")
 
 
 def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
     """One element an index that is data."""
     builder = node.builder
     data, indices, updates = node.input(0), builder.cast(node.input(1), "int64"), node.input(2)
-    dims, wanted = shape_of(data), shape_of(indices)
-    if len(wanted) != len(dims) or shape_of(updates) != wanted or 0 in wanted:
-        raise UserError(f"indices {wanted} and updates {shape_of(updates)} do not fit data of shape {dims}")
-    steps = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
-    place = node.call("multiply", _wrapped(node, indices, dims[axis]), builder.constant(steps[axis], "int64"))
+    dims, wanted = sizes_of(data), sizes_of(indices)
+    if len(wanted) != len(dims) or _do_not_fit(sizes_of(updates), wanted) or 0 in wanted:
+        raise _misfit(indices, updates, dims)
+    updates = builder.match(updates, wanted)
+    steps = [product(dims[place + 1 :]) for place in range(len(dims))]
+    place = node.call("multiply", _wrapped(node, indices, dims[axis]), _scalar(node, steps[axis]))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
         if other == axis:
             continue
-        if size > limit:
-            raise UserError(f"indices of shape {wanted} reach beyond data of shape {dims}")
-        offsets = builder.count(size, steps[other]).reshape([-1 if at == other else 1 for at in range(len(dims))])
-        place = node.call("add", place, builder.constant(offsets, "int64"))
-    count = math.prod(wanted)
-    flat = builder.reshape(data, (math.prod(dims),))
+        if at_least(size, add(limit, 1)):
+            raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
+        place = node.call("add", place, _along(node, other, len(dims), size, steps[other]))
+    count = product(wanted)
+    flat = builder.reshape(data, (product(dims),))
     return _scatter_rows(node, flat, builder.reshape(place, (count,)), builder.reshape(updates, (count,)))
 
 
@@ -179,20 +205,21 @@ def _scatter_computed_slices(node: NodeContext) -> GraphExpr:
     """Slices at tuples of indices that are data."""
     builder = node.builder
     data, indices, updates = node.input(0), builder.cast(node.input(1), "int64"), node.input(2)
-    dims, wanted = shape_of(data), shape_of(indices)
-    depth = wanted[-1] if wanted else 0
-    if depth < 1 or depth > len(dims) or shape_of(updates) != (*wanted[:-1], *dims[depth:]) or 0 in wanted:
-        raise UserError(f"indices {wanted} and updates {shape_of(updates)} do not fit data of shape {dims}")
-    count, inner = math.prod(wanted[:-1]), math.prod(dims[depth:])
+    dims, wanted = sizes_of(data), sizes_of(indices)
+    depth = size_at(indices, -1) if wanted else 0
+    if depth < 1 or depth > len(dims) or _do_not_fit(sizes_of(updates), (*wanted[:-1], *dims[depth:])) or 0 in wanted:
+        raise _misfit(indices, updates, dims)
+    updates = builder.match(updates, (*wanted[:-1], *dims[depth:]))
+    count, inner = product(wanted[:-1]), product(dims[depth:])
     table = builder.reshape(indices, (count, depth))
     place: GraphExpr | None = None
     for column in range(depth):
         part = builder.reshape(builder.slice_axis(table, 1, column, column + 1), (count,))
         part = _wrapped(node, part, dims[column])
-        part = node.call("multiply", part, builder.constant(math.prod(dims[column + 1 : depth]), "int64"))
+        part = node.call("multiply", part, _scalar(node, product(dims[column + 1 : depth])))
         place = part if place is None else node.call("add", place, part)
     assert place is not None
-    rows = builder.reshape(data, (math.prod(dims[:depth]), inner))
+    rows = builder.reshape(data, (product(dims[:depth]), inner))
     return _scatter_rows(node, rows, place, builder.reshape(updates, (count, inner)))
 
 
@@ -239,11 +266,11 @@ def tensor_scatter(node: NodeContext) -> GraphExpr:
 def scatter_elements(node: NodeContext) -> GraphExpr:
     """One element an index."""
     data, updates = node.input(0), node.input(2)
-    dims = shape_of(data)
-    axis = node.axis(node.integer("axis", 0), len(dims))
+    axis = node.axis(node.integer("axis", 0), rank_of(data))
     known = evaluate(node.input(1))
-    if known is None:
+    if known is None or constants((*sizes_of(data), *sizes_of(updates))) is None:
         return _scatter_computed_elements(node, axis)
+    dims = shape_of(data)
     indices = known.astype(np.int64)
     if indices.ndim != len(dims) or shape_of(updates) != indices.shape:
         raise UserError(f"indices {indices.shape} and updates {shape_of(updates)} do not fit data of shape {dims}")
@@ -260,10 +287,10 @@ def scatter_elements(node: NodeContext) -> GraphExpr:
 def scatter_nd(node: NodeContext) -> GraphExpr:
     """Slices written at tuples of indices."""
     data, updates = node.input(0), node.input(2)
-    dims = shape_of(data)
     known = evaluate(node.input(1))
-    if known is None:
+    if known is None or constants((*sizes_of(data), *sizes_of(updates))) is None:
         return _scatter_computed_slices(node)
+    dims = shape_of(data)
     indices = known.astype(np.int64)
     depth = indices.shape[-1] if indices.ndim else 0
     if depth < 1 or depth > len(dims) or shape_of(updates) != (*indices.shape[:-1], *dims[depth:]):
@@ -282,38 +309,59 @@ def scatter_nd(node: NodeContext) -> GraphExpr:
 def one_hot(node: NodeContext) -> GraphExpr:
     """One of two values by whether an index names the place along a new axis."""
     indices, values = node.input(0), node.input(2)
-    depth = int(node.constant(1, "the depth").ravel()[0])
-    if depth < 1 or shape_of(values) != (2,):
-        raise UserError(f"OneHot of depth {depth} with values of shape {shape_of(values)}")
+    depth, numbers = _one_hot_depth(node)
+    if at_least(0, depth) or _do_not_fit(sizes_of(values), (2,)):
+        raise UserError(f"OneHot of depth {size_text(depth)} with values of shape {sizes_text(sizes_of(values))}")
     axis = node.axis(node.integer("axis", -1), rank_of(indices) + 1)
     whole = node.builder.cast(indices, "int64")
     place = node.builder.expand_dims(_wrapped(node, whole, depth), (axis,))
-    counter = [1] * rank_of(place)
+    counter: list[Size] = [1] * rank_of(place)
     counter[axis] = depth
-    order = node.builder.constant(node.builder.count(depth).reshape(counter), "int64")
+    order = node.builder.reshape(numbers, counter)
     off = node.builder.reshape(node.builder.slice_axis(values, 0, 0, 1), ())
     on = node.builder.reshape(node.builder.slice_axis(values, 0, 1, 2), ())
     return node.call("where", node.call("equal", place, order), on, off)
 
 
+def _one_hot_depth(node: NodeContext) -> tuple[Size, GraphExpr]:
+    """The depth, and the numbers below it; a depth that is data is the length of a range."""
+    known, symbolic = evaluate(node.input(1)), symbolic_value(node.input(1))
+    if known is not None and known.size == 1:
+        return int(known.ravel()[0]), node.builder.arange(int(known.ravel()[0]))
+    if symbolic is not None and symbolic.size == 1:
+        return symbolic.reshape(-1)[0], node.builder.arange(symbolic.reshape(-1)[0])
+    depth = node.builder.reshape(node.builder.cast(node.input(1), "int64"), ())
+    zero, one = node.builder.constant(0, "int64"), node.builder.constant(1, "int64")
+    numbers = node.call("shape.range", zero, depth, one, dims=(node.symbol("depth"),))
+    return sizes_of(numbers)[0], numbers
+
+
 @converter("Compress")
 def compress(node: NodeContext) -> GraphExpr:
-    """Slices where a constant condition holds."""
+    """Slices where a condition holds."""
     data = node.input(0)
-    chosen = np.flatnonzero(node.constant(1, "the condition").ravel())
+    known = evaluate(node.input(1))
+    if known is None:
+        place = node.axis(node.integer("axis"), rank_of(data)) if node.has_attribute("axis") else -1
+        return node.call("host.compress", data, node.input(1), dims=(node.symbol("count"),), axis=place)
+    chosen = np.flatnonzero(known.ravel())
     if node.has_attribute("axis"):
         axis = node.axis(node.integer("axis"), rank_of(data))
     else:
-        data, axis = node.builder.reshape(data, (math.prod(shape_of(data)),)), 0
-    if chosen.size and chosen[-1] >= shape_of(data)[axis]:
+        data, axis = node.builder.reshape(data, (product(sizes_of(data)),)), 0
+    if chosen.size and at_least(int(chosen[-1]), sizes_of(data)[axis]):
         raise UserError("the condition of Compress is longer than the data")
     return node.call("take", data, node.builder.constant(chosen, "int64"), axis=axis)
 
 
 @converter("NonZero")
 def non_zero(node: NodeContext) -> GraphExpr:
-    """Places of elements that are not 0: only of constants, since their number is data."""
-    return node.builder.constant(np.stack(np.nonzero(np.atleast_1d(node.constant(0, "the input")))), "int64")
+    """Places of elements that are not 0."""
+    data = node.input(0)
+    known = evaluate(data)
+    if known is None:
+        return node.call("host.nonzero", data, dims=(node.symbol("count"),), dtype=dtype_of(data))
+    return node.builder.constant(np.stack(np.nonzero(np.atleast_1d(known))), "int64")
 
 
 @converter("ReverseSequence")

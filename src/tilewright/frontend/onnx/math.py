@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, is_plain, shape_of
+from tilewright.frontend.builder import dtype_of, evaluate, is_plain, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
@@ -85,7 +85,7 @@ def power(node: NodeContext) -> GraphExpr:
             return node.builder.cast(result, dtype_of(base))
         exponent = node.builder.cast(exponent, dtype_of(base))
     value = evaluate(exponent)
-    if value is not None and value.size == 1 and len(value.shape) <= len(shape_of(base)):
+    if value is not None and value.size == 1 and len(value.shape) <= rank_of(base):
         number = float(value.ravel()[0])
         if number == 1.0:
             return base
@@ -238,7 +238,7 @@ def is_infinite(node: NodeContext) -> GraphExpr:
     if negative and positive:
         return node.call("isinf", data)
     if not negative and not positive:
-        return node.builder.broadcast_to(node.builder.constant(False, BOOL), shape_of(data))
+        return node.builder.broadcast_to(node.builder.constant(False, BOOL), sizes_of(data))
     bound = node.builder.constant_like(np.inf if positive else -np.inf, data)
     return node.call("equal", data, bound)
 
@@ -250,6 +250,6 @@ def cumulative(node: NodeContext) -> GraphExpr:
     values = node.constant_ints(1, "the axis")
     if len(values) != 1:
         raise UserError(f"the axis must be one number, it is {values}")
-    axis = node.axis(values[0], len(shape_of(data)))
+    axis = node.axis(values[0], rank_of(data))
     name = "cumsum" if node.node.op_type == "CumSum" else "cumprod"
     return node.call(name, data, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import Size, different, product
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -34,9 +35,9 @@ def batch_normalization(node: NodeContext) -> GraphExpr | list[GraphExpr | None]
 def _training_batch_normalization(node: NodeContext) -> list[GraphExpr | None]:
     """Normalised by the statistics of the batch, which are mixed into the running ones."""
     data, momentum = node.input(0), node.number("momentum", 0.9)
-    shape = shape_of(data)
+    shape = sizes_of(data)
     if len(shape) < 2:
-        raise UserError(f"BatchNormalization needs data of at least 2 dimensions, it is {shape}")
+        raise UserError(f"BatchNormalization needs data of at least 2 dimensions, it is {sizes_text(shape)}")
     axes = tuple(at for at in range(len(shape)) if at != 1)
     mean = node.call("mean", data, axes=axes, keepdims=True)
     centred = node.call("subtract", data, mean)
@@ -72,7 +73,7 @@ def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     axis = node.axis(node.integer("axis", -1), rank_of(data))
     epsilon = node.number("epsilon", 1e-5)
     stash = data_type(node.integer("stash_type", 1), "the statistics of LayerNormalization")
-    shape = shape_of(data)
+    shape = sizes_of(data)
     mean: GraphExpr | None = None
     inverse: GraphExpr | None = None
     if node.wants_output(1) or node.wants_output(2):
@@ -101,9 +102,10 @@ def rms_normalization(node: NodeContext) -> GraphExpr:
     return node.call("multiply", normal, scale)
 
 
-def _per_channel(node: NodeContext, value: GraphExpr, channels: int, rank: int, what: str) -> GraphExpr:
-    if shape_of(value) != (channels,):
-        raise UserError(f"the {what} has shape {shape_of(value)}, the data has {channels} channels")
+def _per_channel(node: NodeContext, value: GraphExpr, channels: Size, rank: int, what: str) -> GraphExpr:
+    found = sizes_of(value)
+    if len(found) != 1 or different(found[0], channels):
+        raise UserError(f"the {what} has shape {sizes_text(found)}, the data has {size_text(channels)} channels")
     return node.builder.reshape(value, (channels, *(1,) * (rank - 2)))
 
 
@@ -114,7 +116,7 @@ def instance_normalization(node: NodeContext) -> GraphExpr:
     rank = rank_of(data)
     if rank < 3:
         raise UserError(f"InstanceNormalization needs data of at least 3 dimensions, it is {shape_of(data)}")
-    channels = shape_of(data)[1]
+    channels = sizes_of(data)[1]
     normal, _, _ = _normalised(node, data, range(2, rank), node.number("epsilon", 1e-5))
     scale = _per_channel(node, node.input(1), channels, rank, "scale")
     bias = _per_channel(node, node.input(2), channels, rank, "bias")
@@ -125,15 +127,15 @@ def instance_normalization(node: NodeContext) -> GraphExpr:
 def group_normalization(node: NodeContext) -> GraphExpr:
     """Statistics over groups of channels; scale and bias are per group before opset 21, per channel since."""
     data = node.input(0)
-    shape = shape_of(data)
+    shape = sizes_of(data)
     groups = node.integer("num_groups")
-    if len(shape) < 2 or groups < 1 or shape[1] % groups:
-        raise UserError(f"{groups} groups do not fit data of shape {shape}")
+    if len(shape) < 2 or groups < 1 or size_at(data, 1) % groups:
+        raise UserError(f"{groups} groups do not fit data of shape {sizes_text(shape)}")
     epsilon = node.number("epsilon", 1e-5)
     wide = data
     if node.has_attribute("stash_type"):
         wide = node.builder.cast(data, data_type(node.integer("stash_type"), "the statistics of GroupNormalization"))
-    grouped = node.builder.reshape(wide, (shape[0], groups, math.prod(shape[1:]) // groups))
+    grouped = node.builder.reshape(wide, (shape[0], groups, product((size_at(data, 1) // groups, *shape[2:]))))
     normal, _, _ = _normalised(node, grouped, (2,), epsilon)
     normal = node.builder.cast(normal, dtype_of(data))
     scale, bias = node.input(1), node.input(2)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Extents, Window, read_extents
+from tilewright.frontend.onnx.windows import Extents, Window, known_sizes, read_extents
+from tilewright.graph.dimensions import Sizes, product
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UserError
 
@@ -20,16 +21,16 @@ def _read(node: NodeContext, data: GraphExpr) -> Extents:
     kernel = node.ints("kernel_shape")
     if len(kernel) != rank:
         raise UserError(f"kernel_shape {kernel} does not fit data of shape {shape_of(data)}")
-    return read_extents(node, kernel, shape_of(data)[2:])
+    return read_extents(node, kernel, sizes_of(data)[2:])
 
 
-def _with_ceiling(extents: Extents, size: tuple[int, ...]) -> Extents:
+def _with_ceiling(extents: Extents, size: Sizes) -> Extents:
     """Padding grown at the end so that a last window that reaches beyond the data counts.
 
     Such a window must still start within the data or the padding before it.
     """
     after = list(extents.after)
-    for axis, length in enumerate(size):
+    for axis, length in enumerate(known_sizes(size, "ceil_mode")):
         reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
         stride, before = extents.strides[axis], extents.before[axis]
         room = length + before + after[axis] - reach
@@ -42,7 +43,7 @@ def _with_ceiling(extents: Extents, size: tuple[int, ...]) -> Extents:
 
 def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, include_pad: bool = False) -> GraphExpr:
     """Pool in one, two or three dimensions: the operators have two, maxima and averages are separable."""
-    shape = shape_of(data)
+    shape = sizes_of(data)
     builder = node.builder
 
     def over(value: GraphExpr, part: Extents) -> GraphExpr:
@@ -60,15 +61,15 @@ def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, inclu
     match len(extents.kernel):
         case 1:
             result = over(builder.reshape(data, (*shape[:2], 1, shape[2])), extents)
-            return builder.reshape(result, (*shape[:2], shape_of(result)[3]))
+            return builder.reshape(result, (*shape[:2], sizes_of(result)[3]))
         case 2:
             return over(data, extents)
     batch, channels, depth = shape[:3]
     planes = over(builder.reshape(data, (batch, channels * depth, *shape[3:])), extents.part(slice(1, 3)))
-    rows, columns = shape_of(planes)[2:]
+    rows, columns = sizes_of(planes)[2:]
     stack = builder.reshape(planes, (batch, channels, depth, rows * columns))
     result = over(stack, extents.part(slice(0, 1)).with_unit())
-    return builder.reshape(result, (batch, channels, shape_of(result)[2], rows, columns))
+    return builder.reshape(result, (batch, channels, sizes_of(result)[2], rows, columns))
 
 
 @converter("MaxPool")
@@ -77,7 +78,7 @@ def max_pool(node: NodeContext) -> list[GraphExpr | None]:
     data = node.input(0)
     extents = _read(node, data)
     if node.flag("ceil_mode"):
-        extents = _with_ceiling(extents, shape_of(data)[2:])
+        extents = _with_ceiling(extents, sizes_of(data)[2:])
     columns_first = node.flag("storage_order")  # it concerns the positions
     result = _pool(node, "nn.max_pool2d", data, extents)
     return [result, positions_of_maxima(node, data, extents, columns_first) if node.wants_output(1) else None]
@@ -94,7 +95,7 @@ def average_pool(node: NodeContext) -> GraphExpr:
 def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
     if not ceiling:
         return _pool(node, "nn.avg_pool2d", data, extents, include_pad)
-    grown = _with_ceiling(extents, shape_of(data)[2:])
+    grown = _with_ceiling(extents, sizes_of(data)[2:])
     if include_pad and grown.after != extents.after:
         # Written padding counts, the reach beyond it does not: the first becomes part of the data.
         data = node.call("pad", data, before=(0, 0, *extents.before), after=(0, 0, *extents.after))
@@ -109,7 +110,7 @@ def lp_pool(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     extents = _read(node, data)
     if node.flag("ceil_mode"):
-        extents = _with_ceiling(extents, shape_of(data)[2:])
+        extents = _with_ceiling(extents, sizes_of(data)[2:])
     p = node.integer("p", 2)
     mean = _pool(node, "nn.avg_pool2d", _powers(node, data, p), extents, include_pad=True)
     total = node.call("multiply", mean, node.builder.constant_like(math.prod(extents.kernel), mean))
@@ -169,10 +170,10 @@ def local_response_normalization(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     size = node.integer("size")
     alpha, beta, bias = node.number("alpha", 1e-4), node.number("beta", 0.75), node.number("bias", 1.0)
-    shape = shape_of(data)
+    shape = sizes_of(data)
     if len(shape) < 2 or size < 1:
         raise UserError(f"LRN over {size} channels does not fit data of shape {shape}")
-    square = node.builder.reshape(node.call("multiply", data, data), (shape[0], 1, shape[1], math.prod(shape[2:])))
+    square = node.builder.reshape(node.call("multiply", data, data), (shape[0], 1, shape[1], product(shape[2:])))
     before = (size - 1) // 2
     mean = node.call(
         "nn.avg_pool2d",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import GraphExpr
@@ -81,7 +81,7 @@ def _log_sum_exp(node: NodeContext, data: GraphExpr, axes: tuple[int, ...] | Non
     total = node.call("sum", node.call("exp", node.call("subtract", wide, shift)), axes=axes, keepdims=True)
     result = node.call("add", node.call("log", total), shift)
     if not keep:
-        result = node.builder.reshape(result, [dim for axis, dim in enumerate(shape_of(data)) if axis not in axes])
+        result = node.builder.reshape(result, [dim for axis, dim in enumerate(sizes_of(data)) if axis not in axes])
     return node.builder.cast(result, dtype)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import shape_of
+from tilewright.frontend.builder import sizes_of
 from tilewright.frontend.onnx.context import NodeContext
+from tilewright.graph.dimensions import Sizes, constants
 from tilewright.graph.expr import GraphExpr
-from tilewright.support.errors import UserError
+from tilewright.graph.ops.common import sizes_text
+from tilewright.support.errors import UnsupportedError, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,18 @@ class Extents:
         return Extents((*self.kernel, 1), (*self.strides, 1), (*self.before, 0), (*self.after, 0), (*self.dilation, 1))
 
 
-def read_extents(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]) -> Extents:
+def known_sizes(size: Sizes, what: str) -> tuple[int, ...]:
+    """Spatial sizes that must be numbers."""
+    found = constants(size)
+    if found is None:
+        raise UnsupportedError(
+            f"{what} of data of symbolic size {sizes_text(size)}",
+            hint="export with explicit padding, or give the size: shapes={...}",
+        )
+    return found
+
+
+def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Extents:
     """The attributes strides, dilations, pads and auto_pad for data of a spatial size."""
     rank = len(kernel)
     ones = (1,) * rank
@@ -85,7 +98,7 @@ def read_extents(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ..
         case "SAME_UPPER" | "SAME_LOWER":
             total = [
                 max(0, (-(-length // stride) - 1) * stride + (reach - 1) * space + 1 - length)
-                for length, stride, reach, space in zip(size, strides, kernel, dilation, strict=True)
+                for length, stride, reach, space in zip(known_sizes(size, mode), strides, kernel, dilation, strict=True)
             ]
             small, large = tuple(item // 2 for item in total), tuple(item - item // 2 for item in total)
             before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
@@ -94,7 +107,7 @@ def read_extents(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ..
     return Extents(kernel, strides, before, after, dilation)
 
 
-def read_window(node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]) -> Window:
+def read_window(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Window:
     """The window attributes of a node in one or two dimensions, as two."""
     found = read_extents(node, kernel, size)
     return Window.of(found.kernel, found.strides, found.before, found.after, found.dilation)
@@ -104,7 +117,7 @@ def to_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
     """Data (or a weight) of one spatial dimension as one row of two."""
     if rank == 2:
         return value
-    first, second, length = shape_of(value)
+    first, second, length = sizes_of(value)
     return node.builder.reshape(value, (first, second, 1, length))
 
 
@@ -112,5 +125,5 @@ def from_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
     """Undo `to_planes`."""
     if rank == 2:
         return value
-    first, second, _, length = shape_of(value)
+    first, second, _, length = sizes_of(value)
     return node.builder.reshape(value, (first, second, length))
