@@ -12,6 +12,7 @@ from tilewright.support.errors import CompilerBug, UserError
 
 ERROR_ASSERT = 1
 ERROR_MEMORY = 2
+ERROR_TILES = 3
 
 
 class Library(Protocol):
@@ -88,5 +89,10 @@ def check_code(code: int, where: str) -> None:
     if code == ERROR_ASSERT:
         raise UserError(
             f"{where} stopped at a failed check", hint="an argument breaks a condition that the program states"
+        )
+    if code == ERROR_TILES:
+        raise UserError(
+            f"{where} needs the processor's matrix tiles, which the operating system does not let this process use",
+            hint="compile with -mattr=-amx-tile",
         )
     raise UserError(f"{where} failed with the code {code}")

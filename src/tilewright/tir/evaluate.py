@@ -18,7 +18,7 @@ from tilewright.ir import intrinsics
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.tir import numbers
+from tilewright.tir import machine, numbers
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.numbers import Array, InterpreterError, Scalar
 
@@ -406,6 +406,8 @@ class ExprCompiler:
             return self._reinterpret(expr, depth)
         if name in ("access_ptr", "element_distance"):
             return self._address(expr, depth)
+        if name in machine.table:
+            return self._machine(expr, depth)
         args = [self._visit(arg, depth) for arg in expr.args]
         intrinsic = intrinsics.table.get(name)
         if intrinsic is None or (intrinsic.arity is not None and len(args) != intrinsic.arity):
@@ -460,6 +462,12 @@ class ExprCompiler:
         if expr.name == "element_distance":
             return f"({self.index(second.buffer, second.indices, depth)} - {start})"
         return f"{self.function('Pointer')}({self.names.of(first.buffer)}, {start})"
+
+    def _machine(self, expr: e.Call, depth: int) -> str:
+        """An instruction of a processor: its reference, on whole vectors."""
+        args = [self.vector(a) if a.dtype.lanes > 1 else self._visit(a, depth) for a in expr.args]
+        call = f"{self.constant(('machine', expr.name), machine.table[expr.name].reference)}({', '.join(args)})"
+        return f"{call}[lane]" if expr.dtype.lanes > 1 else call
 
     def _extern(self, expr: e.Call, depth: int) -> str:
         symbol = expr.args[0]

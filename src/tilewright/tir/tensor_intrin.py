@@ -63,6 +63,26 @@ class Operand:
         indices = self._indices(place if isinstance(place, (tuple, list)) else (place,))
         return BufferStore(self.buffer, indices, as_expr(value, self.dtype))
 
+    def vector(self) -> BufferLoad:
+        """All elements as one vector: they must be neighbours in the last dimension of the buffer."""
+        return BufferLoad(self.buffer, self._vector_indices())
+
+    def store_vector(self, value: PrimExpr) -> BufferStore:
+        """The statement that writes all elements from one vector."""
+        return BufferStore(self.buffer, self._vector_indices(), value)
+
+    def _vector_indices(self) -> tuple[PrimExpr, ...]:
+        step = 1
+        for dimension, extent in reversed(list(enumerate(self.shape))):
+            column = [row[dimension] for row in self.matrix]
+            if extent > 1 and (any(column[:-1]) or column[-1] != step):
+                raise UserError(
+                    f"the elements of operand {self.name} are not neighbours in {self.buffer.name}",
+                    hint="arrange the buffer with transform_layout",
+                )
+            step *= extent
+        return (*self.base[:-1], Ramp(self.base[-1], const(1), step))
+
     def access_ptr(self, mode: str) -> AccessPointer:
         """The address of the first element; `mode` ("r", "w" or "rw") says what the instruction does there."""
         if mode not in ("r", "w", "rw"):

@@ -34,6 +34,8 @@ class ModuleContext:
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     metadata: list[str] = field(default_factory=list)
+    helpers: set[str] = field(default_factory=set)
+    """Functions of the module that several functions share, defined once."""
 
     def declare(self, name: str, result: str, params: str, attributes: str = "nounwind") -> str:
         """Note that a function is used; returns its name as an operand."""
@@ -56,6 +58,10 @@ class FunctionContext:
         self.analyzer = analyzer
         self.variables: dict[Var, str] = {}
         self.pointers: dict[Buffer, str] = {}
+        self.tiles: dict[tuple[Buffer, int], int] = {}
+        """The matrix tile register of a tile, by its buffer and first element."""
+        self.tile_shapes: dict[int, tuple[int, int]] = {}
+        """Rows and bytes a row of each tile register."""
         self.mask: str | None = None
         """The lanes that run (an operand of type <lanes x i1>), or None when all do."""
         self.mask_lanes = 1

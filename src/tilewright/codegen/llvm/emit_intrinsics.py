@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.codegen.llvm.context import FunctionContext
+from tilewright.codegen.llvm.emit_machine import emit_machine
 from tilewright.codegen.llvm.emit_memory import element_address
 from tilewright.codegen.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir import machine
 from tilewright.tir.buffer import BufferLoad
 
 _Emit = Callable[[FunctionContext, Call], str]
@@ -37,7 +39,7 @@ def emit_call(c: FunctionContext, expr: PrimExpr) -> str:
         return _llvm(c, _LLVM_UNARY[expr.name], expr)
     if expr.name in C_LIBRARY:
         return _library(c, expr)
-    emit = _TABLE.get(expr.name)
+    emit = emit_machine if expr.name in machine.table else _TABLE.get(expr.name)
     if emit is None:
         raise UnsupportedError(f"the CPU code generator does not know the intrinsic {expr.name!r}")
     return emit(c, expr)

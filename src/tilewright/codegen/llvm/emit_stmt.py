@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.llvm.context import FunctionContext, ModuleContext
+from tilewright.codegen.llvm.emit_machine import tile_frame
 from tilewright.codegen.llvm.emit_memory import emit_store
 from tilewright.codegen.llvm.emit_prefetch import emit_prefetches
 from tilewright.codegen.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
@@ -95,12 +96,17 @@ class FunctionEmitter:
         body(self)
         self.leave("0")
         lines = [f"define {linkage}i32 @{self.name}({', '.join(p for p in (params, extra_params) if p)}) nounwind {{"]
-        lines += ["entry:", *c.entry, *c.lines, "exit:"]
+        tiles = tile_frame(c, self.name)
+        if tiles is None:
+            lines += ["entry:", *c.entry, *c.lines, "exit:"]
+        else:
+            lines += ["prologue:", *c.entry, *tiles.ask, "entry:", *tiles.start, *c.lines, "exit:"]
         arms = ", ".join(f"[ {code}, %{block} ]" for code, block in self.exits)
         lines.append(f"  %code = phi i32 {arms}")
         for number, slot in enumerate(self.to_free):
             lines.append(f"  %owned{number} = load ptr, ptr {slot}, align 8")
             lines.append(f"  call void {self._free()}(ptr %owned{number})")
+        lines += [] if tiles is None else tiles.end
         lines += ["  ret i32 %code", "}"]
         self.module.functions.append("\n".join(lines))
 

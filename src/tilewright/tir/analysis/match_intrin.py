@@ -13,7 +13,7 @@ from itertools import permutations
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
-from tilewright.ir.expr import ZERO, Add, And, Max, Min, Mul, Or, PrimExpr, Var, const_value
+from tilewright.ir.expr import ZERO, Add, And, IntImm, Max, Min, Mul, Or, PrimExpr, Range, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.linear import expression, linear, mentions
@@ -196,6 +196,7 @@ class _Unifier:
             if tile.coordinate is not None:
                 value = value + tile.coordinate
                 self._coordinates.add(tile.coordinate)
+                self._analyzer.bind(tile.coordinate, Range(ZERO, IntImm(tile.extent, ZERO.dtype)))
             self._target[tile.item.var] = value
         self._axes: dict[Var, PrimExpr] = {}
         for axis in axes:
@@ -264,7 +265,8 @@ class _Unifier:
         shape = wanted.buffer.static_shape
         assert shape is not None
         mine = [linear(substitute(index, self._axes)) for index in wanted.indices]
-        theirs = [linear(substitute(index, self._target)) for index in given.indices]
+        # Quotients and remainders of panels vanish here: the coordinates stay within one panel.
+        theirs = [linear(self._analyzer.simplify(substitute(index, self._target))) for index in given.indices]
         columns = [self._column(number, mine, theirs) for number in range(len(mine))]
         matrix: list[tuple[int, ...]] = []
         base: list[PrimExpr] = []

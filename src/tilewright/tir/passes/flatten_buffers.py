@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import FALSE, ONE, ZERO, Broadcast, Call, IntImm, PrimExpr
+from tilewright.ir.expr import FALSE, ONE, ZERO, Broadcast, Call, IntImm, PrimExpr, Ramp
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -73,6 +73,8 @@ class _Flatten(StmtRewriter):
         """The position of an element in memory."""
         strides = buffer.strides or row_major_strides(buffer.shape)
         lanes = max([index.dtype.lanes for index in indices], default=1)
+        if lanes > 1 and all(isinstance(index, Ramp) or index.dtype.is_scalar for index in indices):
+            return self._ramp(buffer.offset, indices, strides, lanes)
         total = buffer.offset
         for index, stride in zip(indices, strides, strict=True):
             wide = index if index.dtype.element is INDEX else index.astype(INDEX)
@@ -80,6 +82,18 @@ class _Flatten(StmtRewriter):
         if lanes > 1:
             return total if total.dtype.lanes == lanes else Broadcast(as_expr(total), lanes)
         return self._analyzer.simplify(total)
+
+    def _ramp(
+        self, start: PrimExpr, indices: tuple[PrimExpr, ...], strides: tuple[PrimExpr, ...], lanes: int
+    ) -> PrimExpr:
+        """Steps along dimensions are steps in memory: one ramp, which the code generator knows as a vector access."""
+        step: PrimExpr = ZERO
+        for index, stride in zip(indices, strides, strict=True):
+            base = index.base if isinstance(index, Ramp) else index
+            start = add(start, mul(base.astype(INDEX), stride))
+            if isinstance(index, Ramp):
+                step = add(step, mul(index.stride.astype(INDEX), stride))
+        return Ramp(self._analyzer.simplify(start), self._analyzer.simplify(step), lanes)
 
     def _load(self, expr: PrimExpr) -> PrimExpr | None:
         if type(expr) is Call and expr.name == "element_distance":

@@ -15,6 +15,7 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UnsupportedError
+from tilewright.tir import machine
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 
@@ -38,6 +39,8 @@ def _legalize(expr: PrimExpr, has_half: bool) -> PrimExpr | None:
         if has_half and expr.a.dtype.code == "float" and not isinstance(expr, e.Mod):
             return None
         return _back(type(expr)(_wide(expr.a), _wide(expr.b)), expr.dtype)  # type: ignore[call-arg]
+    if isinstance(expr, e.Call) and expr.name in machine.table:
+        return None
     if isinstance(expr, e.Call) and expr.name not in _KEEPS_TYPES and any(_is_narrow(arg.dtype) for arg in expr.args):
         if has_half and expr.name in _NATIVE_CALLS and all(arg.dtype.code == "float" for arg in expr.args):
             return None

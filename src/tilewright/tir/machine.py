@@ -1,0 +1,292 @@
+"""Instructions of processors that programs may call by name: types, the features they need, what they compute.
+
+    machine_call("x86.vpdpbusd.512", accumulator, bytes_a, bytes_b)
+
+Lowering rules of tensor intrinsics build such calls; the code generator turns them into the LLVM intrinsic of the
+table, after checking that the target has the features. Only what is in the table can be called: LLVM ends the process
+when it meets an intrinsic that the processor lacks. Each instruction has a reference, so that lowered programs can
+still be interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.ir import intrinsics
+from tilewright.ir.dtype import HANDLE, DataType
+from tilewright.ir.expr import Call, PrimExpr
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target.target import Target
+from tilewright.tir.numbers import Pointer
+
+Reference = Callable[..., Any]
+"""From lists of lanes, numbers and pointers to a list of lanes (or to nothing, with effects on pointers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. `features` are alternatives: a processor that has all of one of the sets has the instruction.
+
+    `llvm` is the name of the LLVM intrinsic; instructions on matrix tiles (see `emit_tiles`) have one too, but their
+    tile arguments are registers, written as addresses of a buffer of scope `TILE_SCOPE`.
+    """
+
+    name: str
+    llvm: str
+    result: DataType
+    arguments: tuple[DataType, ...]
+    features: tuple[frozenset[str], ...]
+    reference: Reference
+    doc: str
+    pure: bool = True
+
+    def is_on(self, target: Target) -> bool:
+        """Whether a processor has the instruction."""
+        return any(wanted <= target.feature_set for wanted in self.features)
+
+    def require(self, target: Target) -> None:
+        """Refuse a target that lacks the instruction."""
+        if not self.is_on(target):
+            wanted = " or ".join(" and ".join(f"+{name}" for name in sorted(item)) for item in self.features)
+            raise UnsupportedError(
+                f"the instruction {self.name} needs {wanted}, which {target.cpu} ({target.arch}) does not have",
+                hint="leave the tensor intrinsic out for this target, or add the feature with -mattr",
+            )
+
+
+TILE_SCOPE: Final = "tile"
+"""The scope of buffers that live in matrix tile registers: each tile is one run of elements of the buffer."""
+
+table: Final[dict[str, Instruction]] = {}
+"""Every instruction by name."""
+
+
+def define(
+    name: str,
+    llvm: str,
+    result: str,
+    arguments: Sequence[str],
+    features: Sequence[str],
+    reference: Reference,
+    doc: str,
+    *,
+    pure: bool = True,
+) -> Instruction:
+    """Add an instruction; `features` are alternatives such as "avx512vnni avx512vl"."""
+    types = tuple(HANDLE if item == "handle" else DataType.of(item) for item in arguments)
+    sets = tuple(frozenset(item.split()) for item in features)
+    made = Instruction(name, llvm, DataType.of(result), types, sets, reference, doc, pure)
+    table[name] = made
+    intrinsics.define(name, len(types), "any", None, doc, result="given", pure=pure)
+    return made
+
+
+def find_instruction(name: str) -> Instruction:
+    """The instruction of a name."""
+    found = table.get(name)
+    if found is None:
+        raise UserError(f"there is no machine instruction {name!r}", hint=f"known: {', '.join(sorted(table))}")
+    return found
+
+
+def machine_call(name: str, *arguments: PrimExpr) -> Call:
+    """A call of an instruction; the types of the arguments must be the instruction's own."""
+    instruction = find_instruction(name)
+    if len(arguments) != len(instruction.arguments):
+        raise UserError(f"{name} takes {len(instruction.arguments)} arguments, not {len(arguments)}")
+    for number, (argument, wanted) in enumerate(zip(arguments, instruction.arguments, strict=True)):
+        if argument.dtype is not wanted:
+            raise UserError(f"argument {number} of {name} is a {argument.dtype}, not {wanted}")
+    return Call(name, arguments, instruction.result)
+
+
+def _wrapped(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _dot4(total: list[int], a: list[int], b: list[int]) -> list[int]:
+    """Each lane gains the product of four neighbours of both operands."""
+    return [
+        _wrapped(start + sum(a[4 * lane + n] * b[4 * lane + n] for n in range(4))) for lane, start in enumerate(total)
+    ]
+
+
+def _matrix2(total: list[int], a: list[int], b: list[int]) -> list[int]:
+    """A 2 x 2 matrix gains the product of 2 x 8 rows with 2 x 8 rows."""
+    return [
+        _wrapped(total[2 * row + column] + sum(a[8 * row + n] * b[8 * column + n] for n in range(8)))
+        for row in range(2)
+        for column in range(2)
+    ]
+
+
+def _pairs(total: list[Any], a: list[Any], b: list[Any]) -> list[Any]:
+    """Each lane gains the products of two neighbours, summed in float32."""
+    return [
+        np.float32(np.float32(a[2 * lane + 1]) * np.float32(b[2 * lane + 1]))
+        + (np.float32(a[2 * lane]) * np.float32(b[2 * lane]) + start)
+        for lane, start in enumerate(total)
+    ]
+
+
+for _bits, _features in ((512, ("avx512vnni",)), (256, ("avx512vnni avx512vl", "avxvnni")), (128, ("avxvnni",))):
+    _lanes = _bits // 32
+    define(
+        f"x86.vpdpbusd.{_bits}",
+        f"llvm.x86.avx512.vpdpbusd.{_bits}",
+        f"int32x{_lanes}",
+        (f"int32x{_lanes}", f"uint8x{4 * _lanes}", f"int8x{4 * _lanes}"),
+        _features,
+        _dot4,
+        "adds dot products of four unsigned with four signed bytes",
+    )
+for _sign, _left in (("s", "int8"), ("u", "uint8")):
+    define(
+        f"arm.{_sign}dot",
+        f"llvm.aarch64.neon.{_sign}dot.v4i32.v16i8",
+        "int32x4",
+        ("int32x4", f"{_left}x16", f"{_left}x16"),
+        ("dotprod",),
+        _dot4,
+        "adds dot products of four bytes with four bytes",
+    )
+define(
+    "arm.usdot",
+    "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    "int32x4",
+    ("int32x4", "uint8x16", "int8x16"),
+    ("i8mm",),
+    _dot4,
+    "adds dot products of four unsigned with four signed bytes",
+)
+define(
+    "arm.smmla",
+    "llvm.aarch64.neon.smmla.v4i32.v16i8",
+    "int32x4",
+    ("int32x4", "int8x16", "int8x16"),
+    ("i8mm",),
+    _matrix2,
+    "adds the 2 x 2 product of 2 x 8 with 2 x 8 bytes",
+)
+define(
+    "x86.vdpbf16ps.512",
+    "llvm.x86.avx512bf16.dpbf16ps.512",
+    "float32x16",
+    ("float32x16", "bfloat16x32", "bfloat16x32"),
+    ("avx512bf16",),
+    _pairs,
+    "adds dot products of two with two bfloat16; subnormal numbers count as zero",
+)
+
+
+# Matrix tiles. The register is the address of the tile's first and last element in a buffer of scope TILE_SCOPE,
+# which in the interpreter is memory like any other: rows of `row_bytes`, one after another.
+
+
+def _elements(row_bytes: int, size: int) -> int:
+    return row_bytes // size
+
+
+def _tile_zero(size: int) -> Reference:
+    def reference(tile: Pointer, rows: int, row_bytes: int) -> int:
+        for place in range(rows * _elements(row_bytes, size)):
+            tile[place] = 0
+        return 0
+
+    return reference
+
+
+def _tile_load(size: int) -> Reference:
+    def reference(tile: Pointer, rows: int, row_bytes: int, source: Pointer, stride: int) -> int:
+        count = _elements(row_bytes, size)
+        for row in range(rows):
+            for column in range(count):
+                tile[row * count + column] = source[row * stride // size + column]
+        return 0
+
+    return reference
+
+
+def _tile_store(size: int) -> Reference:
+    def reference(tile: Pointer, rows: int, row_bytes: int, target: Pointer, stride: int) -> int:
+        count = _elements(row_bytes, size)
+        for row in range(rows):
+            for column in range(count):
+                target[row * stride // size + column] = tile[row * count + column]
+        return 0
+
+    return reference
+
+
+def _tile_product(group: int, exact: bool) -> Reference:
+    """`rows` x `row_bytes` of a times b (rows of `group` neighbours for each of 16 columns), added to c."""
+
+    def reference(c: Pointer, a: Pointer, b: Pointer, rows: int, row_bytes: int) -> int:
+        depth = row_bytes * group // 4
+        for row in range(rows):
+            for column in range(16):
+                total = c[row * 16 + column]
+                for k in range(depth):
+                    total = total + a[row * depth + k] * b[(k // group) * 16 * group + column * group + k % group]
+                c[row * 16 + column] = _wrapped(total) if exact else np.float32(total)
+        return 0
+
+    return reference
+
+
+_TILE_SIZES: Final = {"8": 1, "16": 2, "32": 4}
+for _name, _size in _TILE_SIZES.items():
+    define(
+        f"amx.load.{_name}",
+        "llvm.x86.tileloadd64",
+        "int32",
+        ("handle", "int64", "int64", "handle", "int64"),
+        ("amx-tile",),
+        _tile_load(_size),
+        "fills a tile of rows x bytes from memory, rows a number of bytes apart",
+        pure=False,
+    )
+define(
+    "amx.zero.32",
+    "llvm.x86.tilezero",
+    "int32",
+    ("handle", "int64", "int64"),
+    ("amx-tile",),
+    _tile_zero(4),
+    "fills a tile of rows x bytes with zeros",
+    pure=False,
+)
+define(
+    "amx.store.32",
+    "llvm.x86.tilestored64",
+    "int32",
+    ("handle", "int64", "int64", "handle", "int64"),
+    ("amx-tile",),
+    _tile_store(4),
+    "writes a tile of rows x bytes to memory, rows a number of bytes apart",
+    pure=False,
+)
+_PRODUCTS: Final = {
+    "bssd": "amx-int8",
+    "bsud": "amx-int8",
+    "busd": "amx-int8",
+    "buud": "amx-int8",
+    "bf16ps": "amx-bf16",
+}
+for _name, _feature in _PRODUCTS.items():
+    define(
+        f"amx.tdp{_name}",
+        f"llvm.x86.tdp{_name}",
+        "int32",
+        ("handle", "handle", "handle", "int64", "int64"),
+        (f"amx-tile {_feature}",),
+        _tile_product(2 if _name == "bf16ps" else 4, _name != "bf16ps"),
+        "adds the product of two tiles to a tile (rows of the first, bytes of its rows)",
+        pure=False,
+    )
+
+__all__ = ["TILE_SCOPE", "Instruction", "define", "find_instruction", "machine_call", "table"]

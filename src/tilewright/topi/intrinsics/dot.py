@@ -1,0 +1,93 @@
+"""Dot products of bytes and of bfloat16: one row value broadcast against a vector of columns.
+
+    c[j] += a[0] * b[j, 0] + a[1] * b[j, 1] + a[2] * b[j, 2] + a[3] * b[j, 3]        (j: the lanes of a register)
+
+The column operand lies as `b[j, k]` in one run of memory: weights are arranged so when the model is assembled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from tilewright import te
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32, INT32, DataType
+from tilewright.ir.expr import Broadcast, PrimExpr
+from tilewright.ir.intrinsics import reinterpret
+from tilewright.target import Target
+from tilewright.te import reduction
+from tilewright.tir.machine import find_instruction, machine_call
+from tilewright.tir.stmt import Stmt
+from tilewright.tir.tensor_intrin import Operand, TensorIntrin
+
+
+@dataclass(frozen=True, slots=True)
+class DotInstruction:
+    """A dot-product instruction as schedules see it: `group` neighbours of the reduction into each of `lanes` sums."""
+
+    name: str
+    row: DataType
+    column: DataType
+    total: DataType
+    lanes: int
+    group: int
+
+    @property
+    def intrinsic(self) -> TensorIntrin:
+        """The declared tensor intrinsic."""
+        return _declared(self)
+
+
+def _dot(name: str, row: str, column: str, total: str, lanes: int, group: int) -> DotInstruction:
+    return DotInstruction(name, DataType.of(row), DataType.of(column), DataType.of(total), lanes, group)
+
+
+INSTRUCTIONS = (
+    _dot("x86.vpdpbusd.512", "uint8", "int8", "int32", 16, 4),
+    _dot("x86.vpdpbusd.256", "uint8", "int8", "int32", 8, 4),
+    _dot("arm.usdot", "uint8", "int8", "int32", 4, 4),
+    _dot("arm.sdot", "int8", "int8", "int32", 4, 4),
+    _dot("arm.udot", "uint8", "uint8", "int32", 4, 4),
+    _dot("x86.vdpbf16ps.512", "bfloat16", "bfloat16", "float32", 16, 2),
+)
+"""Widest first."""
+
+
+def dot_instructions(target: Target) -> list[DotInstruction]:
+    """The dot products a processor has, no wider than its vectors, widest first."""
+    return [
+        item
+        for item in INSTRUCTIONS
+        if item.lanes * item.total.bits <= target.vector_bits and find_instruction(item.name).is_on(target)
+    ]
+
+
+def dot_instruction(target: Target, row: DataType, column: DataType) -> DotInstruction | None:
+    """The widest dot product of two types of operands."""
+    found = (item for item in dot_instructions(target) if item.row is row and item.column is column)
+    return next(found, None)
+
+
+@cache
+def _declared(item: DotInstruction) -> TensorIntrin:
+    a = te.placeholder((item.group,), str(item.row), name="a")
+    b = te.placeholder((item.lanes, item.group), str(item.column), name="b")
+    k = te.reduce_axis((0, item.group), name="k")
+    c = te.compute(
+        (item.lanes,), lambda j: reduction.sum(cast(a[k], item.total) * cast(b[j, k], item.total), [k]), name="c"
+    )
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
+        row, column = inputs
+        total = outputs[0]
+        zero = Broadcast(const(0, item.total), item.lanes)
+        group = reinterpret(row.vector(), INT32 if item.row.bits * item.group == 32 else FLOAT32)
+        spread = reinterpret(Broadcast(group, item.lanes), item.row.with_lanes(item.lanes * item.group))
+
+        def product(start: PrimExpr) -> Stmt:
+            return total.store_vector(machine_call(item.name, start, spread, column.vector()))
+
+        return product(zero), total.store_vector(zero), product(total.vector())
+
+    return te.decl_tensor_intrin(c.op, rule, name=item.name)
