@@ -311,6 +311,27 @@ def triangle(A: Buffer[(9, 9), "float32"], B: Buffer[(9, 9), "float32"]):
         )
         agree(func, partition_loops(func), data(9, 9), data(9, 9))
 
+    def test_a_parallel_loop_of_symbolic_extent(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(n: int64, A: Buffer[(50,), "float32"], B: Buffer[(50,), "float32"]):
+    for i in parallel((n + 7) // 8):
+        for j in vectorized(8):
+            if i * 8 + j < n:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        assert isinstance(after.body.body, IfThenElse)
+        assert not find_all(after.body.body.then_body, IfThenElse)
+        for n in (0, 5, 16, 50):
+            one, other = data(50, seed=1), data(50, seed=1)
+            interpret(func, n, data(50), one)
+            interpret(after, n, data(50), other)
+            np.testing.assert_array_equal(one, other)
+
     def test_symbolic_extents(self) -> None:
         func = script(
             """
@@ -323,6 +344,10 @@ def tail(n: int64, A: Buffer[(50,), "float32"], B: Buffer[(50,), "float32"]):
 """
         )
         after = partition_loops(func)
+        assert isinstance(after.body, SeqStmt)
+        main, edge = after.body.stmts
+        assert not find_all(main, IfThenElse)
+        assert find_all(edge, IfThenElse)
         for n in (0, 1, 7, 8, 9, 50):
             one, other = data(50, seed=1), data(50, seed=1)
             interpret(func, n, data(50), one)

@@ -21,11 +21,18 @@ from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
 from tilewright.ir.build import add, all_of, const, floordiv, ge, le, logical_not, lt, maximum, minimum, neg, sub
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import EQ, LE, LT, IntImm, Not, PrimExpr, Range, Select, Var
+from tilewright.ir.expr import EQ, LE, LT, TRUE, IntImm, Not, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy, inside_loop, is_nothing
+from tilewright.tir.passes.rewriting import (
+    ExprRewriter,
+    StmtRewriter,
+    all_statements,
+    fresh_copy,
+    inside_loop,
+    is_nothing,
+)
 from tilewright.tir.passes.simplify_loops import simplify_stmt
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
@@ -46,6 +53,8 @@ class _Window:
 
     low: PrimExpr | None
     high: PrimExpr | None
+    holding: tuple[PrimExpr, ...] = ()
+    """The conditions that hold there, whatever the loops inside do."""
 
 
 class _Partition(StmtRewriter):
@@ -82,6 +91,7 @@ class _Partition(StmtRewriter):
         """The range of the loop variable in which every condition of the body that can be solved for it holds."""
         low: PrimExpr | None = None
         high: PrimExpr | None = None
+        holding: list[PrimExpr] = []
         with inside_loop(self._analyzer, loop):
             for condition, domains in _conditions(loop.body):
                 for part in conjuncts(condition):
@@ -90,13 +100,14 @@ class _Partition(StmtRewriter):
                     found = _solve(part, loop.var, domains, self._analyzer)
                     if found is None or self._moves_with_outer_loops(found):
                         continue
+                    holding.append(part)
                     if found.low is not None:
                         low = found.low if low is None else maximum(low, found.low)
                     if found.high is not None:
                         high = found.high if high is None else minimum(high, found.high)
         if low is None and high is None:
             return None
-        return _Window(low, high)
+        return _Window(low, high, tuple(holding))
 
     def _moves_with_outer_loops(self, window: _Window) -> bool:
         """Whether the cuts differ between iterations of loops outside: those loops are better split themselves."""
@@ -115,7 +126,7 @@ class _Partition(StmtRewriter):
         parts: list[Stmt] = []
         if not self._analyzer.prove(le(first, loop.min)):
             parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
-        parts.append(self._main(_part(loop, first, last, self._analyzer)))
+        parts.append(self._main(_part(_without(loop, window), first, last, self._analyzer)))
         if not self._analyzer.prove(ge(last, end)):
             parts.append(self._edge(_part(loop, last, end, self._analyzer)))
         return seq(*[part for part in parts if not is_nothing(part)])
@@ -177,11 +188,22 @@ class _Partition(StmtRewriter):
             if isinstance(condition, IntImm):
                 return None
             with self._analyzer.assume(condition):
-                main = self.stmt(simplify_stmt(fresh_copy(loop.body, {}), self._analyzer))
+                main = self.stmt(simplify_stmt(fresh_copy(_without(loop, window).body, {}), self._analyzer))
             self._edge_depth += 1
             edge = self.stmt(loop.body)
             self._edge_depth -= 1
         return loop.replace(body=IfThenElse(condition, main, edge))
+
+
+def _without(loop: For, window: _Window) -> For:
+    """The loop with the conditions that hold in a window taken for granted: ends that are symbolic say little."""
+    rewriter = ExprRewriter(lambda expr: TRUE if expr in window.holding else None)
+    return loop.replace(body=_Rewrite(rewriter).stmt(loop.body))
+
+
+class _Rewrite(StmtRewriter):
+    def __init__(self, rewriter: ExprRewriter) -> None:
+        self.expr = rewriter  # type: ignore[method-assign]
 
 
 def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For:
