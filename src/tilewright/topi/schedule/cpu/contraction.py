@@ -17,6 +17,8 @@ _ROWS_SHARE = 0.375
 """The part of the second cache level for the rows of a block and a panel of weights."""
 _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
+_LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
+"""The same for weights whose rows are larger than the first part of that level."""
 
 
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -45,7 +47,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     order = [*outer[:1], column_outer, *outer[1:]]
-    resident = _columns_inside(context, anchor, extents[-1])
+    resident = weights_stay(context, anchor, extents[-1])
     in_blocks = False
     if row is not None:
         tiles = _tiles_in_block(context, anchor, tile)
@@ -88,14 +90,21 @@ def _balanced(extent: int, most: int, unit: int) -> int:
     return -(-extent // (blocks * unit)) * unit
 
 
-def _columns_inside(context: CpuContext, anchor: BlockHandle, columns: int) -> bool:
-    """Whether the panels of columns are the innermost outer loop.
+def weights_stay(context: CpuContext, anchor: BlockHandle, columns: int) -> bool:
+    """Whether all weights stay in the second cache level: the panels of columns are then the innermost outer loop.
 
-    Then each tile of rows meets all weights before the next, and results are written as they lie in memory: right when
-    the weights stay in the second cache level. Otherwise a panel of weights is kept while all rows pass by.
+    Each tile of rows meets all weights before the next, and results are written as they lie in memory. Otherwise a
+    panel of weights is kept while all rows pass by. That is dear where the rows are larger than the cache themselves:
+    weights may then take more of it.
     """
-    weights = reduction_size(context, anchor) * columns * context.block(anchor).writes[0].buffer.dtype.itemsize
-    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
+    block = context.block(anchor)
+    item = block.writes[0].buffer.dtype.itemsize
+    weights = reduction_size(context, anchor) * columns * item
+    if weights <= context.target.l2_bytes * _WEIGHTS_SHARE:
+        return True
+    sources = [region.buffer.static_shape for region in block.reads if region.buffer is not block.writes[0].buffer]
+    rows = max((prod(shape) * item for shape in sources if shape), default=0)
+    return rows > context.target.l2_bytes * _LARGE_ROWS and weights <= context.target.l2_bytes * _MOST_WEIGHTS
 
 
 def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int, elements: int) -> RegisterTile:

@@ -7,6 +7,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
+from tilewright.topi.schedule.cpu.convolution import schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
@@ -47,6 +48,8 @@ def _schedule(context: CpuContext) -> None:
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
             depthwise = context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
             template = schedule_depthwise if depthwise else schedule_contraction
+            if streams_taps(context, anchor, outputs[0]):
+                template = schedule_taps
             template(context, anchor, outputs[0])
             return
     if len(outputs) == 1 and any(block.is_reduction for block in blocks):

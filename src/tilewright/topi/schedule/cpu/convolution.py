@@ -1,0 +1,129 @@
+"""The schedule of convolutions whose weights come from beyond the near caches: one tap at a time for a whole image."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import const_value
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import PREFETCH, IterKind
+from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.cpu.contraction import weights_stay
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, pack_weights, schedule_tile
+from tilewright.topi.schedule.cpu.tiling import register_tile
+from tilewright.topi.schedule.packing import constant_parameters
+
+_SUMS_SHARE = 0.75
+"""The part of the first cache level that the sums of one panel may take."""
+_IDLE_SHARE = 1.15
+"""How much longer than evenly divided panels may take before cores divide the image instead."""
+
+
+def streams_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+    """Whether a convolution is better done tap by tap.
+
+    That is where constant weights are too large to stay in the second cache level, and where the sums of a panel stay
+    in the first level: few pixels, many channels. Several cores take panels, so there must be enough of those.
+    """
+    block = context.block(anchor)
+    if block.annotations.get("anchor") != "conv2d" or block.annotations.get("layout") != "NHWC":
+        return False
+    extents = block.writes[0].buffer.static_shape
+    sizes = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
+    if extents is None or None in sizes or len(sizes) != 3 or 0 in extents:
+        return False
+    if sizes[:2] == [1, 1] or not _has_constant_weights(context, anchor) or not _in_order(context, anchor, output):
+        return False
+    batch, height, width, columns = extents
+    item = block.writes[0].buffer.dtype.itemsize
+    target = context.target
+    tile = register_tile(width, columns, context.lanes(anchor), target.vector_registers)
+    fits = height * width * tile.columns * item <= target.l1_bytes * _SUMS_SHARE
+    panels = batch * -(-columns // tile.columns)
+    return (
+        not weights_stay(context, anchor, columns)
+        and fits
+        and -(-panels // target.cores) * target.cores <= _IDLE_SHARE * panels
+    )
+
+
+def schedule_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """Sums of a panel of channels for the whole image, one tap after the other; the next tap's weights are fetched.
+
+    for panel:
+        sum[y, x, c] = 0
+        for tap, y, xo:
+            acc[xi, c] = 0;  for ic: acc[xi, c] += image[y + tap, xo + xi + tap, ic] * weights[tap, ic, c]
+            sum[y, xo + xi, c] += acc[xi, c]
+        out[y, x, c] = epilogue(sum[y, x, c])
+    """
+    sch = context.sch
+    for producer in sch.get_producers(anchor):
+        schedule_injective(context, producer)
+    if anchor.name == output.name:
+        output = sch.cache_write(anchor, 0, "local")
+    n, y, x, c = sch.get_loops(output)
+    width, columns = context.extent(x), context.extent(c)
+    assert width is not None and columns is not None
+    tile = register_tile(width, columns, context.lanes(anchor), context.target.vector_registers)
+    pack_weights(context, anchor, tile)
+    *_, kh, kw, ic = sch.get_loops(anchor)
+    depth = context.extent(ic) or 1
+    taps = sch.fuse(kh, kw)
+    partial = sch.rfactor(taps)
+    panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
+    sch.reorder(n, panel, y, x, vector, lane)
+    sch.compute_at(anchor, panel, preserve_unit_loops=True)
+    below = loops_below(context, anchor, panel)
+    reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
+    (tap,) = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop is not tap]
+    *outer, row, column = spatial
+    row_outer, row_inner = sch.split(row, [None, tile.rows])
+    sch.reorder(tap, *outer, row_outer, row_inner, column)
+    sch.set_scope(anchor, 0, "local")
+    start = sch.decompose_reduction(anchor, tap)
+    sch.compute_at(partial, row_outer, preserve_unit_loops=True)
+    reduction = schedule_tile(context, partial, row_outer, tile)
+    names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
+    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, depth * tile.columns))
+    for loops in ([row_inner, column], [loops_below(context, start, panel)[-1]]):
+        _vectorize(context, loops, tile.lanes)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    extents = context.extents([n, panel])
+    assert extents is not None
+    context.parallelize([n, panel], prod(extents) * PARALLEL_WORK)
+
+
+def _has_constant_weights(context: CpuContext, anchor: BlockHandle) -> bool:
+    """Whether the channels of the result are told apart by constant weights only: no groups."""
+    block = context.block(anchor)
+    channel = [item.var for item in block.iters if item.kind is IterKind.SPATIAL][-1:]
+    constants = constant_parameters(context.sch.func)
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    return [item.buffer in constants for item in loads if uses_any(item, channel)] == [True]
+
+
+def _in_order(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+    """Whether the result has its elements where the convolution has them."""
+    if anchor.name == output.name:
+        return True
+    block, buffer = context.block(output), context.block(anchor).writes[0].buffer
+    own = tuple(item.var for item in block.iters)
+    return all(tuple(load.indices) == own for load in find_all(block.body, BufferLoad) if load.buffer is buffer)
+
+
+def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+    sch = context.sch
+    *others, lane = loops
+    extent = context.extent(lane)
+    if extent is not None and extent > lanes:
+        vector, lane = sch.split(lane, [None, lanes])
+        others.append(vector)
+    sch.vectorize(lane)
+    for loop in others:
+        sch.unroll(loop)

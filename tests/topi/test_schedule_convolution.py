@@ -1,0 +1,134 @@
+"""Convolutions tap by tap: chosen where weights are many and pixels few, and right for shapes that do not divide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.graph.expr import Function, GraphExpr, Var
+from tilewright.graph.infer import infer_types
+from tilewright.graph.op import call, get_operator
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.primitive import lower_primitive
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.stmt import PREFETCH, Block, For, LoopKind
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.packing import packing_of
+
+SMALL = {"l1_bytes": 16 << 10, "l2_bytes": 32 << 10}
+"""Caches so small that the weights of these tests do not fit."""
+
+
+class Case:
+    """A convolution with constant weights, bias and ReLU: its program, inputs and expected result."""
+
+    def __init__(
+        self,
+        size: tuple[int, int, int, int],
+        outputs: int,
+        *,
+        kernel: int = 3,
+        stride: int = 1,
+        groups: int = 1,
+        epilogue: bool = True,
+        transposed: bool = False,
+        constants: tuple[int, ...] = (1, 2),
+    ) -> None:
+        rng = np.random.default_rng(sum(size) + outputs)
+        pads = (kernel // 2,) * 4
+        attributes = {
+            "padding": pads,
+            "strides": (stride, stride),
+            "groups": groups,
+            "data_layout": "NHWC",
+            "kernel_layout": "HWIO",
+        }
+        data = rng.standard_normal(size).astype(np.float32)
+        weight = (rng.standard_normal((kernel, kernel, size[-1] // groups, outputs)) / size[-1]).astype(np.float32)
+        bias = rng.standard_normal(outputs).astype(np.float32)
+        expected = get_operator("nn.conv2d").reference([data, weight], Conv2dAttributes(**attributes))
+        assert isinstance(expected, np.ndarray)
+        x, w, b = (Var(n, tensor_type(a.shape, "float32")) for n, a in (("x", data), ("w", weight), ("b", bias)))
+        body: GraphExpr = call("nn.conv2d", x, w, **attributes)
+        self.inputs, params = [data, weight], [x, w]
+        if epilogue:
+            body, expected = call("nn.relu", call("add", body, b)), np.maximum(expected + bias, 0)
+            self.inputs, params = [*self.inputs, bias], [*params, b]
+        if transposed:
+            body, expected = call("transpose", body, axes=(0, 3, 1, 2)), expected.transpose(0, 3, 1, 2)
+        function = infer_types(Function("k", tuple(params), body))
+        assert isinstance(function, Function)
+        self.func = lower_primitive(function, "k", tuple(n for n in constants if n < len(params)))
+        self.expected = expected
+
+    def check(self, func: PrimFunc, target: Target | None = None) -> None:
+        """Run a scheduled version, compiled for a target or interpreted, and compare."""
+        packing = packing_of(func)
+        arrays = [
+            np.ascontiguousarray(packing[n].rearrange(array)) if n in packing else array
+            for n, array in enumerate(self.inputs)
+        ]
+        out = np.full(self.expected.shape, np.nan, np.float32)
+        if target is None:
+            interpret(func, *arrays, out)
+        else:
+            tw.build(func, target=target)(*arrays, out)
+        np.testing.assert_allclose(out, self.expected, rtol=0, atol=1e-5)
+
+
+def goes_tap_by_tap(func: PrimFunc) -> bool:
+    """Whether sums over channels are made for each tap, and the weights of the next are fetched."""
+    fetching = [loop for loop in find_all(func.body, For) if PREFETCH in loop.annotations]
+    return bool(fetching) and any(block.name.endswith("_rf") for block in find_all(func.body, Block))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("epilogue", [True, False])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1)])
+def test_compiled(kernel: int, stride: int, epilogue: bool, cores: int) -> None:
+    target = Target("native").replace(cores=cores, **SMALL)
+    case = Case((2, 7, 9, 24), 64, kernel=kernel, stride=stride, epilogue=epilogue)
+    scheduled = schedule_cpu(case.func, target)
+    assert goes_tap_by_tap(scheduled)
+    assert any(loop.kind is LoopKind.PARALLEL for loop in find_all(scheduled.body, For)) == (cores > 1)
+    case.check(scheduled, target)
+
+
+@pytest.mark.parametrize("cpu", ["x86_64-linux-gnu -mcpu=skylake-avx512", "aarch64-linux-gnu -mcpu=neoverse-n1"])
+@pytest.mark.parametrize("outputs", [40, 7])
+def test_interpreted(cpu: str, outputs: int) -> None:
+    target = Target(f"llvm -mtriple={cpu}").replace(cores=1, l1_bytes=16 << 10, l2_bytes=1 << 10)
+    case = Case((1, 5, 4, 6), outputs)
+    scheduled = schedule_cpu(case.func, target)
+    assert goes_tap_by_tap(scheduled)
+    case.check(scheduled)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"l2_bytes": 4 << 20},
+        {"l1_bytes": 1 << 10},
+        {"cores": 7},
+    ],
+    ids=["weights stay", "too many pixels", "cores without panels"],
+)
+def test_where_it_would_not_pay(changed: dict[str, int]) -> None:
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1, **SMALL)
+    case = Case((1, 7, 9, 24), 64)
+    assert goes_tap_by_tap(schedule_cpu(case.func, target))
+    assert not goes_tap_by_tap(schedule_cpu(case.func, target.replace(**changed)))
+
+
+def test_groups_varying_weights_and_moved_results_stay_as_they_are() -> None:
+    target = Target("native").replace(cores=1, **SMALL)
+    size = (1, 7, 9, 64)
+    for case in (Case(size, 64, groups=2), Case(size, 64, constants=(2,)), Case(size, 64, transposed=True)):
+        scheduled = schedule_cpu(case.func, target)
+        assert not goes_tap_by_tap(scheduled)
+        case.check(scheduled, target)
