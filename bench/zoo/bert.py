@@ -1,4 +1,7 @@
-"""BERT encoders at 128 tokens: the base model and a small one of 6 layers and 384, as exporters decompose them."""
+"""BERT encoders at 128 tokens: the base model and a small one of 6 layers and 384, as exporters decompose them.
+
+The dynamic form leaves batch and length open and computes its shapes from those of its inputs, as exporters write it.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class BertShape:
     heads: int
     inner: int
     has_layer_norm_op: bool
+    vocabulary: int = VOCABULARY
 
 
 def bert_base(seed: int) -> onnx.ModelProto:
@@ -38,20 +42,47 @@ def bert_small(seed: int) -> onnx.ModelProto:
     return _encoder("bert_small", seed, BertShape(6, 384, 12, 1536, has_layer_norm_op=False))
 
 
-def _encoder(name: str, seed: int, shape: BertShape) -> onnx.ModelProto:
+def bert_base_dynamic(seed: int) -> onnx.ModelProto:
+    """BERT-base of any batch and length: the inputs have the dimensions `batch` and `sequence`."""
+    return dynamic_bert("bert_base_dynamic", seed, BertShape(12, 768, 12, 3072, has_layer_norm_op=True))
+
+
+def dynamic_bert(name: str, seed: int, shape: BertShape) -> onnx.ModelProto:
+    """A BERT of any batch and length."""
+    return _encoder(name, seed, shape, ("batch", "sequence"))
+
+
+def _encoder(
+    name: str, seed: int, shape: BertShape, sizes: tuple[int | str, int | str] = (1, TOKENS)
+) -> onnx.ModelProto:
     graph = GraphBuilder(name, seed)
-    tokens = graph.input("input_ids", (1, TOKENS), "int64")
-    attention = graph.input("attention_mask", (1, TOKENS), "int64")
-    segments = graph.input("token_type_ids", (1, TOKENS), "int64")
+    tokens = graph.input("input_ids", sizes, "int64")
+    attention = graph.input("attention_mask", sizes, "int64")
+    segments = graph.input("token_type_ids", sizes, "int64")
     mask = _additive_mask(graph, attention)
-    value = _embeddings(graph, tokens, segments, shape)
+    value = _embeddings(graph, tokens, segments, shape, sizes)
     for layer in range(shape.layers):
-        value = _layer(graph, value, mask, f"encoder/layer.{layer}", shape)
-    graph.output(value, "last_hidden_state", (1, TOKENS, shape.width))
+        value = _layer(graph, value, mask, f"encoder/layer.{layer}", shape, sizes)
+    graph.output(value, "last_hidden_state", (*sizes, shape.width))
     first = graph.node("Gather", [value, graph.constant(np.array(0))], "pooler", axis=1)
     pooled = graph.node("Tanh", [graph.linear(first, "pooler/dense", (shape.width, shape.width))], "pooler/activation")
-    graph.output(pooled, "pooler_output", (1, shape.width))
+    graph.output(pooled, "pooler_output", (sizes[0], shape.width))
     return graph.finish()
+
+
+def _size_of(graph: GraphBuilder, value: str, axis: int, path: str) -> str:
+    """A dimension of a value as exporters compute it: a list of one number."""
+    found = graph.node("Gather", [graph.node("Shape", [value], path), graph.constant(np.array(axis))], path, axis=0)
+    return graph.node("Unsqueeze", [found, graph.constant(np.array([0]))], path)
+
+
+def _target(graph: GraphBuilder, value: str, rest: list[int], sizes: tuple[int | str, int | str], path: str) -> str:
+    """The shape (batch, length, ...) to reshape to: constant, or computed from the shape of a value."""
+    if all(isinstance(size, int) for size in sizes):
+        return graph.constant(np.array([*sizes, *rest]))
+    parts = [_size_of(graph, value, axis, f"{path}/size_{axis}") for axis in range(2)]
+    parts.append(graph.constant(np.array(rest)))
+    return graph.node("Concat", parts, path, axis=0)
 
 
 def _additive_mask(graph: GraphBuilder, attention: str) -> str:
@@ -62,12 +93,19 @@ def _additive_mask(graph: GraphBuilder, attention: str) -> str:
     return graph.node("Mul", [mask, graph.constant(MASKED)], "mask")
 
 
-def _embeddings(graph: GraphBuilder, tokens: str, segments: str, shape: BertShape) -> str:
+def _embeddings(
+    graph: GraphBuilder, tokens: str, segments: str, shape: BertShape, sizes: tuple[int | str, int | str]
+) -> str:
     path = "embeddings"
-    words = graph.weight(f"{path}.word_embeddings.weight", graph.normal((VOCABULARY, shape.width), 1.0))
+    words = graph.weight(f"{path}.word_embeddings.weight", graph.normal((shape.vocabulary, shape.width), 1.0))
     kinds = graph.weight(f"{path}.token_type_embeddings.weight", graph.normal((2, shape.width), 0.5))
     places = graph.weight(f"{path}.position_embeddings.weight", graph.normal((POSITIONS, shape.width), 0.5))
-    positions = graph.constant(np.arange(TOKENS)[np.newaxis])
+    if isinstance(sizes[1], int):
+        positions = graph.constant(np.arange(sizes[1])[np.newaxis])
+    else:
+        every = graph.constant(np.arange(POSITIONS)[np.newaxis])
+        bounds = [graph.constant(np.array([0])), _size_of(graph, tokens, 1, f"{path}/length"), graph.constant(np.array([1]))]
+        positions = graph.node("Slice", [every, *bounds], f"{path}/positions")
     value = graph.node("Gather", [words, tokens], f"{path}/word_embeddings", axis=0)
     kind = graph.node("Gather", [kinds, segments], f"{path}/token_type_embeddings", axis=0)
     place = graph.node("Gather", [places, positions], f"{path}/position_embeddings", axis=0)
@@ -76,8 +114,10 @@ def _embeddings(graph: GraphBuilder, tokens: str, segments: str, shape: BertShap
     return _layer_norm(graph, value, f"{path}/LayerNorm", shape)
 
 
-def _layer(graph: GraphBuilder, value: str, mask: str, path: str, shape: BertShape) -> str:
-    context = _self_attention(graph, value, mask, f"{path}/attention/self", shape)
+def _layer(
+    graph: GraphBuilder, value: str, mask: str, path: str, shape: BertShape, sizes: tuple[int | str, int | str]
+) -> str:
+    context = _self_attention(graph, value, mask, f"{path}/attention/self", shape, sizes)
     projected = graph.dense(context, f"{path}/attention/output/dense", (shape.width, shape.width))
     value = graph.node("Add", [projected, value], f"{path}/attention/output")
     value = _layer_norm(graph, value, f"{path}/attention/output/LayerNorm", shape)
@@ -89,9 +129,11 @@ def _layer(graph: GraphBuilder, value: str, mask: str, path: str, shape: BertSha
     return _layer_norm(graph, value, f"{path}/output/LayerNorm", shape)
 
 
-def _self_attention(graph: GraphBuilder, value: str, mask: str, path: str, shape: BertShape) -> str:
+def _self_attention(
+    graph: GraphBuilder, value: str, mask: str, path: str, shape: BertShape, sizes: tuple[int | str, int | str]
+) -> str:
     head = shape.width // shape.heads
-    split = graph.constant(np.array([1, TOKENS, shape.heads, head]))
+    split = _target(graph, value, [shape.heads, head], sizes, f"{path}/heads")
 
     def heads(part: str, order: list[int]) -> str:
         projected = graph.dense(value, f"{path}/{part}", (shape.width, shape.width))
@@ -105,7 +147,7 @@ def _self_attention(graph: GraphBuilder, value: str, mask: str, path: str, shape
     weights = graph.node("Softmax", [scores], path, axis=-1)
     context = graph.node("MatMul", [weights, content], f"{path}/context")
     context = graph.node("Transpose", [context], f"{path}/context", perm=[0, 2, 1, 3])
-    joined = graph.constant(np.array([1, TOKENS, shape.width]))
+    joined = _target(graph, context, [shape.width], sizes, f"{path}/joined")
     return graph.node("Reshape", [context, joined], f"{path}/context")
 
 

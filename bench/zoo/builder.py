@@ -33,12 +33,12 @@ class GraphBuilder:
         self._outputs: list[onnx.ValueInfoProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
-    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
+    def input(self, name: str, shape: Sequence[int | str], dtype: str = "float32") -> str:
         """Declare a model input."""
         self._inputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], list(shape)))
         return name
 
-    def output(self, value: str, name: str, shape: Sequence[int]) -> None:
+    def output(self, value: str, name: str, shape: Sequence[int | str]) -> None:
         """Declare `value` a model output, under a name of its own."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"/{name}/Identity"))
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
