@@ -43,3 +43,16 @@ def test_maps_that_data_cannot_follow() -> None:
         IndexMap.of(lambda i, j: (i,), 2).rearrange(np.zeros((2, 2)))
     with pytest.raises(UserError, match="two different numbers"):
         IndexMap.of(lambda i: (i // 2, i % 4), 1).rearrange(np.zeros(8))
+
+
+def test_joined_parts_rearrange_encode_and_come_back() -> None:
+    index_map = IndexMap.of(lambda k, n: (n // 8, k // 4, n % 8 * 4 + k % 4), 2)
+    assert index_map.is_rearrangement()
+    data = np.arange(12 * 16).reshape(12, 16)
+    packed = index_map.rearrange(data)
+    assert packed.shape == (2, 3, 32)
+    for k in range(12):
+        for n in range(16):
+            assert packed[n // 8, k // 4, n % 8 * 4 + k % 4] == data[k, n]
+    again = IndexMap.decode(2, index_map.encode())
+    np.testing.assert_array_equal(again.rearrange(data), packed)

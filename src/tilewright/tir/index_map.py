@@ -66,9 +66,17 @@ class IndexMap(Node):
         return {var: Range(ZERO, dim) for var, dim in zip(self.inputs, buffer.shape, strict=True)}
 
     def steps(self) -> tuple[AxisStep, ...] | None:
-        """The map as a rearrangement of whole and divided axes (i, i // c, i % c), or None if it is more than that."""
-        found = [_axis_step(item, self.inputs) for item in self.outputs]
-        return None if any(item is None for item in found) else tuple(item for item in found if item is not None)
+        """The map as a rearrangement of whole and divided axes (i, i // c, i % c), or None if it is more than that.
+
+        A new index may also join two parts: `i % c * d + j % d`.
+        """
+        found: list[AxisStep] = []
+        for item in self.outputs:
+            part = _axis_steps(item, self.inputs)
+            if part is None:
+                return None
+            found += part
+        return tuple(found)
 
     def is_rearrangement(self) -> bool:
         """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""
@@ -88,7 +96,7 @@ class IndexMap(Node):
         steps = self.steps()
         if steps is None:
             raise UserError("only maps made of i, i // c and i % c have a plain form")
-        return tuple((step.axis, step.part, step.factor or 0) for step in steps)
+        return tuple((step.axis, f"+{step.part}" if step.joined else step.part, step.factor or 0) for step in steps)
 
     @staticmethod
     def decode(rank: int, data: Sequence[Sequence[object]]) -> IndexMap:
@@ -98,6 +106,9 @@ class IndexMap(Node):
         for axis, part, factor in data:
             assert isinstance(axis, int) and isinstance(factor, int)
             index = inputs[axis]
+            if part == "+inner":
+                outputs[-1] = outputs[-1] * factor + index % factor
+                continue
             outputs.append(index if part == "whole" else index // factor if part == "outer" else index % factor)
         return IndexMap(inputs, tuple(outputs))
 
@@ -150,7 +161,14 @@ class IndexMap(Node):
         order = [position.pop((step.axis, step.part)) for step in steps]
         if position:
             raise UserError("an index map must keep every old index")
-        return np.ascontiguousarray(padded.reshape(shape).transpose(order))
+        moved = np.ascontiguousarray(padded.reshape(shape).transpose(order))
+        merged: list[int] = []
+        for step, size in zip(steps, moved.shape, strict=True):
+            if step.joined:
+                merged[-1] *= size
+            else:
+                merged.append(size)
+        return moved.reshape(merged)
 
 
 _SYMBOLS: Final[dict[type[PrimExpr], str]] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
@@ -184,11 +202,26 @@ def _parsed(item: ast.expr, names: dict[str, Var], text: str) -> PrimExpr:
 
 @dataclass(frozen=True, slots=True)
 class AxisStep:
-    """One new index: the whole, the outer part (i // factor) or the inner part (i % factor) of an old axis."""
+    """One new index: the whole, the outer part (i // factor) or the inner part (i % factor) of an old axis.
+
+    A `joined` inner part continues the new index before it: that one times the factor, plus this one.
+    """
 
     axis: int
     part: str
     factor: int | None
+    joined: bool = False
+
+
+def _axis_steps(item: PrimExpr, inputs: tuple[Var, ...]) -> list[AxisStep] | None:
+    """The parts of one new index, outermost first."""
+    if isinstance(item, Add) and isinstance(item.a, Mul):
+        first, last = _axis_steps(item.a.a, inputs), _axis_step(item.b, inputs)
+        if first is None or last is None or last.part != "inner" or const_value(item.a.b) != last.factor:
+            return None
+        return [*first, AxisStep(last.axis, last.part, last.factor, joined=True)]
+    single = _axis_step(item, inputs)
+    return None if single is None else [single]
 
 
 def _axis_step(item: PrimExpr, inputs: tuple[Var, ...]) -> AxisStep | None:

@@ -5,6 +5,7 @@ from tilewright.topi import (
     convolution,
     elementwise,
     pooling,
+    quantize,
     recurrent,
     reduce,
     scatter,
@@ -14,6 +15,6 @@ from tilewright.topi import (
 )
 from tilewright.topi.registry import compute_operator
 
-FAMILIES = (contract, convolution, elementwise, pooling, recurrent, reduce, scatter, shape, sorting, winograd)
+FAMILIES = (contract, convolution, elementwise, pooling, quantize, recurrent, reduce, scatter, shape, sorting, winograd)
 
 __all__ = ["FAMILIES", "compute_operator"]

@@ -9,6 +9,7 @@ from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise
+from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
@@ -46,6 +47,8 @@ def _schedule(context: CpuContext) -> None:
         consumers = [handle.name for handle in sch.get_consumers(anchor)]
         alone = anchor.name == outputs[0].name
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
+            if schedule_dot_product(context, anchor, outputs[0]):
+                return
             depthwise = context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
             template = schedule_depthwise if depthwise else schedule_contraction
             if streams_taps(context, anchor, outputs[0]):

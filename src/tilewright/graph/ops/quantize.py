@@ -1,0 +1,114 @@
+"""Products of 8-bit integers in 32 bits: what quantised matrix products and convolutions are made of.
+
+Zero points are not part of them: with x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`, and the
+second sum is known at compile time (the pass `integer_products` writes it so).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.graph.expr import Attributes
+from tilewright.graph.op import Array, FusionKind, NoAttributes, Types, operator
+from tilewright.graph.ops.common import (
+    agree,
+    require_length,
+    require_not_negative,
+    require_positive,
+    require_rank,
+    tensors,
+    window_dim,
+)
+from tilewright.graph.ops.convolution import windows
+from tilewright.ir.dtype import INT32, DataType
+from tilewright.ir.node import node
+from tilewright.ir.types import TensorType, Type
+from tilewright.support.errors import UserError
+
+_BYTES = ("int8", "uint8")
+
+
+def _require_bytes(dtype: DataType, what: str) -> None:
+    if dtype.name not in _BYTES:
+        raise UserError(f"{what} must be int8 or uint8, it is {dtype}")
+
+
+def _product(a: Array, b: Array) -> Array:
+    """A matrix product of small integers, by way of float64: exact (sums stay below 2^53), and quick in numpy."""
+    total = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    return np.asarray(total.astype(np.int64).astype(np.int32))
+
+
+def _matmul(args: list[Array], attributes: NoAttributes) -> Array:
+    return _product(args[0], args[1])
+
+
+@operator("qnn.matmul", inputs=("a", "b"), kind=FusionKind.OUT_FUSABLE, reference=_matmul)
+def matmul(types: Types, attributes: NoAttributes) -> Type:
+    """The product of a matrix of bytes (its last two dimensions) with a matrix of bytes, in 32 bits."""
+    a, b = tensors(types, ("a", "b"))
+    _require_bytes(a.dtype, "a")
+    _require_bytes(b.dtype, "b")
+    if a.shape is None or b.shape is None:
+        return TensorType(None, INT32)
+    require_rank(b.shape, 2, "b")
+    if len(a.shape) < 2:
+        raise UserError(f"a must have at least 2 dimensions, it has {len(a.shape)}")
+    agree(a.shape[-1], b.shape[0], "the inner dimensions of a and b")
+    return TensorType((*a.shape[:-1], b.shape[1]), INT32)
+
+
+@node()
+class IntegerConv2dAttributes(Attributes):
+    """Steps, padding (top, left, bottom, right) and spacing of the window."""
+
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
+    data, weight, zero = args
+    top, left, bottom, right = attributes.padding
+    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
+    padded = np.pad(data, widths, constant_values=zero.reshape(()).item()).transpose(0, 3, 1, 2)
+    height, width, inputs, outputs = weight.shape
+    view = windows(padded, (height, width), attributes.strides, attributes.dilation)
+    gathered = view.transpose(0, 2, 3, 4, 5, 1)
+    n, rows, columns = gathered.shape[:3]
+    flat = gathered.reshape(n * rows * columns, height * width * inputs)
+    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+
+
+@operator(
+    "qnn.conv2d",
+    inputs=("data", "weight", "zero"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_conv2d,
+    attributes=IntegerConv2dAttributes,
+)
+def conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
+    """Convolution of NHWC bytes with HWIO bytes in 32 bits; the border is filled with `zero`, a single byte."""
+    data, weight, zero = tensors(types, ("data", "weight", "zero"))
+    _require_bytes(data.dtype, "data")
+    _require_bytes(weight.dtype, "weight")
+    if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
+        raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
+    require_length(attributes.strides, 2, "strides")
+    require_length(attributes.padding, 4, "padding")
+    require_length(attributes.dilation, 2, "dilation")
+    require_positive(attributes.strides, "strides")
+    require_positive(attributes.dilation, "dilation")
+    require_not_negative(attributes.padding, "padding")
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 4, INT32)
+    require_rank(data.shape, 4, "data")
+    require_rank(weight.shape, 4, "weight")
+    batch, height, width, channels = data.shape
+    kernel_height, kernel_width, inputs, outputs = weight.shape
+    agree(channels, inputs, "channels of the data, and inputs of the weight")
+    top, left, bottom, right = attributes.padding
+    (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation
+    rows = window_dim(height, kernel_height, step_h, top, bottom, space_h, "height")
+    columns = window_dim(width, kernel_width, step_w, left, right, space_w, "width")
+    return TensorType((batch, rows, columns, outputs), INT32)

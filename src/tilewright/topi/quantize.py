@@ -1,0 +1,55 @@
+"""Products of 8-bit integers in 32 bits: matrix product and channels-last convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.build import all_of, as_expr, cast, le, lt, select
+from tilewright.ir.dtype import INT32
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("qnn.matmul")
+def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    a, b = inputs
+    k = reduce_axis((0, a.shape[-1]), "k")
+
+    def element(*i: ExprLike) -> PrimExpr:
+        *rows, column = i
+        return reduction.sum(cast(a[(*rows, k)], INT32) * cast(b[k, column], INT32), [k])
+
+    return compute(result_shape(result), element, "matmul", {"anchor": "matmul"})
+
+
+def _padded(data: Tensor, zero: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
+    top, left, bottom, right = padding
+    if not any(padding):
+        return data
+    n, height, width, channels = data.shape
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+        row, column = as_expr(y) - top, as_expr(x) - left
+        inside = all_of([le(0, row), lt(row, height), le(0, column), lt(column, width)])
+        return select(inside, data[b, row, column, c], zero[(0,) * zero.ndim])
+
+    return compute((n, height + top + bottom, width + left + right, channels), element, "pad_data")
+
+
+@compute_of("qnn.conv2d")
+def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight, zero = inputs
+    padded = _padded(data, zero, tuple(attributes.padding))
+    kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
+    ic = reduce_axis((0, weight.shape[2]), "ic")
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+        value = padded[b, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, ic]
+        return reduction.sum(cast(value, INT32) * cast(weight[kh, kw, ic, c], INT32), [kh, kw, ic])
+
+    return compute(result_shape(result), element, "conv2d", {"anchor": "conv2d", "layout": "NHWC"})

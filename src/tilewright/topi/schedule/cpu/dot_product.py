@@ -1,0 +1,109 @@
+"""The schedule of products of bytes (or bfloat16) on dot-product instructions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, reduction_size, row_axis
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+
+_WEIGHTS_SHARE = 0.4
+"""The part of the second cache level that weights may take to count as staying there."""
+_MOST_VECTORS = 4
+_PARTIAL = 0.85
+"""What a loop with a partial last tile of rows is worth against one without."""
+
+
+def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+    """Schedule a contraction whose operands fit a dot-product instruction; False if they fit none.
+
+    Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
+    After:   for jo, io:
+               acc[ii, ji] = 0;  for ko: acc[ii, ji] = dot(acc[ii, ji], a[i, 4 ko ..], w[jo, ko, ..])   (in registers)
+               out[i, j] = epilogue(acc[ii, ji])
+    """
+    product = find_product(context, anchor)
+    if product is None:
+        return False
+    instruction = dot_instruction(context.target, product.rows.dtype, product.columns.dtype)
+    if instruction is None or product.depth % instruction.group or product.width % instruction.lanes:
+        return False
+    sch = context.sch
+    for producer in sch.get_producers(anchor):
+        schedule_injective(context, producer)
+    if anchor.name == output.name:
+        output = sch.cache_write(anchor, 0, "local")
+    loops = sch.get_loops(output)
+    extents = context.sizes(loops)
+    if prod(extents) == 0:
+        return False
+    row = row_axis(context, anchor, extents)
+    rows = 1 if row is None else extents[row]
+    tile = _tile(rows, product.width, instruction.lanes, context.target.vector_registers)
+    pack_columns(context, anchor, product, tile.columns, instruction.group)
+    column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
+    inner: list[LoopHandle] = []
+    order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    if row is not None:
+        row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
+        order.append(row_outer)
+        inner.append(row_inner)
+    place = len(order) if _weights_stay(context, anchor, product) else min(1, len(order) - 1)
+    order.insert(place, column_outer)
+    sch.reorder(*order, *inner, vector, lane)
+    sch.compute_at(anchor, order[-1])
+    _schedule_tile(context, anchor, order[-1], instruction)
+    for loop in (*inner, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    work = prod(extents) * reduction_size(context, anchor) // instruction.group
+    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    return True
+
+
+def _weights_stay(context: CpuContext, anchor: BlockHandle, product: Product) -> bool:
+    """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
+    weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
+    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
+
+
+def _tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
+    """The register tile with the best ratio of arithmetic to loads; columns are whole vectors."""
+    best, best_score = RegisterTile(1, 1, lanes), -1.0
+    for vectors in divisors(columns // lanes, _MOST_VECTORS):
+        for height in range(1, min(rows, registers) + 1):
+            if height * vectors + vectors + 1 > registers:
+                break
+            filled = 1.0 if rows % height == 0 else _PARTIAL * rows / (-(-rows // height) * height)
+            overlap = min(1.0, height * vectors / 12)
+            score = height * vectors / (height + vectors) * overlap * filled
+            if score > best_score + 1e-9:
+                best, best_score = RegisterTile(height, vectors, lanes), score
+    return best
+
+
+def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction) -> None:
+    """The loops of the contraction under its tile: steps of the reduction outside, dot products inside."""
+    sch = context.sch
+    reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
+    below = loops_below(context, anchor, attach)
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    sch.set_scope(anchor, 0, "local")
+    step, inside = sch.split(reduction[-1], [None, instruction.group])
+    vector, lane = sch.split(spatial[-1], [None, instruction.lanes])
+    tile = [*spatial[:-1], vector]
+    sch.reorder(*reduction[:-1], step, *tile, lane, inside)
+    start = sch.decompose_reduction(anchor, [*reduction[:-1], step][0])
+    *start_rest, start_lane = loops_below(context, start, attach)
+    sch.vectorize(start_lane)
+    sch.tensorize(lane, instruction.intrinsic)
+    for loop in (*tile, *start_rest):
+        if context.extent(loop) is not None:
+            sch.unroll(loop)
