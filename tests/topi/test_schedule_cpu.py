@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import tilewright.graph.ops  # noqa: F401  (registers the operators)
 from tilewright.graph.expr import Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
+from tilewright.ir import expr as ir
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -64,6 +67,21 @@ def compare(func: PrimFunc, scheduled: PrimFunc) -> None:
     for number, (expected, actual) in enumerate(zip(before, after, strict=True)):
         if number not in packing:
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+def check_symbolic(make: Callable[[int | ir.Var], PrimFunc], sizes: Sequence[int], target: Target) -> PrimFunc:
+    """The scheduled program of symbolic extents computes what programs of constant ones compute; returns it."""
+    func = make(ir.Var("n"))
+    scheduled = schedule_cpu(func, target)
+    rng = np.random.default_rng(0)
+    for size in sizes:
+        plain = make(size)
+        arrays = [rng.standard_normal(buffer.static_shape or ()).astype(np.float32) for buffer in plain.buffers]
+        before, after = [a.copy() for a in arrays], [a.copy() for a in arrays]
+        interpret(plain, *before)
+        interpret(scheduled, *after)
+        np.testing.assert_allclose(after[-1], before[-1], rtol=2e-5, atol=2e-5)
+    return scheduled
 
 
 def conv(data: Var, weight: Var, **attributes: object) -> GraphExpr:
@@ -142,6 +160,28 @@ class TestTemplates:
         check(func, small)
         plain, blocked = (schedule_cpu(func, item.replace(cores=1)) for item in (target, small))
         assert len(list(find_all(blocked.body, For))) == len(list(find_all(plain.body, For))) + 1
+
+    @pytest.mark.parametrize("l2_bytes", [1 << 20, 2048])
+    def test_matrix_product_of_symbolic_rows(self, target: Target, l2_bytes: int) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            a, b, bias = Var("a", tensor_type((2, n, 5), "float32")), var("b", 5, 33), var("c", 33)
+            return kernel([a, b, bias], call("nn.relu", call("add", call("matmul", a, b), bias)))
+
+        sizes = [0, 1, 7, 8, 29] if l2_bytes > 2048 else [3, 70]
+        scheduled = check_symbolic(make, sizes, target.replace(l2_bytes=l2_bytes))
+        assert LoopKind.VECTORIZED in kinds(scheduled)
+
+    def test_matrix_products_of_symbolic_columns_and_depth(self, target: Target) -> None:
+        def scores(n: int | ir.Var) -> PrimFunc:
+            q, k = (Var(name, tensor_type(shape, "float32")) for name, shape in (("q", (2, n, 5)), ("k", (2, 5, n))))
+            return kernel([q, k], call("matmul", q, k))
+
+        def context(n: int | ir.Var) -> PrimFunc:
+            p, v = (Var(name, tensor_type(shape, "float32")) for name, shape in (("p", (2, n, n)), ("v", (2, n, 20))))
+            return kernel([p, v], call("matmul", p, v))
+
+        for make in (scores, context):
+            assert LoopKind.VECTORIZED in kinds(check_symbolic(make, [1, 16, 35], target))
 
     def test_batched_matrix_product(self, target: Target) -> None:
         a, b = var("a", 2, 3, 4, 5), var("b", 2, 3, 5, 16)

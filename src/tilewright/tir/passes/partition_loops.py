@@ -14,6 +14,7 @@ conditions are constants or masks; but lanes that never run are dropped. The cop
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +31,12 @@ from tilewright.tir.passes.rewriting import (
     StmtRewriter,
     all_statements,
     fresh_copy,
+    inner_statements,
     inside_loop,
     is_nothing,
 )
 from tilewright.tir.passes.simplify_loops import simplify_stmt
-from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
+from tilewright.tir.stmt import Assert, BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
 MAX_EDGE_DEPTH: Final = 1
 """How deep edges are partitioned again: the edge of an outer loop may be split along one more loop."""
@@ -123,6 +125,9 @@ class _Partition(StmtRewriter):
             return self._trim(loop)
         if self._analyzer.prove(le(first, loop.min)) and self._analyzer.prove(ge(last, end)):
             return None
+        idle = self._idle_from(loop)
+        if idle is not None:
+            end = self._analyzer.simplify(maximum(last, minimum(end, idle)))
         parts: list[Stmt] = []
         if not self._analyzer.prove(le(first, loop.min)):
             parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
@@ -130,6 +135,18 @@ class _Partition(StmtRewriter):
         if not self._analyzer.prove(ge(last, end)):
             parts.append(self._edge(_part(loop, last, end, self._analyzer)))
         return seq(*[part for part in parts if not is_nothing(part)])
+
+    def _idle_from(self, loop: For) -> PrimExpr | None:
+        """The iteration from which on a loop does nothing, because conditions keep every statement from running."""
+        ends: set[PrimExpr] = set()
+        with inside_loop(self._analyzer, loop):
+            for guards, domains in _guards_of(loop.body):
+                found = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
+                starts = [item.low for item in found if item is not None and item.low is not None and item.high is None]
+                if not starts:
+                    return None
+                ends.add(self._analyzer.simplify(functools.reduce(minimum, starts)))
+        return functools.reduce(maximum, ends) if ends else None
 
     def _trim(self, loop: For) -> Stmt | None:
         """No iteration is free of guards: drop iterations that do nothing, if the whole body is one conditional."""
@@ -163,15 +180,17 @@ class _Partition(StmtRewriter):
     def _edge(self, loop: For) -> Stmt:
         self._edge_depth += 1
         with self._analyzer.scope():
-            result = self._inside(loop)
+            result = self._inside(loop, is_edge=True)
         self._edge_depth -= 1
         return result
 
-    def _inside(self, part: For) -> Stmt:
+    def _inside(self, part: For, is_edge: bool = False) -> Stmt:
         """Simplify a part of a split loop and go on below it (it may become its body, or nothing)."""
         stmt = simplify_stmt(part, self._analyzer)
         if isinstance(stmt, For) and stmt.var is part.var:
-            self._loop_vars.add(stmt.var)
+            if not is_edge:
+                # An edge has been split already: cuts of loops inside it may move with it.
+                self._loop_vars.add(stmt.var)
             with inside_loop(self._analyzer, stmt):
                 return stmt.replace(body=self.stmt(stmt.body))
         return self.stmt(stmt)
@@ -189,6 +208,8 @@ class _Partition(StmtRewriter):
                 return None
             with self._analyzer.assume(condition):
                 main = self.stmt(simplify_stmt(fresh_copy(_without(loop, window).body, {}), self._analyzer))
+            # The loop stays whole, so loops inside its edge may be cut at places that move with it.
+            self._loop_vars.discard(loop.var)
             self._edge_depth += 1
             edge = self.stmt(loop.body)
             self._edge_depth -= 1
@@ -220,6 +241,32 @@ def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
     """Conditions below a statement, each with the loops between (as domains of their variables)."""
     found: list[tuple[PrimExpr, dict[Var, Range]]] = []
     _collect(stmt, {}, found)
+    return found
+
+
+_Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
+"""The conditions that must hold for a statement to run, and the loops around it."""
+
+
+def _guards_of(stmt: Stmt) -> set[_Guards]:
+    """What keeps each statement below (a store, a call, an assertion) from running."""
+    found: set[_Guards] = set()
+
+    def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
+        match item:
+            case IfThenElse():
+                visit(item.then_body, (*guards, *conjuncts(item.condition)), domains)
+                if item.else_body is not None:
+                    visit(item.else_body, guards, domains)
+            case For():
+                visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
+            case BufferStore() | Evaluate() | Assert():
+                found.add((guards, domains))
+            case _:
+                for inner in inner_statements(item):
+                    visit(inner, guards, domains)
+
+    visit(stmt, (), ())
     return found
 
 

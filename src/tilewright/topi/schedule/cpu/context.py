@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order
@@ -14,6 +15,8 @@ from tilewright.tir.stmt import Block, For
 
 PARALLEL_WORK = 1 << 15
 """Elements of work below which waking other cores costs more than it gives."""
+TYPICAL_SIZE = 128
+"""What a symbolic extent is taken for where a size decides how, never whether it is right."""
 
 
 @dataclass(slots=True)
@@ -42,6 +45,15 @@ class CpuContext:
         found = [self.extent(handle) for handle in handles]
         return None if any(e is None for e in found) else [e for e in found if e is not None]
 
+    def sizes(self, handles: list[LoopHandle]) -> list[int]:
+        """The extents of loops, with a typical size for symbolic ones: for choices, not for what must be exact."""
+        found = [self.extent(handle) for handle in handles]
+        return [TYPICAL_SIZE if extent is None else extent for extent in found]
+
+    def is_symbolic(self, handle: LoopHandle) -> bool:
+        """Whether a loop's extent is known only when the program runs."""
+        return self.extent(handle) is None
+
     def lanes(self, handle: BlockHandle) -> int:
         """Elements of the block's result in one vector register."""
         return max(1, self.target.lanes(max(8, self.block(handle).writes[0].buffer.dtype.bits)))
@@ -50,6 +62,11 @@ class CpuContext:
         """Spread outer loops over the cores, fused into one, when there is enough work."""
         if self.target.cores < 2 or work < PARALLEL_WORK or not loops:
             return
+        # Fused loops find their indices by division: by constants, or it would cost and hide what conditions mean.
+        inner = next((n for n, loop in enumerate(loops) if n > 0 and self.is_symbolic(loop)), len(loops))
+        if inner < len(loops) and prod(self.sizes(loops[:inner])) == 1:
+            inner += 1
+        loops = loops[:inner]
         fused = self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
         extent = self.extent(fused)
         if extent is None or extent > 1:

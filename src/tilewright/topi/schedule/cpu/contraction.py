@@ -36,8 +36,8 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         # The result itself is the contraction: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
     loops = _split_phases(context, anchor, sch.get_loops(output))
-    extents = context.extents(loops)
-    if extents is None or prod(extents) == 0:
+    extents = context.sizes(loops)
+    if prod(extents) == 0:
         schedule_injective(context, output)
         return
     row = row_axis(context, anchor, extents)
@@ -51,10 +51,13 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     in_blocks = False
     if row is not None:
         tiles = _tiles_in_block(context, anchor, tile)
-        in_blocks = not resident and not outer[1:] and tiles * tile.rows < extents[row]
         row_loop = loops[row]
+        symbolic = context.is_symbolic(row_loop)
+        in_blocks = not resident and not outer[1:] and (symbolic or tiles * tile.rows < extents[row])
         if in_blocks:
-            row_block, row_loop = sch.split(row_loop, [None, _balanced(extents[row], tiles * tile.rows, tile.rows)])
+            most = tiles * tile.rows
+            size = most if symbolic else _balanced(extents[row], most, tile.rows)
+            row_block, row_loop = sch.split(row_loop, [None, size])
             order.insert(len(outer[:1]), row_block)
         row_outer, row_inner = sch.split(row_loop, [None, tile.rows])
         order.append(row_outer)
