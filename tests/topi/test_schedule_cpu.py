@@ -183,6 +183,26 @@ class TestTemplates:
         for make in (scores, context):
             assert LoopKind.VECTORIZED in kinds(check_symbolic(make, [1, 16, 35], target))
 
+    @pytest.mark.parametrize("name", ["nn.softmax", "nn.layer_norm", "sum", "transpose", "tanh", "rows"])
+    def test_other_kernels_of_symbolic_extents(self, target: Target, name: str) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            x = Var("x", tensor_type((2, 3, n) if name != "rows" else (2, n, 32), "float32"))
+            if name == "nn.layer_norm":
+                x = Var("x", tensor_type((2, n, 40), "float32"))
+                scale, shift = var("s", 40), var("t", 40)
+                return kernel([x, scale, shift], call(name, x, scale, shift))
+            if name == "rows":
+                factor = var("b", 32)
+                return kernel([x, factor], call("tanh", call("multiply", x, factor)))
+            if name == "sum":
+                return kernel([x], call(name, x, axes=(2,)))
+            if name == "transpose":
+                return kernel([x], call(name, x, axes=(0, 2, 1)))
+            return kernel([x], call(name, x))
+
+        scheduled = check_symbolic(make, [1, 16, 70], target)
+        assert LoopKind.VECTORIZED in kinds(scheduled)
+
     def test_batched_matrix_product(self, target: Target) -> None:
         a, b = var("a", 2, 3, 4, 5), var("b", 2, 3, 5, 16)
         check(kernel([a, b], call("matmul", a, b)), target)

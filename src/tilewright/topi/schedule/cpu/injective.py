@@ -22,24 +22,22 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
     loops = sch.get_loops(handle) if loops is None else loops
     if not loops:
         return
-    extents = context.extents(loops)
-    if extents is None:
-        context.parallelize(loops[:-1], 1 << 30)
-        return
-    if len(loops) > 1 and _same_indices(context.block(handle)):
+    extents = context.sizes(loops)
+    lanes = context.lanes(handle)
+    if len(loops) > 1 and _same_indices(context.block(handle)) and _are_better_fused(context, loops, lanes):
         loops = [sch.fuse(*loops)]
         extents = [prod(extents)]
     work = prod(extents)
     if work == 0:
         return
-    lanes = context.lanes(handle)
     crossed = _crossed_axis(context.block(handle), len(loops))
     if crossed is not None and extents[-1] >= lanes > 1 and extents[crossed] > 1:
         _schedule_transpose(context, loops, crossed, lanes, work)
         return
-    length = vector_length(extents[-1], lanes)
+    symbolic = context.is_symbolic(loops[-1])
+    length = 2 * lanes if symbolic else vector_length(extents[-1], lanes)
     outer = loops[:-1]
-    if length == extents[-1]:
+    if length == extents[-1] and not symbolic:
         sch.vectorize(loops[-1])
     else:
         rest, inner = sch.split(loops[-1], [None, length])
@@ -47,6 +45,18 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
         outer = [*outer, rest]
     if outer:
         context.parallelize(outer, work)
+
+
+def _are_better_fused(context: CpuContext, loops: list[LoopHandle], lanes: int) -> bool:
+    """Whether elements are better walked as one row than as rows of the last axis.
+
+    Not where the fused loop would be divided by symbolic extents, nor where rows are whole vectors anyway and fusing
+    would only leave a tail.
+    """
+    if not any(context.is_symbolic(loop) for loop in loops):
+        return True
+    last = context.extent(loops[-1])
+    return last is not None and last % lanes != 0 and not any(context.is_symbolic(loop) for loop in loops[1:])
 
 
 def _schedule_transpose(context: CpuContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int) -> None:

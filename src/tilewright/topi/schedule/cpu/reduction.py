@@ -37,8 +37,8 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
         _schedule_root_reduction(context, output)
         return
     shared = _shared_axes(context, output, others)
-    extents = context.extents(loops)
-    if not shared or extents is None or prod(extents) == 0:
+    extents = context.sizes(loops)
+    if not shared or prod(extents) == 0:
         for handle in others:
             if context.block(handle).is_reduction:
                 _schedule_root_reduction(context, handle)
@@ -49,11 +49,11 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
     if len(loops) - 1 in shared and any(_walks_last_axis(context, handle) for handle in others):
-        length = vector_length(extents[-1], context.lanes(output))
+        length = _vector_length(context, loops[-1], context.lanes(output))
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
     else:
-        together = _rows_together(context, extents, shared)
+        together = 1 if context.is_symbolic(rows[-1]) else _rows_together(context, extents, shared)
         if together > 1:
             outer, inner = sch.split(rows[-1], [None, together])
             rows, rest = [*rows[:-1], outer], [inner, *rest]
@@ -114,9 +114,9 @@ def _vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHa
     if not loops:
         return
     extent = context.extent(loops[-1])
-    if extent is None or extent < 2:
+    if extent is not None and extent < 2:
         return
-    length = vector_length(extent, context.lanes(handle))
+    length = _vector_length(context, loops[-1], context.lanes(handle))
     if length == extent:
         context.sch.vectorize(loops[-1])
     else:
@@ -124,12 +124,18 @@ def _vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHa
         context.sch.vectorize(inner)
 
 
+def _vector_length(context: CpuContext, loop: LoopHandle, lanes: int) -> int:
+    """How many elements of an innermost loop to take at once; of a symbolic loop a few vectors, its tail is masked."""
+    extent = context.extent(loop)
+    return 2 * lanes if extent is None else vector_length(extent, lanes)
+
+
 def _schedule_root_reduction(context: CpuContext, handle: BlockHandle) -> None:
     """A reduction with loops of its own: its spatial loops in parallel."""
     sch = context.sch
     loops = sch.get_loops(handle)
-    extents = context.extents(loops)
-    if extents is None or prod(extents) == 0:
+    extents = context.sizes(loops)
+    if prod(extents) == 0:
         return
     spatial = _vectorize_reduction(context, handle, loops)
     outer = spatial[:-1] if len(spatial) > 1 else spatial
@@ -153,9 +159,9 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
     lanes = context.lanes(handle)
     if spatial and walking is not None and linear(walking).terms.get(spatial[-1].var) == 1:
         extent = context.extent(spatial[-1])
-        if extent is None or extent < 2:
+        if extent is not None and extent < 2:
             return spatial
-        length = vector_length(extent, lanes)
+        length = _vector_length(context, spatial[-1], lanes)
         outer, inner = spatial[-1], spatial[-1]
         if length != extent:
             outer, inner = sch.split(spatial[-1], [None, length])
@@ -170,9 +176,10 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
         sch.vectorize(last)
         return spatial
     if walking is reduce[-1].var:
-        extent = context.extent(reduce[-1])
-        if extent is not None and extent >= 2 * lanes and lanes > 1:
-            _, inner = sch.split(reduce[-1], [None, _partial_length(extent, lanes)])
+        (extent,) = context.sizes(reduce[-1:])
+        if extent >= 2 * lanes and lanes > 1:
+            count = 2 * lanes if context.is_symbolic(reduce[-1]) else _partial_length(extent, lanes)
+            _, inner = sch.split(reduce[-1], [None, count])
             partial = sch.rfactor(inner, -1)
             spatial = _move_partial(context, handle, partial, len(spatial))
             _vectorize_partial(context, partial)
