@@ -1,4 +1,4 @@
-"""The benchmarks of memory and compile time, and the charts."""
+"""The benchmarks of memory, compile time and parallel regions, and the charts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import compile_time, figures, harness, memory
+from bench import compile_time, figures, fork_join, harness, memory
 from tilewright.support.errors import UserError
 
 
@@ -93,3 +93,9 @@ def test_chart_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert figures.main([str(tmp_path)]) == 2
     assert "matplotlib" in capsys.readouterr().err
+
+
+def test_fork_join_has_a_figure_for_two_threads() -> None:
+    found = fork_join.measure(2, repeat=1)
+    assert found["at_once"] > 0
+    assert found["after_pause"] >= 0

@@ -55,6 +55,27 @@ define i32 @nest(ptr %counts, i64 %n) {
   ret i32 %code
 }
 
+; Each index notes the thread that ran it.
+declare i64 @pthread_self()
+define internal i32 @who.body(ptr %threads, i64 %begin, i64 %end) {
+entry:
+  %self = call i64 @pthread_self()
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %at = getelementptr i64, ptr %threads, i64 %i
+  store i64 %self, ptr %at
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret i32 0
+}
+define i32 @who(ptr %threads, i64 %n) {
+  %code = call i32 @tw_parallel(ptr @who.body, ptr %threads, i64 %n)
+  ret i32 %code
+}
+
 ; Fails with 7 in the chunk that holds index 3.
 define internal i32 @fail.body(ptr %counts, i64 %begin, i64 %end) {
   %low = icmp sle i64 %begin, 3
@@ -91,6 +112,8 @@ class _Calls:
         number, pointer, code = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32
         self.count = bind(library, "count", code, pointer, number)
         self.nest = bind(library, "nest", code, pointer, number)
+        self.who = bind(library, "who", code, pointer, number)
+        self.self = bind(library, "pthread_self", number)
         self.fail = bind(library, "fail", code, number)
         self.repeat = bind(library, "repeat", code, pointer, number, number)
         self.set_threads = bind(library, "tw_set_num_threads", None, number)
@@ -148,6 +171,18 @@ def test_nested_loops_run_serially_inside(calls: _Calls) -> None:
     for _ in range(20):
         assert calls.nest(counts.ctypes.data, 30) == 0
     assert (counts == 600).all()
+
+
+def test_each_thread_starts_in_a_part_of_its_own(calls: _Calls) -> None:
+    """The calling thread's part is the first: it meets the same data in region after region."""
+    calls.set_threads(2)
+    mine = 0
+    for _ in range(200):
+        counts = np.zeros(64, np.int64)
+        assert calls.who(counts.ctypes.data, 64) == 0
+        mine += int(counts[0] == calls.self())
+        assert (counts != 0).all()
+    assert mine > 100
 
 
 def test_many_python_threads_at_once(calls: _Calls) -> None:

@@ -10,14 +10,15 @@ How a parallel region runs. The caller takes the pool's lock (whoever finds it t
 its loop serially), writes the region, opens it and bumps the *signal* word. Workers spin on the signal for a bounded
 time and then sleep on it (futex). A worker enters the open region by adding itself to the *running* count, and claims
 chunks of the range until none is left; so does the caller, which then closes the region and waits only for the workers
-that are inside. A worker that the system has not scheduled in time is therefore never waited for: it finds the
+that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks of the
+other parts when that is done: the same thread meets the same data in region after region, and finds it in its cache. A worker that the system has not scheduled in time is therefore never waited for: it finds the
 region closed. That is what keeps a loaded machine, and a child process whose workers did not survive `fork`, safe.
 
 Words shared between threads, each on a cache line of its own:
 
     signal   generation << 10 | workers wanted          what idle workers wait on
     state    signal << 32 | waiter << 17 | open << 16 | running
-    next     first index that nobody has claimed
+    claims   for each thread's part of the range, how many of its chunks have been claimed (all on a line or two)
     epoch    what workers beyond the wanted number sleep on, so that regions do not wake them
 """
 
@@ -46,22 +47,25 @@ _OFFSETS = {
     "signal": 0,
     "sleepers": 128,
     "state": 256,
-    "next": 384,
-    "epoch": 512,
-    "lock": 640,
+    "claims": 384,
+    "epoch": 640,
+    "lock": 768,
     # Written under the lock, read by workers that are inside the region.
-    "fn": 768,
-    "closure": 776,
-    "extent": 784,
-    "chunk": 792,
-    "error": 800,
+    "fn": 896,
+    "closure": 904,
+    "extent": 912,
+    "chunk": 920,
+    "parts": 928,
+    "error": 936,
     # Written rarely.
-    "workers": 896,
-    "active": 904,
-    "threads": 912,
-    "marker": 920,
+    "workers": 1024,
+    "active": 1032,
+    "threads": 1040,
+    "marker": 1048,
 }
-_POOL_BYTES = 1024
+_POOL_BYTES = 1152
+_MAX_PARTS = 64
+"""Parts of a range that have a claim counter (4 bytes) each; more threads than that share parts."""
 _MAX_THREADS = 1023
 
 _MEMORY = """
@@ -122,28 +126,60 @@ declare i32 @madvise(ptr, i64, i32)
 declare i64 @llvm.ctpop.i64(i64)
 {declare_pause}
 
-; Claim chunks of the open region and run them until none is left or one fails.
-define internal void @tw.claim() {{
+; Claim chunks of the open region and run them until none is left or one fails: those of the caller's own part of the
+; range first (part `number`), then those of the parts after it.
+define internal void @tw.claim(i64 %number) {{
 entry:
   %fn = load ptr, ptr {fn}, align 8
   %closure = load ptr, ptr {closure}, align 8
   %extent = load i64, ptr {extent}, align 8
   %chunk = load i64, ptr {chunk}, align 8
-  br label %claim
+  %parts = load i64, ptr {parts}, align 8
+  %home = urem i64 %number, %parts
+  br label %part
+part:
+  %tried = phi i64 [ 0, %entry ], [ %tried.next, %exhausted ]
+  %straight = add i64 %home, %tried
+  %past = icmp uge i64 %straight, %parts
+  %around = sub i64 %straight, %parts
+  %here = select i1 %past, i64 %around, i64 %straight
+  %scaled = mul i64 %here, %extent
+  %first = udiv i64 %scaled, %parts
+  %scaled.next = add i64 %scaled, %extent
+  %last = udiv i64 %scaled.next, %parts
+  %claims = getelementptr i32, ptr {claims}, i64 %here
+  br label %look
+look:
+  ; A look costs less than a claim that comes too late, and most parts of others are finished.
+  %taken = load atomic i32, ptr %claims monotonic, align 4
+  %taken.wide = zext i32 %taken to i64
+  %taken.size = mul i64 %taken.wide, %chunk
+  %untaken = add i64 %first, %taken.size
+  %some = icmp slt i64 %untaken, %last
+  %code.seen = load atomic i32, ptr {error} monotonic, align 4
+  %unfailed = icmp eq i32 %code.seen, 0
+  %worth = and i1 %some, %unfailed
+  br i1 %worth, label %claim, label %exhausted
 claim:
-  %begin = atomicrmw add ptr {next}, i64 %chunk monotonic, align 8
-  %left = icmp slt i64 %begin, %extent
-  br i1 %left, label %run, label %done
+  %mine = atomicrmw add ptr %claims, i32 1 monotonic, align 4
+  %mine.wide = zext i32 %mine to i64
+  %mine.size = mul i64 %mine.wide, %chunk
+  %begin = add i64 %first, %mine.size
+  %left = icmp slt i64 %begin, %last
+  br i1 %left, label %run, label %exhausted
 run:
   %stop = add i64 %begin, %chunk
-  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %extent)
+  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %last)
   %code = call i32 %fn(ptr %closure, i64 %begin, i64 %end)
   %fine = icmp eq i32 %code, 0
-  br i1 %fine, label %claim, label %failed
+  br i1 %fine, label %look, label %failed
 failed:
-  %first = cmpxchg ptr {error}, i32 0, i32 %code monotonic monotonic, align 4
-  %skip = atomicrmw max ptr {next}, i64 %extent monotonic, align 8
+  %exchange = cmpxchg ptr {error}, i32 0, i32 %code monotonic monotonic, align 4
   br label %done
+exhausted:
+  %tried.next = add i64 %tried, 1
+  %more = icmp ult i64 %tried.next, %parts
+  br i1 %more, label %part, label %done
 done:
   ret void
 }}
@@ -218,7 +254,8 @@ enter.try:
   %entered = extractvalue {{ i64, i1 }} %exchange, 1
   br i1 %entered, label %leave, label %enter
 leave:
-  call void @tw.claim()
+  %number.wide = zext i32 %number to i64
+  call void @tw.claim(i64 %number.wide)
   %old = atomicrmw sub ptr {state}, i64 1 acq_rel, align 8
   %old.low = and i64 %old, 262143
   %caller.sleeps = icmp eq i64 %old.low, 131073
@@ -410,6 +447,7 @@ unlock.serial:
 publish:
   ; About four chunks a thread: even enough when chunks differ in cost, few enough to cost nothing.
   %all = add i64 %active, 1
+  %parts = call i64 @llvm.smin.i64(i64 %all, i64 {max_parts})
   %pieces = shl i64 %all, 2
   %share = udiv i64 %extent, %pieces
   %chunk = call i64 @llvm.smax.i64(i64 %share, i64 1)
@@ -418,7 +456,9 @@ publish:
   store i64 %extent, ptr {extent}, align 8
   store i64 %chunk, ptr {chunk}, align 8
   store atomic i32 0, ptr {error} monotonic, align 4
-  store atomic i64 0, ptr {next} monotonic, align 8
+  store i64 %parts, ptr {parts}, align 8
+  %claim.bytes = shl i64 %parts, 2
+  call void @llvm.memset.p0.i64(ptr align 64 {claims}, i8 0, i64 %claim.bytes, i1 false)
   %signal.old = load atomic i32, ptr {signal} monotonic, align 4
   %generation.old = lshr i32 %signal.old, 10
   %generation = add i32 %generation.old, 1
@@ -446,7 +486,7 @@ wake.surplus:
   %r1 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {epoch}, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %work
 work:
-  call void @tw.claim()
+  call void @tw.claim(i64 0)
   %closed = atomicrmw and ptr {state}, i64 -65537 acq_rel, align 8
   br label %join
 
@@ -495,6 +535,7 @@ def pool_ir(triple: str, *, hidden: bool) -> str:
         visibility=visibility,
         pool_bytes=_POOL_BYTES,
         max_threads=_MAX_THREADS,
+        max_parts=_MAX_PARTS,
         futex=futex,
         pause=pause,
         declare_pause=pause.replace("call", "declare").replace("i32 15", "i32 immarg"),
