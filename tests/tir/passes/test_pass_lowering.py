@@ -268,6 +268,28 @@ def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
         assert not find_all(choice.then_body, IfThenElse)
         agree(func, after, data(100), data(100))
 
+    def test_the_edge_of_a_parallel_loop_is_cut_further_in(self) -> None:
+        func = script(
+            """
+@script.function
+def edge(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for c in parallel(3):
+        for i in range(5):
+            for j in range(8):
+                if c * 40 + i * 8 + j < 100:
+                    B[c * 40 + i * 8 + j] = A[c * 40 + i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        choice = after.body.body
+        assert isinstance(choice, IfThenElse) and choice.else_body is not None
+        # Most of the edge is free of guards as well.
+        loops = [loop for loop in find_all(choice.else_body, For) if loop.var.name == "i"]
+        assert len(loops) == 2
+        assert not find_all(loops[0].body, IfThenElse)
+        agree(func, after, data(100), data(100))
+
     def test_a_tail_is_a_shorter_vector(self) -> None:
         func = script(
             """

@@ -1,4 +1,4 @@
-"""pad_einsum, decompose_padding, reindex, storage_align: shapes, places and layouts made convenient."""
+"""pad_einsum, over_compute, decompose_padding, reindex, storage_align: shapes, places and layouts made convenient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.tir.schedule.programs import (
 )
 from tests.tir.schedule.test_schedule_tensorize import dot_tile
 from tilewright import te
+from tilewright.ir.expr import TRUE
 from tilewright.target.target import Target
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.schedule import Schedule, ScheduleError
 from tilewright.tir.script import to_script
@@ -143,3 +145,53 @@ def test_storage_align_refusals() -> None:
         schedule.storage_align(first, 0, 2, 32, 1)
     with pytest.raises(ScheduleError, match="a factor of 8 with an offset of 8"):
         schedule.storage_align(first, 0, 0, 8, 8)
+
+
+def panels(size: int = 10, width: int = 4) -> PrimFunc:
+    """T[i] = sum over k of A[i // width, k, i % width]; B[i] = T[i] + 1, with A padded to whole panels."""
+    a = te.placeholder((-(-size // width), 3, width), "int32", "A")
+    k = te.reduce_axis((0, 3), "k")
+    t = te.compute((size,), lambda i: te.sum(a[i // width, k, i % width], axis=k), name="T")
+    return te.create_prim_func([a, te.compute((size,), lambda i: t[i] + 1, name="B")])
+
+
+def test_over_compute_frees_tiles_of_guards() -> None:
+    func = panels()
+    schedule = Schedule(func)
+    block, out = schedule.get_block("T"), schedule.get_block("B")
+    schedule.over_compute(block, 0, 4)
+    (i,) = schedule.get_loops(out)
+    outer, _ = schedule.split(i, [None, 4])
+    schedule.compute_at(block, outer)
+    assert schedule.block(block).predicate is TRUE
+    assert schedule.block(out).predicate is not TRUE
+    check_compiled(schedule, func)
+    guarded = Schedule(func)
+    outer, _ = guarded.split(guarded.get_loops(out)[0], [None, 4])
+    guarded.compute_at(block, outer)
+    assert guarded.block(block).predicate is not TRUE
+
+
+def test_over_compute_refusals() -> None:
+    schedule = Schedule(panels())
+    block, out = schedule.get_block("T"), schedule.get_block("B")
+    with pytest.raises(ScheduleError, match="A has no elements past the end of v_i"):
+        schedule.over_compute(block, 0, 16)
+    with pytest.raises(ScheduleError, match="B must be an intermediate buffer"):
+        schedule.over_compute(out, 0, 4)
+    with pytest.raises(ScheduleError, match="must be spatial, of a constant extent"):
+        schedule.over_compute(block, 1, 4)
+    with pytest.raises(ScheduleError, match="has no iterator number 2"):
+        schedule.over_compute(block, 2, 4)
+    schedule.over_compute(block, 0, 5)
+    schedule.split(schedule.get_loops(block)[0], [None, 2])
+    with pytest.raises(ScheduleError, match="does not have a plain loop of its own"):
+        schedule.over_compute(block, 0, 4)
+
+
+def test_over_compute_does_not_divide_by_what_may_be_zero() -> None:
+    a, b = te.placeholder((8,), "int32", "A"), te.placeholder((8,), "int32", "B")
+    t = te.compute((6,), lambda i: a[i] // b[i], name="T")
+    schedule = Schedule(te.create_prim_func([a, b, te.compute((6,), lambda i: t[i] + 1, name="C")]))
+    with pytest.raises(ScheduleError, match="divides by what may be zero past the end of v_i"):
+        schedule.over_compute(schedule.get_block("T"), 0, 4)

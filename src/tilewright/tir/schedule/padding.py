@@ -1,20 +1,38 @@
-"""Shapes made convenient: pad_einsum (extents to multiples), decompose_padding (fill apart from copy)."""
+"""Shapes made convenient: pad_einsum and over_compute (extents to multiples), decompose_padding (fill, then copy)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.build import all_of, const, lt, select
-from tilewright.ir.expr import TRUE, ZERO, Cast, FloatImm, IntImm, Mul, PrimExpr, Range, Select, Var, const_value
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import add, all_of, const, le, lt, select
+from tilewright.ir.expr import (
+    TRUE,
+    ZERO,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mod,
+    Mul,
+    PrimExpr,
+    Range,
+    Select,
+    Var,
+    const_value,
+)
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.match_intrin import loop_nest
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.compute_location import require_movable
 from tilewright.tir.schedule.reducer import match_reducer
-from tilewright.tir.schedule.state import ScheduleState, with_allocations
+from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
 
 
@@ -286,3 +304,70 @@ def decompose_padding(state: ScheduleState, block: Block, loop: For) -> str:
     state.mark_partial(block.name)
     state.commit_index(ProgramIndex(state.edited({loop: seq(fill, rest)})))
     return name
+
+
+def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> None:
+    """Let a block run past the end of an iterator, to a multiple of a number, into elements that nobody reads.
+
+    for i in 7: B[i] = A[i // 4, i % 4]   ->   for i in 8: B[i] = A[i // 4, i % 4]     # B has 8 elements now
+
+    Tiles of that size then need no guard. What is written must be intermediate, and all that is read there must exist
+    (A has a second row of 4: an operand that `transform_layout` put in panels is padded).
+    """
+    what = "over_compute"
+    if not 0 <= axis < len(block.iters):
+        state.fail(f"{what}: block {block.name} has no iterator number {axis}", block)
+    item = block.iters[axis]
+    extent = const_value(item.domain.extent)
+    if factor < 1 or extent is None or const_value(item.domain.min) != 0 or item.kind is not IterKind.SPATIAL:
+        state.fail(f"{what}: iterator {item.var.name} must be spatial, of a constant extent, from 0", block)
+    wanted = (extent + factor - 1) // factor * factor
+    loop = state.index.loops.get(item.value) if type(item.value) is Var else None
+    plain = loop is not None and loop.extent is item.domain.extent and state.index.blocks_under(loop) == [block]
+    if loop is None or not plain or loop.kind is not LoopKind.SERIAL or block.predicate is not TRUE:
+        state.fail(
+            f"{what}: iterator {item.var.name} does not have a plain loop of its own",
+            block,
+            f"{what} comes before other changes of the loops",
+        )
+    if wanted == extent:
+        return
+    grown = {region.buffer: _grown(state, block, region, item.var, wanted, what) for region in block.writes}
+    _require_operands(state, block, item.var, wanted, what)
+    iters = tuple(
+        BlockIter(entry.var, Range(ZERO, const(wanted)), entry.kind, entry.value) if entry is item else entry
+        for entry in block.iters
+    )
+    wider = edit_tree(state.index, {block: block.replace(iters=iters)})
+    index = ProgramIndex(state.func.replace(body=wider))
+    longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=const(wanted))})
+    state.commit(state.func.replace(body=replace_buffers(longer, grown)))
+
+
+def _grown(state: ScheduleState, block: Block, region: BufferRegion, var: Var, extent: int, what: str) -> Buffer:
+    """A written buffer with room for more of an iterator."""
+    buffer = region.buffer
+    if state.is_parameter(buffer) or buffer.strides or len(state.index.scope(block).writers_of(buffer)) != 1:
+        state.fail(f"{what}: {buffer.name} must be an intermediate buffer that block {block.name} alone writes", block)
+    own = [n for n, part in enumerate(region.region) if part.min is var and const_value(part.extent) == 1]
+    if len(own) != 1 or sum(mentions(part.min, {var}) for part in region.region) != 1:
+        state.fail(f"{what}: block {block.name} does not write {buffer.name} at {var.name} itself", block)
+    shape = tuple(const(extent) if n == own[0] else dim for n, dim in enumerate(buffer.shape))
+    return buffer.replace(shape=shape)
+
+
+def _require_operands(state: ScheduleState, block: Block, var: Var, extent: int, what: str) -> None:
+    """All that a block reads past the end of an iterator must exist, and computing with it must not fail."""
+    analyzer = Analyzer()
+    for item in block.iters:
+        analyzer.bind(item.var, Range(ZERO, const(extent)) if item.var is var else item.domain)
+    for region in block.reads:
+        for part, dim in zip(region.region, region.buffer.shape, strict=True):
+            inside = all_of([le(ZERO, part.min), le(add(part.min, part.extent), dim)])
+            if mentions(part.min, {var}) and not analyzer.prove(inside):
+                state.fail(f"{what}: {region.buffer.name} has no elements past the end of {var.name}", block)
+    for expr in pre_order(block.body):
+        if not isinstance(expr, (Div, Mod, FloorDiv, FloorMod)) or expr.dtype.is_float:
+            continue
+        if const_value(expr.b) is None:
+            state.fail(f"{what}: block {block.name} divides by what may be zero past the end of {var.name}", block)

@@ -245,6 +245,11 @@ class Schedule(ScheduleBase):
         self._record("pad_einsum", [block], {"padding": list(padding)}, result)
         return result
 
+    def over_compute(self, block: BlockHandle, axis: int, factor: int) -> None:
+        """Let a block run past the end of an iterator, to a multiple of `factor`: tiles of it then need no guard."""
+        padding_of.over_compute(self._state, self._block(block, "over_compute"), int(axis), int(factor))
+        self._record("over_compute", [block], {"axis": int(axis), "factor": int(factor)})
+
     def decompose_padding(self, block: BlockHandle, loop: LoopHandle) -> BlockHandle:
         """Fill with the padding value before a loop, and let the block write the rest; gives the filling block."""
         node, place = self._block(block, "decompose_padding"), self._loop(loop, "decompose_padding")

@@ -58,7 +58,9 @@ def _schedule_product(context: CpuContext, product: BlockHandle, vectors: int) -
     lanes = context.lanes(product)
     (consumer,) = sch.get_consumers(product)
     tile = RegisterTile(1, vectors, lanes)
-    _pack_weights(context, product, tile.columns)
+    if _pack_weights(context, product, tile.columns):
+        # The last panel is padded: all panels are computed alike, without guards.
+        sch.over_compute(product, 3, tile.columns)
     _, batch, column = sch.get_loops(consumer)
     panel, vector, lane = sch.split(column, [None, vectors, lanes])
     rows = _rows(context, batch, _gates(context, product) * vectors)
@@ -81,8 +83,11 @@ def _rows(context: CpuContext, batch: LoopHandle, vectors: int) -> int:
     return extent if extent <= most else max(divisors(extent, most))
 
 
-def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> None:
-    """Before: `w[gate, row, k]`; after: `w[row // width, k, gate, row % width]`, where the weights are constant."""
+def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> bool:
+    """Whether the weights are constant, and then are in panels now.
+
+    Before: `w[gate, row, k]`; after: `w[row // width, k, gate, row % width]`, .
+    """
     constants = constant_parameters(context.sch.func)
 
     def arrange(gate: PrimExpr, row: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
@@ -90,11 +95,13 @@ def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> None
 
     for item in find_all(context.block(product).body, BufferLoad):
         number = constants.get(item.buffer)
-        if number is not None and item.buffer.ndim == 3 and number not in context.packing:
-            index_map = IndexMap.of(arrange, 3)
+        if number is None:
+            continue
+        if number not in context.packing:
+            index_map = context.packing[number] = IndexMap.of(arrange, 3)
             context.sch.transform_layout(product, item.buffer.name, index_map)
-            context.packing[number] = index_map
-            return
+        return True
+    return False
 
 
 def _spread(context: CpuContext, product: BlockHandle, panel: LoopHandle) -> None:
