@@ -11,8 +11,9 @@ its loop serially), writes the region, opens it and bumps the *signal* word. Wor
 time and then sleep on it (futex). A worker enters the open region by adding itself to the *running* count, and claims
 chunks of the range until none is left; so does the caller, which then closes the region and waits only for the workers
 that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks of the
-other parts when that is done: the same thread meets the same data in region after region, and finds it in its cache. A worker that the system has not scheduled in time is therefore never waited for: it finds the
-region closed. That is what keeps a loaded machine, and a child process whose workers did not survive `fork`, safe.
+other parts when that is done: the same thread meets the same data in region after region, and finds it in its cache.
+A worker that the system has not scheduled in time is never waited for: it finds the region closed. That is what keeps
+a loaded machine, and a child process whose workers did not survive `fork`, safe.
 
 Words shared between threads, each on a cache line of its own:
 

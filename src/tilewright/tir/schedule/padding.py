@@ -27,8 +27,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.index import ProgramIndex
-from tilewright.tir.analysis.match_intrin import loop_nest
 from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.analysis.match_intrin import loop_nest
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.compute_location import require_movable
 from tilewright.tir.schedule.reducer import match_reducer
