@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tilewright.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from tilewright import frontend, graph, runtime, te, tir
+    from tilewright import frontend, graph, rpc, runtime, te, tir
     from tilewright.compiler import Compilation, build, compile
     from tilewright.ir.function import IRModule
     from tilewright.runtime.executor import Executable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
     from tilewright.tir.script import script
 
-_MODULES = ("frontend", "graph", "runtime", "te", "tir")
+_MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir")
 _NAMES = {
     "Compilation": "tilewright.compiler",
     "CompilerBug": "tilewright.support.errors",
@@ -65,6 +65,7 @@ __all__ = [
     "graph",
     "hybrid",
     "load",
+    "rpc",
     "runtime",
     "script",
     "te",

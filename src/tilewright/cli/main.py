@@ -41,6 +41,7 @@ COMMANDS = {
     "run": "run a model or an exported library",
     "bench": "time a model against other runtimes",
     "inspect": "print any stage of a compilation",
+    "rpc": "serve this machine, or a pool of machines, to remote clients",
     "check": "compare a model with onnxruntime, node by node where they differ",
     "reduce": "shrink a failing model to a small one that fails in the same way",
     "doctor": "what this machine can do, and what to install",

@@ -1,0 +1,228 @@
+"""The wire format: frames of a JSON header and raw bytes, with versions and lengths checked before memory is taken.
+
+    offset 0   4 bytes   b"TWRP"
+    offset 4   2 bytes   version of the format
+    offset 6   2 bytes   zero
+    offset 8   4 bytes   length of the header
+    offset 12  8 bytes   length of the payload
+    then the header (a JSON object in UTF-8) and the payload (the bytes of an array or a file)
+
+Numbers are little-endian. `Channel` is the blocking end of a connection; servers read the same frames with asyncio.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes
+
+MAGIC = b"TWRP"
+WIRE_VERSION = 1
+MOST_HEADER_BYTES = 1 << 20
+MOST_PAYLOAD_BYTES = 1 << 32
+MOST_GREETING_BYTES = 4096
+"""What a stranger may send before it has proved who it is."""
+
+_PREFIX = struct.Struct("<4sHHIQ")
+PREFIX_BYTES = _PREFIX.size
+
+
+class WireError(UserError):
+    """The other side does not speak this protocol, or a newer one, or sent a damaged message."""
+
+
+class DamagedHeader(WireError):
+    """A message whose header is no JSON object; where the next one begins is still known."""
+
+
+class Disconnected(UserError):
+    """The connection ended while something was expected of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message."""
+
+    header: dict[str, Any]
+    payload: bytes | bytearray | memoryview = field(default=b"", repr=False)
+
+    def text(self, key: str) -> str:
+        """A field of the header that must be a text."""
+        value = self.header.get(key)
+        if not isinstance(value, str):
+            raise WireError(f"the message has no text '{key}'")
+        return value
+
+    def number(self, key: str, least: int = 0) -> int:
+        """A field of the header that must be a whole number of at least `least`."""
+        value = self.header.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise WireError(f"the message has no number '{key}' of at least {least}")
+        return value
+
+    def real(self, key: str) -> float:
+        """A field of the header that must be a finite number of at least 0."""
+        value = self.header.get(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise WireError(f"the message has no number '{key}' of at least 0")
+        return float(value)
+
+    def items(self, key: str) -> list[Any]:
+        """A field of the header that must be a list."""
+        value = self.header.get(key)
+        if not isinstance(value, list):
+            raise WireError(f"the message has no list '{key}'")
+        return value
+
+    def table(self, key: str) -> dict[str, Any]:
+        """A field of the header that must be an object."""
+        value = self.header.get(key)
+        if not isinstance(value, dict):
+            raise WireError(f"the message has no object '{key}'")
+        return value
+
+
+def encode(header: Mapping[str, Any], payload_bytes: int = 0) -> bytes:
+    """The prefix and header of a frame whose payload of so many bytes follows."""
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    if len(text) > MOST_HEADER_BYTES:
+        raise UserError(f"a message's header of {human_bytes(len(text))} is too long")
+    if payload_bytes > MOST_PAYLOAD_BYTES:
+        raise UserError(f"{human_bytes(payload_bytes)} is more than one message can carry")
+    return _PREFIX.pack(MAGIC, WIRE_VERSION, 0, len(text), payload_bytes) + text
+
+
+def decode_prefix(
+    prefix: bytes, most_header: int = MOST_HEADER_BYTES, most_payload: int = MOST_PAYLOAD_BYTES
+) -> tuple[int, int]:
+    """The lengths of the header and the payload that follow a prefix."""
+    magic, version, reserved, header_bytes, payload_bytes = _PREFIX.unpack(prefix)
+    if magic != MAGIC:
+        raise WireError("the other side does not speak Tilewright's protocol", hint="check the address and TLS")
+    if version != WIRE_VERSION:
+        raise WireError(f"the other side speaks version {version} of the protocol, this is {WIRE_VERSION}")
+    if reserved or not 2 <= header_bytes <= most_header or payload_bytes > most_payload:
+        raise WireError("a damaged message: its lengths make no sense")
+    return header_bytes, payload_bytes
+
+
+def decode_header(text: bytes) -> dict[str, Any]:
+    """The header of a frame."""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise DamagedHeader("a damaged message: its header is not a JSON object")
+    return header
+
+
+class Channel:
+    """The blocking end of a connection: one request at a time, replies in order. Safe to share between threads."""
+
+    def __init__(self, connection: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self._socket = connection
+        self._lock = threading.Lock()
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate of the other side, empty without TLS."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.getpeercert(binary_form=True) or b""
+        return b""
+
+    def settimeout(self, seconds: float | None) -> None:
+        """How long one read or write may take."""
+        self._socket.settimeout(seconds)
+
+    def send(self, header: Mapping[str, Any], payload: bytes | bytearray | memoryview = b"") -> None:
+        """Send one frame."""
+        body = memoryview(payload).cast("B") if len(payload) else memoryview(b"")
+        try:
+            self._socket.sendall(encode(header, body.nbytes))
+            if body.nbytes:
+                self._socket.sendall(body)
+        except TimeoutError:
+            raise Disconnected(f"{self.peer} does not take what is sent to it") from None
+        except OSError as error:
+            raise Disconnected(f"the connection to {self.peer} is lost: {error.strerror or error}") from None
+
+    def receive(self, most_payload: int = MOST_PAYLOAD_BYTES) -> Frame:
+        """Wait for one frame."""
+        header_bytes, payload_bytes = decode_prefix(bytes(self._exactly(PREFIX_BYTES)), most_payload=most_payload)
+        text, payload = bytes(self._exactly(header_bytes)), self._exactly(payload_bytes)
+        return Frame(decode_header(text), payload)
+
+    def request(self, header: Mapping[str, Any], payload: bytes | bytearray | memoryview = b"") -> Frame:
+        """Send a frame and wait for the answer; an answer that reports an error raises it."""
+        with self._lock:
+            self.send(header, payload)
+            answer = self.receive()
+        return raise_reported(answer, self.peer)
+
+    def close(self) -> None:
+        """End the connection; harmless when it has ended already."""
+        self._socket.close()
+
+    def _exactly(self, count: int) -> bytearray:
+        data = bytearray()
+        try:
+            while len(data) < count:
+                # In pieces: a length that lies does not make us take memory for what never comes.
+                part = self._socket.recv(min(count - len(data), 1 << 20))
+                if not part:
+                    raise Disconnected(f"{self.peer} closed the connection")
+                data += part
+        except TimeoutError:
+            raise Disconnected(f"{self.peer} does not answer") from None
+        except OSError as error:
+            raise Disconnected(f"the connection to {self.peer} is lost: {error.strerror or error}") from None
+        return data
+
+
+def bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    """The elements of an array as a payload, without a copy where they lie in order."""
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+class RemoteError(UserError):
+    """The other side could not do what it was asked; the message is its own."""
+
+
+class SessionDied(RemoteError):
+    """The process that served the session is gone: it crashed, ran out of time or out of memory."""
+
+
+_KINDS: dict[str, type[UserError]] = {"error": RemoteError, "died": SessionDied, "refused": UserError}
+
+
+def error_header(message: str, *, kind: str = "error", hint: str | None = None) -> dict[str, Any]:
+    """The header of an answer that reports an error."""
+    return {"status": kind, "message": message, "hint": hint}
+
+
+def raise_reported(answer: Frame, peer: str) -> Frame:
+    """The answer itself, or the error it reports."""
+    status = answer.header.get("status")
+    if status == "ok":
+        return answer
+    kind = _KINDS.get(str(status))
+    if kind is None:
+        raise WireError(f"{peer} sent an answer with the unknown status {status!r}")
+    hint = answer.header.get("hint")
+    raise kind(str(answer.header.get("message", "unknown error")), where=peer, hint=None if hint is None else str(hint))
