@@ -128,7 +128,10 @@ def _asm(compilation: Compilation, options: argparse.Namespace) -> str:
 
 
 def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
-    return str(compilation.lowered.plan)
+    segments = compilation.lowered.segments
+    if len(segments) == 1:
+        return str(segments[0].plan)
+    return "\n\n".join(f"{segment.info.name}\n{segment.plan}" for segment in segments)
 
 
 def _profile(compilation: Compilation, options: argparse.Namespace) -> str:

@@ -17,6 +17,7 @@ from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
+from tilewright.lower.vm.program import LoweredProgram, lower_program, needs_machine
 from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, ModelInfo, Step
 from tilewright.support import trace
 from tilewright.support.errors import UnsupportedError
@@ -38,11 +39,12 @@ class LoweredModel:
     kernels: tuple[Kernel, ...]
     segments: tuple[Segment, ...]
     info: ModelInfo
+    program: LoweredProgram | None = None
 
     @property
-    def plan(self) -> MemoryPlan:
-        """The memory plan of a model that is one segment."""
-        return self.segments[0].plan
+    def plans(self) -> tuple[MemoryPlan, ...]:
+        """The memory plan of each segment; most models are one segment."""
+        return tuple(segment.plan for segment in self.segments)
 
     def nodes_by_symbol(self) -> dict[str, tuple[str, ...]]:
         """For each kernel, the user's nodes that it computes somewhere in the model."""
@@ -68,7 +70,8 @@ class LoweredModel:
         with trace.span("constants"):
             store = ConstantStore()
             parts = [_with_constants(segment, by_symbol, store) for segment in self.segments]
-        info = replace(parts[0], constants=store.table())
+            info = parts[0] if self.program is None else self.program.model(store, parts)
+            info = replace(info, constants=store.table())
         entry = compile_cached(
             emit_entry(info),
             triple=self.target.triple,
@@ -112,14 +115,17 @@ def _stored_step(
 
 
 def lower_model(module: IRModule, target: Target) -> LoweredModel:
-    """Kernels, memory plan and steps of an optimised and fused module."""
+    """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run."""
     main = module[ENTRY]
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
-    kernels, table = KernelSet(), SymbolTable()
+    kernels = KernelSet()
     name = _identifier(str(module.attributes.get("model_name", "model")))
-    symbols = _input_symbols(main)
-    segment = lower_segment(main, name, _output_names(module, main), kernels, table, symbols)
+    outputs = _output_names(module, main)
+    if needs_machine(main):
+        program = lower_program(module, ENTRY, name, outputs, kernels)
+        return LoweredModel(target, kernels.kernels, program.segments, program.info, program)
+    segment = lower_segment(main, name, outputs, kernels, SymbolTable(), _input_symbols(main))
     return LoweredModel(target, kernels.kernels, (segment,), segment.info)
 
 

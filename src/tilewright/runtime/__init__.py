@@ -27,6 +27,7 @@ from tilewright.runtime.load import load
 from tilewright.runtime.module import CompiledFunction, Module, TimingResult
 from tilewright.runtime.ndarray import NDArray, array, empty, from_dlpack
 from tilewright.runtime.profiler import Profile, ProfileRow
+from tilewright.runtime.vm.values import DataValue
 
 __all__ = [
     "ArgKind",
@@ -34,6 +35,7 @@ __all__ = [
     "Artifact",
     "CompiledFunction",
     "ConstantInfo",
+    "DataValue",
     "Device",
     "Executable",
     "FunctionInfo",

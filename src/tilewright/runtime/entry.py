@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, ModelInfo, TensorInfo
-from tilewright.runtime.convert import Array, address_of, aligned_empty, direct
+from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, is_direct, to_storage
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
 from tilewright.runtime.shapes import bind_shape
@@ -170,12 +170,33 @@ class EntryRunner:
         self.part = Part(self.model, library, constants)
         self.variants = {item.fixed: Part(item, library, constants) for item in self.model.variants}
         self.workspaces = Workspaces()
+        self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
         self._prepared: dict[tuple[tuple[int, ...], ...], Prepared] = {}
         if self.model.symbols:
             pointer = ctypes.c_void_p
             self._bind = bind(library, self.model.binder, ctypes.c_int32, pointer, pointer, pointer, pointer)
         else:
             self._prepared[tuple(info.static_shape for info in self.model.inputs)] = self.part.prepare(())
+
+    def admit(self, values: list[object]) -> list[Array]:
+        """Each input as an array whose memory the compiled code can read as it is."""
+        arrays = []
+        for value, (info, dtype) in zip(values, self._input_types, strict=True):
+            rank = len(info.shape)
+            if type(value) is np.ndarray and value.dtype == dtype and value.ndim == rank and is_direct(value):
+                arrays.append(value)
+                continue
+            where = f"the input '{info.name}'"
+            array, name = to_storage(value, info.dtype, where)
+            if name != info.dtype:
+                raise UserError(
+                    f"{where} has the data type {name}, expected {info.dtype}",
+                    hint=f"convert it, for example with .astype('{info.dtype}')",
+                )
+            if array.ndim != rank:
+                bind_shape(info.shape, array.shape, {}, where)
+            arrays.append(direct(array))
+        return arrays
 
     def prepare(self, inputs: Sequence[Array]) -> Prepared:
         """The call for inputs of these shapes; a UserError names the input and the axis that does not fit."""

@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, TensorInfo
-from tilewright.runtime.convert import Array, direct, is_direct, is_torch, to_storage
-from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.convert import is_torch
 from tilewright.runtime.entry import EntryRunner
 from tilewright.runtime.library import Library, check_threads, thread_setter
 from tilewright.runtime.module import Exporter, export
-from tilewright.runtime.profiler import Profile, profile_entry
-from tilewright.runtime.shapes import bind_shape
+from tilewright.runtime.profiler import Profile, profile_entry, profile_program
+from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import plural
 
@@ -41,10 +40,11 @@ class Executable:
         self.library = library
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
-        self._runner = EntryRunner(artifact, library)
+        self._runner: EntryRunner | ProgramRunner = (
+            ProgramRunner(artifact, library) if self.model.program else EntryRunner(artifact, library)
+        )
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
-        self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
 
     @property
     def input_info(self) -> tuple[TensorInfo, ...]:
@@ -68,8 +68,11 @@ class Executable:
             return results[0] if len(results) == 1 else tuple(results)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def run(self, inputs: Mapping[str, object]) -> list[Array]:
-        """Run the model on inputs by name; numpy arrays in the model's output order (bfloat16 as uint16 bits)."""
+    def run(self, inputs: Mapping[str, object]) -> list[Any]:
+        """Run the model on inputs by name; numpy arrays in the model's output order (bfloat16 as uint16 bits).
+
+        Outputs that are no tensors are tuples, lists, None and `runtime.DataValue`.
+        """
         return self._run(self._by_name(inputs))
 
     def set_num_threads(self, threads: int | None) -> None:
@@ -80,10 +83,11 @@ class Executable:
         """Time every kernel of the model on these inputs, `repeat` times over, kernel by kernel."""
         if repeat < 1:
             raise UserError(f"the number of repeats must be at least 1, not {repeat}")
-        kept = self._checked(self._by_position(arrays, named))
-        # Programs of one process share a pool, so each call says how many threads it wants.
+        kept = self._runner.admit(self._by_position(arrays, named))
         self._set_threads(self.threads or 0)
-        return profile_entry(self._runner, self.library, kept, repeat)
+        if isinstance(self._runner, EntryRunner):
+            return profile_entry(self._runner, self.library, kept, repeat)
+        return profile_program(self._runner, kept, repeat)
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one shared library (code, constants, entry point), with a C header beside it."""
@@ -122,34 +126,16 @@ class Executable:
                 raise UserError(f"the input '{info.name}' is missing", hint=f"the model needs {info}")
         return [inputs[info.name] for info in self.model.inputs]
 
-    def _checked(self, values: list[object]) -> list[Array]:
-        """Each input as an array whose memory the compiled code can read as it is."""
-        arrays = []
-        for value, (info, dtype) in zip(values, self._input_types, strict=True):
-            rank = len(info.shape)
-            if type(value) is np.ndarray and value.dtype == dtype and value.ndim == rank and is_direct(value):
-                arrays.append(value)
-                continue
-            where = f"the input '{info.name}'"
-            array, name = to_storage(value, info.dtype, where)
-            if name != info.dtype:
-                raise UserError(
-                    f"{where} has the data type {name}, expected {info.dtype}",
-                    hint=f"convert it, for example with .astype('{info.dtype}')",
-                )
-            if array.ndim != rank:
-                bind_shape(info.shape, array.shape, {}, where)
-            arrays.append(direct(array))
-        return arrays
-
-    def _run(self, values: list[object]) -> list[Array]:
-        kept = self._checked(values)
+    def _run(self, values: list[object]) -> list[Any]:
+        kept = self._runner.admit(values)
         # Programs of one process share a pool, so each call says how many threads it wants.
         self._set_threads(self.threads or 0)
         return self._runner.run(kept)
 
 
-def _to_torch(array: Array, info: TensorInfo) -> Any:
+def _to_torch(array: Any, info: TensorInfo) -> Any:
+    if not isinstance(array, np.ndarray) or array.dtype == object:
+        return array
     torch: Any = sys.modules["torch"]
     if info.dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

@@ -9,12 +9,15 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo
 from tilewright.runtime.convert import ALIGNMENT, Array, address_of
 from tilewright.runtime.entry import EntryRunner, Prepared
 from tilewright.runtime.library import Library, bind, check_code
 from tilewright.runtime.shapes import evaluate
+from tilewright.runtime.vm.program import Opcode
+from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.files import replacing
 from tilewright.support.text import human_count, human_seconds, shorten, table
 
@@ -158,6 +161,43 @@ def profile_entry(runner: EntryRunner, library: Library, inputs: list[Array], re
         return _profile(prepared, library, slots, repeat)
     finally:
         runner.workspaces.give_back(workspace)
+
+
+def profile_program(runner: ProgramRunner, inputs: list[Any], repeat: int) -> Profile:
+    """Run a program `repeat` times after a warm-up; one row a segment and a host function, all its calls together."""
+    model = runner.machine.model
+    totals: list[dict[tuple[Opcode, int], float]] = []
+    wholes: list[float] = []
+    calls: dict[tuple[Opcode, int], int] = {}
+    for turn in range(repeat + 1):
+        seen: dict[tuple[Opcode, int], float] = {}
+        calls.clear()
+
+        def note(opcode: Opcode, number: int, seconds: float, seen: dict[tuple[Opcode, int], float] = seen) -> None:
+            seen[(opcode, number)] = seen.get((opcode, number), 0.0) + seconds
+            calls[(opcode, number)] = calls.get((opcode, number), 0) + 1
+
+        start = time.perf_counter()
+        runner.machine.run(inputs, note)
+        if turn:
+            wholes.append(time.perf_counter() - start)
+            totals.append(seen)
+    rows = []
+    for step, key in enumerate(calls):
+        opcode, number = key
+        times = [total.get(key, 0.0) for total in totals]
+        if opcode is Opcode.SEGMENT:
+            info = model.segments[number]
+            nodes = tuple(dict.fromkeys(node for kernel in info.kernels for node in kernel.nodes))
+            kernel = KernelInfo(info.name, nodes, op=f"{calls[key]} calls")
+            work = [item.flops for item in info.kernels]
+        else:
+            host = runner.machine.program.hosts[number]
+            kernel = KernelInfo(host.name, (host.where,) if host.where else (), op=f"{calls[key]} calls")
+            work = []
+        flops = sum(item for item in work if isinstance(item, int)) * calls[key]
+        rows.append(ProfileRow(step, kernel, statistics.median(times), min(times), flops, 0))
+    return Profile(model.name, tuple(rows), statistics.median(wholes), repeat)
 
 
 class _Slots:

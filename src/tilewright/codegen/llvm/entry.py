@@ -31,7 +31,7 @@ def emit_entry(model: ModelInfo) -> str:
     bodies: list[str] = []
     for part in model.parts:
         bodies.append(_entry(part, declared))
-        if part.symbols or (model.program and part in model.segments):
+        if part.symbols:
             bodies.append(_planner(part))
     if model.symbols and not model.program:
         bodies.append(_binder(model))

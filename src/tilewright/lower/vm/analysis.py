@@ -1,0 +1,238 @@
+"""A graph function seen as what the machine does: values without lets, the block each belongs to, who needs whom.
+
+Lets are looked through: a variable is the value it is bound to. What stays are calls, tuples, control flow, closures
+and leaves. Each value belongs to the innermost block (the body of a function, a branch, a clause) that holds all its
+uses, and is computed there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tilewright.graph.dimensions import symbols_of
+from tilewright.graph.expr import (
+    Call,
+    Constant,
+    ConstructorRef,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Tuple,
+    TupleGet,
+    Var,
+)
+from tilewright.graph.op import Operator, introduces_symbols
+from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.traverse import children, pattern_variables, post_order
+from tilewright.ir.expr import Var as Symbol
+
+
+@dataclass(eq=False)
+class Block:
+    """A place where values are computed: the body of a function, or a branch inside one."""
+
+    parent: Block | None
+    owner: GraphExpr
+    position: int
+    depth: int
+
+
+def host_call(item: GraphExpr) -> Call | None:
+    """The call to a host operator that an expression is, also inside a primitive function of its own."""
+    if isinstance(item, Call) and isinstance(item.callee, Function) and is_primitive(item.callee):
+        body = item.callee.body
+        return body if isinstance(body, Call) and isinstance(body.callee, Operator) and body.callee.host else None
+    return item if isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.host else None
+
+
+def is_kernel(item: GraphExpr) -> bool:
+    """Whether an expression is a call that becomes a kernel."""
+    return isinstance(item, Call) and is_primitive(item.callee) and host_call(item) is None
+
+
+class Analysis:
+    """What a global function and the closures in it compute, and where."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self._bound: dict[int, GraphExpr] = {}
+        self._introducers: dict[Symbol, GraphExpr] = {}
+        for item in _around_kernels(function):
+            if isinstance(item, Let):
+                self._bound[id(item.var)] = item.value
+            call = host_call(item)
+            if call is not None and introduces_symbols(call):
+                for symbol in symbols_of(call.attributes):
+                    self._introducers.setdefault(symbol, item)
+        self._children: dict[int, list[tuple[GraphExpr, int]]] = {}
+        self.order = self._order()
+        self.body = Block(None, function, 0, 0)
+        self.blocks: dict[tuple[int, int], Block] = {(id(function), 0): self.body}
+        self.block_of: dict[int, Block] = {}
+        self._place()
+        self.users: dict[int, list[GraphExpr]] = {id(item): [] for item in self.order}
+        for item in self.order:
+            for child, _ in self.children(item):
+                self.users[id(child)].append(item)
+
+    def value(self, item: GraphExpr) -> GraphExpr:
+        """The expression that computes a value, behind lets, variables and tuples taken apart at once."""
+        while True:
+            if isinstance(item, Let):
+                item = item.body
+            elif isinstance(item, Var) and id(item) in self._bound:
+                item = self._bound[id(item)]
+            elif isinstance(item, TupleGet) and isinstance(self.value(item.value), Tuple):
+                whole = self.value(item.value)
+                assert isinstance(whole, Tuple)
+                item = whole.items[item.index]
+            else:
+                return item
+
+    def children(self, item: GraphExpr) -> list[tuple[GraphExpr, int]]:
+        """The values that a value needs, each with the number of the block it opens for it (0: its own block)."""
+        found = self._children.get(id(item))
+        if found is None:
+            found = [(self.value(child), position) for child, position in self._needs(item)]
+            self._children[id(item)] = found
+        return found
+
+    def _needs(self, item: GraphExpr) -> Iterator[tuple[GraphExpr, int]]:
+        if isinstance(item, Call):
+            if not (isinstance(item.callee, (Operator, GlobalVar, ConstructorRef)) or is_primitive(item.callee)):
+                yield item.callee, 0
+            for arg in item.args:
+                yield arg, 0
+            if is_kernel(item) or is_view(item):
+                yield from ((self._introducers[s], 0) for s in self.symbols(item) if s in self._introducers)
+        elif isinstance(item, Tuple):
+            for part in item.items:
+                yield part, 0
+        elif isinstance(item, TupleGet):
+            yield item.value, 0
+        elif isinstance(item, If):
+            yield item.condition, 0
+            yield item.then_value, 1
+            yield item.else_value, 2
+        elif isinstance(item, Match):
+            yield item.value, 0
+            for number, clause in enumerate(item.clauses, 1):
+                yield clause.body, number
+        elif isinstance(item, Function) and not is_primitive(item):
+            yield item.body, 1
+
+    @staticmethod
+    def symbols(item: GraphExpr) -> list[Symbol]:
+        """The symbols that a kernel or a view computes with."""
+        assert isinstance(item, Call)
+        found = dict.fromkeys(symbols_of((item.type, item.attributes)))
+        if isinstance(item.callee, Function):
+            for inner in post_order(item.callee):
+                attributes = inner.attributes if isinstance(inner, Call) else None
+                found.update(dict.fromkeys(symbols_of((inner.type, attributes))))
+        return list(found)
+
+    def _order(self) -> list[GraphExpr]:
+        """All values, those that are needed first. A closure that calls itself comes after its body."""
+        order: list[GraphExpr] = []
+        seen: set[int] = set()
+        stack: list[tuple[GraphExpr, bool]] = [(self.value(self.function.body), False)]
+        while stack:
+            item, expanded = stack.pop()
+            if expanded:
+                order.append(item)
+            elif id(item) not in seen:
+                seen.add(id(item))
+                stack.append((item, True))
+                stack.extend((child, False) for child, _ in reversed(self.children(item)) if id(child) not in seen)
+        return order
+
+    def _place(self) -> None:
+        self.block_of[id(self.order[-1])] = self.body
+        # A variable belongs where it is bound, wherever it is used.
+        variables = {id(param): self.body for param in self.function.params}
+        for item in reversed(self.order):
+            own = self.block_of[id(item)]
+            for child, position in self.children(item):
+                block = own
+                if position:
+                    block = Block(own, item, position, own.depth + 1)
+                    self.blocks[(id(item), position)] = block
+                    variables.update(dict.fromkeys(map(id, _bound_by(item, position)), block))
+                before = self.block_of.get(id(child))
+                self.block_of[id(child)] = block if before is None else _common(before, block)
+        self.block_of.update(variables)
+
+    def inside(self, item: GraphExpr, position: int) -> Block:
+        """The block that a value opens."""
+        return self.blocks[(id(item), position)]
+
+    def computed_in(self, block: Block) -> list[GraphExpr]:
+        """The values of a block, those that are needed first."""
+        return [item for item in self.order if self.block_of[id(item)] is block]
+
+    def reaches(self, item: GraphExpr, blocks: Iterable[Block]) -> list[GraphExpr]:
+        """The values of some blocks that the inside of a branch or closure needs, in order of first use."""
+        wanted = set(map(id, blocks))
+        found: dict[int, GraphExpr] = {}
+        seen: set[int] = {id(item)}
+        stack = [child for child, position in reversed(self.children(item)) if position]
+        depth = self.block_of[id(item)].depth
+        while stack:
+            part = stack.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            block = self.block_of[id(part)]
+            if id(block) in wanted:
+                found[id(part)] = part
+            if block.depth > depth:
+                stack.extend(child for child, _ in reversed(self.children(part)))
+        return list(found.values())
+
+    def outside(self, block: Block) -> list[Block]:
+        """The blocks around a block."""
+        found: list[Block] = []
+        around = block.parent
+        while around is not None:
+            found.append(around)
+            around = around.parent
+        return found
+
+
+def _around_kernels(function: Function) -> Iterator[GraphExpr]:
+    """Every expression of a function and its closures, without the insides of primitive functions."""
+    seen: set[int] = set()
+    stack: list[GraphExpr] = [function]
+    while stack:
+        item = stack.pop()
+        if id(item) not in seen:
+            seen.add(id(item))
+            yield item
+            if not is_primitive(item):
+                stack.extend(children(item))
+
+
+def _bound_by(item: GraphExpr, position: int) -> Iterable[Var]:
+    """The variables that an expression binds in one of its blocks."""
+    if isinstance(item, Function):
+        return item.params
+    return pattern_variables(item.clauses[position - 1].pattern) if isinstance(item, Match) else ()
+
+
+def _common(a: Block, b: Block) -> Block:
+    while a is not b:
+        if a.depth >= b.depth and a.parent is not None:
+            a = a.parent
+        elif b.parent is not None:
+            b = b.parent
+    return a
+
+
+def is_leaf(item: GraphExpr) -> bool:
+    """Whether a value is made where it is needed, at no cost: it is never captured."""
+    return isinstance(item, (Constant, GlobalVar, ConstructorRef, Operator))

@@ -1,0 +1,303 @@
+"""The virtual machine: runs verified programs, with a stack of its own.
+
+Each instruction is a tuple whose operands were resolved when the program was loaded. Native code is called a segment at
+a time; between segments the machine only moves references. Calls are frames on a list, so that the depth of a recursion
+is bounded by memory and `_DEEPEST` alone. A machine keeps nothing of a run: any number of threads may run it.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.convert import Array, address_of
+from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.entry import Part, Workspaces, constants_address
+from tilewright.runtime.host import host_function
+from tilewright.runtime.library import Library
+from tilewright.runtime.shapes import evaluate
+from tilewright.runtime.vm.codec import decode
+from tilewright.runtime.vm.program import (
+    BIND,
+    EQUAL,
+    BlobConstant,
+    HostCall,
+    Instruction,
+    Opcode,
+    Program,
+    TextConstant,
+    VmFunction,
+)
+from tilewright.runtime.vm.storage import Storage
+from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
+from tilewright.runtime.vm.verify import verify
+from tilewright.support.errors import CompilerBug, UserError
+
+_DEEPEST = 1_000_000
+"""Calls that may be under way at once: a program that recurses without end stops here."""
+
+Observer = Callable[[Opcode, int, float], None]
+"""Told of each segment and host call: the opcode, the number of the segment or host call, the seconds it took."""
+
+# The loop compares with plain numbers.
+(
+    _CONSTANT, _MOVE, _SEGMENT, _HOST, _MATCH, _VIEW, _TUPLE, _DATA, _FIELD, _CLOSURE, _JUMP, _BRANCH, _TAG, _CALL,
+    _TAIL_CALL, _CALL_CLOSURE, _TAIL_CLOSURE, _RETURN, _RELEASE, _FAIL,
+) = map(int, Opcode)  # fmt: skip
+
+
+class _Code:
+    """A function whose instructions are resolved."""
+
+    __slots__ = ("code", "name", "registers", "symbols")
+
+    def __init__(self, function: VmFunction, code: list[tuple[Any, ...]]) -> None:
+        self.name = function.name
+        self.code = code
+        self.registers = function.registers
+        self.symbols = function.symbols
+
+
+class Machine:
+    """A loaded program."""
+
+    def __init__(self, artifact: Artifact, library: Library) -> None:
+        assert artifact.model is not None
+        self.model = artifact.model
+        self.program: Program = decode(b64decode(self.model.program), self.model.name)
+        size = sum_of_constants(artifact)
+        verify(self.program, self.model.segments, size, self.model.name)
+        self._constants_start = constants_address(artifact, library)
+        self._constants_end = self._constants_start + size
+        self.parts = [Part(info, library, self._constants_start) for info in self.model.segments]
+        self.workspaces = Workspaces()
+        self.storage = Storage()
+        self.admission = Admission(self.program.definitions)
+        self._values = [self._constant(item) for item in self.program.constants]
+        self._functions = [_Code(item, [self._resolved(i) for i in item.code]) for item in self.program.functions]
+
+    def _constant(self, item: BlobConstant | TextConstant) -> Array:
+        if isinstance(item, TextConstant):
+            texts = np.empty(len(item.items), object)
+            texts[:] = item.items
+            return texts.reshape(item.shape)
+        dtype = storage_dtype(item.dtype)
+        interface = {
+            "data": (self._constants_start + item.offset, False),
+            "shape": item.shape,
+            "typestr": dtype.str,
+            "version": 3,
+        }
+        if not np.prod(item.shape, dtype=np.int64):
+            return np.empty(item.shape, dtype)
+        return np.asarray(_Memory(interface))
+
+    def _resolved(self, instruction: Instruction) -> tuple[Any, ...]:
+        opcode, *operands = instruction
+        match instruction:
+            case (Opcode.CONSTANT, result, number):
+                operands = [result, self._values[number]]
+            case (Opcode.HOST, number, inputs, results):
+                call = self.program.hosts[number]
+                operands = [host_function(call.name), dict(call.attributes), inputs, results, number]
+            case (Opcode.SEGMENT, number, inputs, results, symbols):
+                operands = [self.parts[number], inputs, results, symbols, number]
+            case (Opcode.VIEW, result, register, offset, dims):
+                extents = self.program.extents
+                operands = [result, register, extents[offset], tuple(extents[dim] for dim in dims)]
+            case (Opcode.DATA, result, number, fields):
+                operands = [result, self.program.constructors[number].name, fields]
+            case (Opcode.TAG, register, number, target):
+                operands = [register, self.program.constructors[number].name, target]
+        return (int(opcode), *operands)
+
+    def run(self, inputs: list[Any], observer: Observer | None = None) -> Value:
+        """The value that the entry gives for values that were admitted."""
+        workspace = self.workspaces.take(0)
+        try:
+            result, workspace = self._loop(inputs, workspace, observer)
+        finally:
+            self.workspaces.give_back(workspace)
+        return result
+
+    def _loop(self, inputs: list[Any], workspace: Array, observer: Observer | None) -> tuple[Value, Array]:
+        functions = self._functions
+        stack: list[tuple[Any, ...]] = []
+        function = functions[0]
+        code, place = function.code, 0
+        registers: list[Any] = inputs + [None] * (function.registers - len(inputs))
+        symbols: list[int] = [0] * function.symbols
+        workspace_address = address_of(workspace)
+        while True:
+            instruction = code[place]
+            place += 1
+            opcode = instruction[0]
+            if opcode == _SEGMENT:
+                _, part, sources, results, sizes, number = instruction
+                prepared = part.prepare(tuple([symbols[size] for size in sizes]))
+                if prepared.workspace_bytes > workspace.nbytes:
+                    workspace = self.workspaces.take(prepared.workspace_bytes)
+                    workspace_address = address_of(workspace)
+                outputs = [self.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
+                start = time.perf_counter() if observer is not None else 0.0
+                prepared.call(
+                    [address_of(registers[source]) for source in sources],
+                    [address_of(output) for output in outputs],
+                    workspace_address,
+                )
+                if observer is not None:
+                    observer(Opcode.SEGMENT, number, time.perf_counter() - start)
+                for result, output in zip(results, outputs, strict=True):
+                    registers[result] = output
+            elif opcode == _RELEASE:
+                for register in instruction[1]:
+                    registers[register] = None
+            elif opcode == _FIELD:
+                _, result, register, number = instruction
+                value = registers[register]
+                registers[result] = value[number] if type(value) is tuple else value.fields[number]
+            elif opcode == _MOVE:
+                registers[instruction[1]] = registers[instruction[2]]
+            elif opcode == _CONSTANT:
+                registers[instruction[1]] = instruction[2]
+            elif opcode == _BRANCH:
+                if not registers[instruction[1]]:
+                    place = instruction[2]
+            elif opcode == _TAG:
+                if registers[instruction[1]].constructor != instruction[2]:
+                    place = instruction[3]
+            elif opcode == _JUMP:
+                place = instruction[1]
+            elif opcode == _DATA:
+                registers[instruction[1]] = DataValue(instruction[2], [registers[n] for n in instruction[3]])
+            elif opcode == _TUPLE:
+                registers[instruction[1]] = tuple([registers[n] for n in instruction[2]])
+            elif opcode == _MATCH:
+                _, register, dims, text = instruction
+                self._match(registers[register], dims, symbols, text)
+            elif opcode == _HOST:
+                _, host, attributes, sources, results, number = instruction
+                start = time.perf_counter() if observer is not None else 0.0
+                self._host(host, attributes, sources, results, number, registers)
+                if observer is not None:
+                    observer(Opcode.HOST, number, time.perf_counter() - start)
+            elif opcode == _VIEW:
+                _, result, register, offset, shape = instruction
+                registers[result] = _view(registers[register], offset, shape, symbols)
+            elif opcode == _CLOSURE:
+                _, result, number, captured, sizes = instruction
+                values = tuple([registers[n] for n in captured])
+                registers[result] = Closure(number, values, tuple([symbols[n] for n in sizes]))
+            elif opcode == _RETURN:
+                value = registers[instruction[1]]
+                if not stack:
+                    return value, workspace
+                code, place, registers, symbols, result = stack.pop()
+                registers[result] = value
+            elif opcode == _FAIL:
+                raise UserError(self.program.texts[instruction[1]])
+            else:
+                if opcode in (_CALL, _TAIL_CALL):
+                    number, given = instruction[-2:]
+                    arguments, bound = [registers[n] for n in given], []
+                else:
+                    closure = registers[instruction[-2]]
+                    number, bound = closure.function, list(closure.symbols)
+                    arguments = [*closure.captured, *[registers[n] for n in instruction[-1]]]
+                if opcode in (_CALL, _CALL_CLOSURE):
+                    if len(stack) >= _DEEPEST:
+                        raise UserError(f"the program is {len(stack)} calls deep in '{functions[number].name}'")
+                    stack.append((code, place, registers, symbols, instruction[1]))
+                function = functions[number]
+                registers = arguments + [None] * (function.registers - len(arguments))
+                symbols = bound + [0] * (function.symbols - len(bound))
+                code, place = function.code, 0
+
+    def _host(self, host: Any, attributes: Any, sources: Any, results: Any, number: int, registers: list[Any]) -> None:
+        try:
+            values = host([registers[source] for source in sources], attributes)
+        except UserError as error:
+            call = self.program.hosts[number]
+            raise UserError(error.message, where=error.where or call.where or None, hint=error.hint) from error
+        if len(values) != len(results):
+            raise CompilerBug(f"the host function {self.program.hosts[number].name} gave {len(values)} results")
+        for result, value in zip(results, values, strict=True):
+            registers[result] = settle(value)
+
+    def _match(self, value: Any, dims: Any, symbols: list[int], text: int) -> None:
+        shape = value.shape
+        if len(shape) != len(dims):
+            raise UserError(f"{self.program.texts[text]} has {len(shape)} dimensions, expected {len(dims)}")
+        for axis, (kind, number) in enumerate(dims):
+            if kind == BIND:
+                symbols[number] = shape[axis]
+            elif kind == EQUAL:
+                expected = extent_in(self.program.extents[number], symbols)
+                if expected != shape[axis]:
+                    raise UserError(
+                        f"{self.program.texts[text]} has the shape {list(shape)}: "
+                        f"axis {axis} must be {expected}, not {shape[axis]}"
+                    )
+
+    def own(self, value: Any, inputs: list[Any]) -> Any:
+        """A result that is no part of an input or of the constants: those are copied."""
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                return value.copy()
+            start = address_of(value)
+            inside = self._constants_start <= start < self._constants_end
+            shared = inside or any(isinstance(i, np.ndarray) and np.may_share_memory(i, value) for i in inputs)
+            return value.copy() if shared else value
+        if isinstance(value, tuple):
+            return tuple(self.own(item, inputs) for item in value)
+        return [self.own(item, inputs) for item in value] if isinstance(value, list) else value
+
+    def describe_host(self, number: int) -> HostCall:
+        """A host call of the program."""
+        return self.program.hosts[number]
+
+
+class _Memory:
+    """Memory at an address, for numpy."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def sum_of_constants(artifact: Artifact) -> int:
+    """The size of the constants, also of a library whose constants are not in the artifact."""
+    assert artifact.model is not None
+    sizes = [
+        info.offset + int(np.prod(info.shape, dtype=np.int64)) * storage_dtype(info.dtype).itemsize
+        for info in artifact.model.constants
+    ]
+    return max([int(artifact.constants.nbytes), *sizes])
+
+
+def extent_in(extent: int | str, symbols: list[int]) -> int:
+    """An extent over the symbols of an activation."""
+    if isinstance(extent, int):
+        return extent
+    if extent[1:].isdecimal():
+        return symbols[int(extent[1:])]
+    value = evaluate(extent, {f"s{number}": size for number, size in enumerate(symbols)})
+    assert value is not None
+    return value
+
+
+def _view(value: Array, offset: int | str, shape: tuple[int | str, ...], symbols: list[int]) -> Array:
+    dims = [extent_in(extent, symbols) for extent in shape]
+    count = 1
+    for dim in dims:
+        count *= dim
+    start = extent_in(offset, symbols)
+    if count == value.size and not start:
+        return value.reshape(dims)
+    if start < 0 or start + count > value.size:
+        raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {dims} from element {start}")
+    return value.reshape(-1)[start : start + count].reshape(dims)

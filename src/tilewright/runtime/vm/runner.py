@@ -1,0 +1,31 @@
+"""A model that is a program, as the executable runs it: inputs checked, results the user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.library import Library
+from tilewright.runtime.vm.machine import Machine
+
+
+class ProgramRunner:
+    """The machine of one model."""
+
+    def __init__(self, artifact: Artifact, library: Library) -> None:
+        self.machine = Machine(artifact, library)
+
+    def admit(self, values: list[object]) -> list[Any]:
+        """Each input as a value of the machine, checked against its type."""
+        machine = self.machine
+        symbols: dict[str, int] = {}
+        pairs = zip(values, machine.program.inputs, machine.model.inputs, strict=True)
+        return [
+            machine.admission.admit(value, kind, symbols, f"the input '{info.name}'") for value, kind, info in pairs
+        ]
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """One run: the list of all outputs."""
+        machine = self.machine
+        result = machine.own(machine.run(values), values)
+        return list(result) if len(machine.model.outputs) > 1 else [result]
