@@ -37,6 +37,7 @@ class Case:
         groups: int = 1,
         epilogue: bool = True,
         transposed: bool = False,
+        planar: bool = False,
         constants: tuple[int, ...] = (1, 2),
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
@@ -54,7 +55,12 @@ class Case:
         expected = get_operator("nn.conv2d").reference([data, weight], Conv2dAttributes(**attributes))
         assert isinstance(expected, np.ndarray)
         x, w, b = (Var(n, tensor_type(a.shape, "float32")) for n, a in (("x", data), ("w", weight), ("b", bias)))
-        body: GraphExpr = call("nn.conv2d", x, w, **attributes)
+        image: GraphExpr = x
+        if planar:
+            data = np.ascontiguousarray(data.transpose(0, 3, 1, 2))
+            x = Var("x", tensor_type(data.shape, "float32"))
+            image = call("transpose", x, axes=(0, 2, 3, 1))
+        body: GraphExpr = call("nn.conv2d", image, w, **attributes)
         self.inputs, params = [data, weight], [x, w]
         if epilogue:
             body, expected = call("nn.relu", call("add", body, b)), np.maximum(expected + bias, 0)
@@ -132,3 +138,13 @@ def test_groups_varying_weights_and_moved_results_stay_as_they_are() -> None:
         scheduled = schedule_cpu(case.func, target)
         assert not goes_tap_by_tap(scheduled)
         case.check(scheduled, target)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_planar_images_are_padded_as_they_are(stride: int) -> None:
+    target = Target("native").replace(cores=1)
+    case = Case((2, 9, 35, 3), 32, stride=stride, planar=True)
+    scheduled = schedule_cpu(case.func, target)
+    (pad,) = [block for block in find_all(scheduled.body, Block) if block.name == "pad_data"]
+    assert pad.writes[0].buffer.static_shape == (2, 3, 11, 37)
+    case.check(scheduled, target)

@@ -50,6 +50,24 @@ def test_convolution_takes_its_epilogue():
     assert module["main"].body.span.source == "relu"
 
 
+def channels_last(x, weight, **attributes):
+    turned = op("transpose", x, axes=(0, 2, 3, 1))
+    given = {"padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO", **attributes}
+    return turned, op("nn.conv2d", turned, constant(weight), **given)
+
+
+def test_few_channels_change_their_layout_in_the_convolution():
+    image = var("image", 1, 3, 6, 6)
+    turned, product = channels_last(image, random(0, 3, 3, 3, 8))
+    assert fused([image], op("nn.relu", product))[1] == ["fused_transpose_nn_conv2d_nn_relu"]
+    # Not where others read the turned image, nothing is padded, or channels are many.
+    separate = ["transpose", "nn_conv2d", "nn_relu"]
+    assert sorted(fused([image], Tuple((product, op("nn.relu", turned))))[1]) == sorted(separate)
+    assert fused([image], channels_last(image, random(0, 3, 3, 3, 8), padding=(0, 0, 0, 0))[1])[1] == separate[:2]
+    deep = var("deep", 1, 16, 6, 6)
+    assert fused([deep], channels_last(deep, random(0, 3, 3, 16, 8))[1])[1] == separate[:2]
+
+
 def test_residual_add_is_part_of_the_second_convolution():
     first = op("nn.relu", conv(X, 4))
     second = conv(first, 4, seed=2)

@@ -9,6 +9,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
     input of the group.
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group; opaque operators are alone.
+ 4. A padded convolution of an image of few channels takes the change of layout before it.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Expensive operators are not merged where they would be computed again for each reader (broadcasting, sliding
 windows, several passes over the input). A reshape at the border of a group is left outside, and a slice of contiguous
@@ -29,7 +30,8 @@ from tilewright.graph.dimensions import constants
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import FusionKind, Operator, is_call_to
-from tilewright.graph.ops.shape import SliceAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.scopes import ScopeMap, find_scopes
 from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, users, with_children
@@ -40,6 +42,8 @@ from tilewright.ir.types import TensorType
 MAX_GROUP = 64
 """Operators a group may have: more makes kernels slow to compile and gains nothing."""
 _NAME_LENGTH = 80
+_FEW_CHANNELS = 4
+"""Channels of an image up to which a convolution may read planes: so many places in memory it walks at a time."""
 
 _LIGHT = frozenset(
     """add subtract multiply minimum maximum negative abs cast clip nn.relu nn.leaky_relu where equal not_equal less
@@ -157,6 +161,9 @@ class _Fuser:
         for item in self.order:
             if id(item) in self.group and self.group[id(item)].kind is FusionKind.INJECTIVE:
                 self._fuse_injective(item)
+        for item in self.order:
+            if id(item) in self.group:
+                self._fuse_layout(item)
         return self._rebuild()
 
     def _post_dominators(self) -> dict[int, GraphExpr | None]:
@@ -260,6 +267,26 @@ class _Fuser:
         items = (start, *between, end)
         if self._size(items) <= MAX_GROUP and self._is_worth(start, between, end):
             self._merge(items)
+
+    def _fuse_layout(self, start: GraphExpr) -> None:
+        """Rule 4: the change to channels last of an image of few channels into the padded convolution that reads it.
+
+        The convolution copies its input anyway, to pad it; it reads single elements of few channels as well from
+        planes as from pixels.
+        """
+        readers = self.users[id(start)]
+        if not is_call_to(start, "transpose") or len(readers) != 1 or not is_call_to(readers[0], "nn.conv2d"):
+            return
+        (reader,) = readers
+        assert isinstance(start, Call) and isinstance(reader, Call)
+        layout, conv, shape = start.attributes, reader.attributes, static_shape(start)
+        assert isinstance(layout, TransposeAttributes) and isinstance(conv, Conv2dAttributes)
+        if shape is None or reader.args[0] is not start or not self._same_scope(start, reader):
+            return
+        planar = tuple(layout.axes) == (0, 2, 3, 1) and conv.data_layout == "NHWC" and conv.groups == 1
+        alone = self.group[id(start)].members == [start]
+        if planar and alone and shape[-1] <= _FEW_CHANNELS and any(conv.padding):
+            self._merge((reader, start))
 
     def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
         """Whether merging computes no expensive operator more than once for an element."""

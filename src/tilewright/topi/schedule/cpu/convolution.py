@@ -22,6 +22,26 @@ _IDLE_SHARE = 1.15
 """How much longer than evenly divided panels may take before cores divide the image instead."""
 
 
+def keep_planes(context: CpuContext, anchor: BlockHandle) -> None:
+    """Let the padded copy of a planar image stay planar where the convolution would have it channels last.
+
+    Before: `pad[n, y, x, c] = image[n, c, y, x]`; after: `pad[n, c, y, x] = image[n, c, y, x]`, the same elements in an
+    order in which whole vectors are copied.
+    """
+    sch = context.sch
+    if context.block(anchor).annotations.get("anchor") != "conv2d":
+        return
+    for handle in sch.get_producers(anchor):
+        block = context.block(handle)
+        own = [item.var for item in block.iters]
+        loads = find_all(block.body, BufferLoad)
+        if len(own) != 4 or len(loads) != 1 or not uses_any(loads[0].indices[-1], [own[2]]):
+            continue
+        sch.transform_layout(handle, block.writes[0].buffer.name, lambda n, y, x, c: (n, c, y, x))
+        n, y, x, c = sch.get_loops(handle)
+        sch.reorder(n, c, y, x)
+
+
 def streams_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Whether a convolution is better done tap by tap.
 

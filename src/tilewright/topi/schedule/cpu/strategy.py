@@ -7,7 +7,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
-from tilewright.topi.schedule.cpu.convolution import schedule_taps, streams_taps
+from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -51,6 +51,7 @@ def _schedule(context: CpuContext) -> None:
                 return
             depthwise = context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
             template = schedule_depthwise if depthwise else schedule_contraction
+            keep_planes(context, anchor)
             if streams_taps(context, anchor, outputs[0]):
                 template = schedule_taps
             template(context, anchor, outputs[0])
