@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.frontend.symbolic_values import SymbolicArray, apply_symbolic
+from tilewright.frontend.texts import concerns_texts, on_host
 from tilewright.graph import dimensions
 from tilewright.graph import ops as _ops
 from tilewright.graph.dimensions import Size, Sizes, as_dims, as_size
@@ -192,6 +193,9 @@ class Builder:
         check_size(made.type)
         if operator.host:
             return self.bind(made) if introduces_symbols(made) else made
+        if concerns_texts(given, attributes):
+            form = on_host(name, given, made.attributes, made.type)
+            return self.call(form.name, *form.args, *map(self.shape_tensor, form.sizes), **form.attributes)
         if not given:
             return made
         if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in given):

@@ -145,10 +145,9 @@ def test_trees_that_lead_back_are_refused():
         ("Scaler", {"offset": [1.0, 2.0]}, "2 entries of offset do not fit 4 features"),
         ("Normalizer", {"norm": "L9"}, "unknown norm"),
         ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "do not fit 4 features"),
-        ("OneHotEncoder", {"cats_strings": ["a"]}, "OneHotEncoder of texts"),
         ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, "zeros=0"),
-        ("LinearRegressor", {"coefficients": [1.0]}, "1 coefficients do not fit"),
-        ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "post_transform PROBIT"),
+        ("LinearRegressor", {"coefficients": [1.0]}, "1 numbers of LinearRegressor do not make a matrix of 1 x 4"),
+        ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "MAGIC"}, "unknown post_transform"),
     ],
 )
 def test_refusals(op_type, attributes, message):

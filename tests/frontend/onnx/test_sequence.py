@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.frontend.onnx.helpers import data, make_model, run_tilewright
 from tilewright.frontend import from_onnx
+from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UnsupportedError, UserError
 
 X = data(4, 6)
@@ -97,7 +99,6 @@ def test_optionals():
         ([("SequenceLength", ["x"], "y")], "must be a sequence"),
         ([("SplitToSequence", ["x", "three2"], "s"), ("SequenceLength", ["s"], "y")], "do not fit a dimension of 4"),
         ([("SplitToSequence", ["x", "zero"], "s"), ("SequenceLength", ["s"], "y")], "parts of 0 elements"),
-        ([("SequenceConstruct", ["x", "x"], "y")], "the output 'y' is a sequence"),
         ([("Optional", [], "o"), ("OptionalGetElement", ["o"], "y")], "an Optional without a value"),
     ],
 )
@@ -109,3 +110,87 @@ def test_refusals(nodes, message):
     stored = {"three": _at(3), "zero": _at(0), "three2": np.array([3, 3], np.int64)}
     with pytest.raises((UserError, UnsupportedError), match=message):
         from_onnx(make_model(made, {"x": X}, ["y"], stored))
+
+
+def sequence_input(nodes, outputs, shape=(None, 2), kind=TensorProto.FLOAT, extra=()):
+    """A model whose input `s` is a sequence of tensors, and perhaps more inputs."""
+    infos = [helper.make_tensor_sequence_value_info("s", kind, shape), *extra]
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_empty_tensor_value_info(name) for name in outputs])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def outcome(model, *values):
+    result = evaluate(from_onnx(model), *values)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_sequences_of_the_program():
+    items = [data(3, 2), data(1, 2)]
+    place = helper.make_tensor_value_info("at", TensorProto.INT64, [])
+    nodes = [
+        helper.make_node("SequenceAt", ["s", "at"], ["item"]),
+        helper.make_node("Neg", ["item"], ["negative"]),
+        helper.make_node("SequenceInsert", ["s", "negative", "at"], ["longer"]),
+        helper.make_node("SequenceErase", ["longer"], ["shorter"]),
+        helper.make_node("SequenceLength", ["longer"], ["count"]),
+        helper.make_node("ConcatFromSequence", ["longer"], ["whole"], axis=0),
+        helper.make_node("SplitToSequence", ["whole", "count"], ["parts"], axis=0),
+    ]
+    model = sequence_input(nodes, ["longer", "shorter", "count", "whole", "parts"], extra=[place])
+    longer, shorter, count, whole, parts = outcome(model, items, np.array(1))
+    assert [item.shape for item in longer] == [(3, 2), (1, 2), (1, 2)]
+    np.testing.assert_array_equal(longer[1], -items[1])
+    assert [item.shape for item in shorter] == [(3, 2), (1, 2)]
+    assert count == 3
+    np.testing.assert_array_equal(whole, np.concatenate(longer))
+    assert [part.shape for part in parts] == [(3, 2), (2, 2)]
+
+
+def test_known_sequences_at_places_that_are_data():
+    place = helper.make_tensor_value_info("at", TensorProto.INT64, [])
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["made"]),
+        helper.make_node("SequenceAt", ["made", "at"], ["y"]),
+        helper.make_node("SequenceErase", ["made", "at"], ["z"]),
+    ]
+    extra = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]), place]
+    y, z, made = outcome(sequence_input(nodes, ["y", "z", "made"], extra=extra), [], X[0, :2], np.array(-1))
+    np.testing.assert_array_equal(y, X[0, :2])
+    assert len(z) == 1
+    assert len(made) == 2
+
+
+def test_optionals_of_the_program():
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"]))
+    nodes = [
+        helper.make_node("OptionalHasElement", ["o"], ["h"]),
+        helper.make_node("OptionalGetElement", ["o"], ["y"]),
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("h", "y")]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("o", kind)], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    present, value = outcome(model, X[0])
+    assert present
+    np.testing.assert_array_equal(value, X[0])
+    with pytest.raises(UserError, match="is empty"):
+        outcome(model, None)
+    only = onnx.ModelProto()
+    only.CopyFrom(model)
+    del only.graph.output[1], only.graph.node[1]
+    assert not outcome(only, None)[0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([helper.make_node("SequenceInsert", ["s", "whole"], ["y"])], "have the data types float32, int64"),
+        ([helper.make_node("ConcatFromSequence", ["u"], ["y"], axis=0)], "number of dimensions is not known"),
+    ],
+)
+def test_refusals_of_sequences_of_the_program(nodes, message):
+    extra = [
+        helper.make_tensor_value_info("whole", TensorProto.INT64, [2]),
+        helper.make_tensor_sequence_value_info("u", TensorProto.FLOAT, None),
+    ]
+    with pytest.raises((UserError, UnsupportedError), match=message):
+        from_onnx(sequence_input(nodes, ["y"], extra=extra))

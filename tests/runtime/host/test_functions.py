@@ -177,13 +177,9 @@ def test_ngrams():
 
 def test_text_moves():
     data = texts("a", "b", "c", "d", "e", "f").reshape(2, 3)
-    assert run("text.reshape", data, np.array([3, -1]))[0].shape == (3, 2)
-    assert run("text.broadcast", texts("a"), np.array([2, 2]))[0].tolist() == [["a", "a"], ["a", "a"]]
     assert run("text.transpose", data, axes=(1, 0))[0].tolist() == data.T.tolist()
     assert run("text.take", data, np.array([-1, 0]), axis=1)[0].tolist() == [["c", "a"], ["f", "d"]]
     assert run("text.concatenate", data, data, axis=0)[0].shape == (4, 3)
-    part = run("text.slice", data, np.array([2]), np.array([-100]), np.array([-1]), axes=(1,))
-    assert part[0].tolist() == [["c", "b", "a"], ["f", "e", "d"]]
     assert run("text.where", np.array([True, False]), texts("a", "b"), texts("x"))[0].tolist() == ["a", "x"]
 
 
@@ -245,3 +241,14 @@ def test_pairs():
     assert [(keys.tolist(), row.tolist()) for keys, row in rows] == [(["a", "b"], [1, 2]), (["a", "b"], [3, 4])]
     with pytest.raises(UserError, match="2 keys do not fit"):
         run("sequence.pairs", texts("a", "b"), np.ones((1, 3)))
+
+
+def test_couple():
+    chances = np.array([[0.8, 0.7, 0.4], [0.5, 0.5, 0.5]], np.float32)
+    [found] = run("host.couple", chances, classes=3)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(found[1], 1 / 3, atol=1e-6)
+    assert found[0].argmax() == 0
+    assert found[0, 2] > found[0, 1]
+    np.testing.assert_allclose(run("host.couple", chances[:, :1], classes=2)[0][0], [0.8, 0.2], atol=2e-3)

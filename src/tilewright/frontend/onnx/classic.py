@@ -1,31 +1,35 @@
-"""Converters of `ai.onnx.ml`: scalers, encoders, linear models and trees of numbers (not of texts)."""
+"""Converters of `ai.onnx.ml`: scalers, encoders, regressions, linear and by trees."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.ml_classifiers import rows_of_features
+from tilewright.frontend.onnx.ml_labels import lookup
+from tilewright.frontend.onnx.ml_scores import DOMAIN, matrix, read_transform, transformed
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.trees import Forest, evaluate_forest, read_ensemble, read_regressor
+from tilewright.graph.dimensions import product
 from tilewright.graph.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT64, DataType
+from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, STRING
 from tilewright.support.errors import UnsupportedError, UserError
 
-_DOMAIN = "ai.onnx.ml"
-_FLOAT64 = DataType.of("float64")
 
-
-@converter("ArrayFeatureExtractor", domain=_DOMAIN)
+@converter("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(node: NodeContext) -> GraphExpr:
     """Columns of the last axis."""
     data, chosen = _features(node), node.input(1)
-    flat = node.builder.reshape(chosen, (int(np.prod(shape_of(chosen), dtype=np.int64)),))
-    result = node.call("take", data, flat, axis=rank_of(data) - 1)
-    return node.builder.reshape(result, (1, *shape_of(result))) if rank_of(data) == 1 else result
+    flat = node.builder.reshape(chosen, (product(sizes_of(chosen)),))
+    name = "text.take" if dtype_of(data) is STRING else "take"
+    result = node.call(name, data, flat, axis=rank_of(data) - 1)
+    if rank_of(data) > 1:
+        return result
+    return node.builder.expand_dims(result, (0,))
 
 
-@converter("Binarizer", domain=_DOMAIN)
+@converter("Binarizer", domain=DOMAIN)
 def binarizer(node: NodeContext) -> GraphExpr:
     """1 above a threshold, else 0."""
     data = node.input(0)
@@ -48,17 +52,17 @@ def _row(node: NodeContext, values: tuple[float, ...], count: int, what: str) ->
     return node.builder.constant(np.array(values, np.float32), FLOAT32)
 
 
-@converter("Scaler", domain=_DOMAIN)
+@converter("Scaler", domain=DOMAIN)
 def scaler(node: NodeContext) -> GraphExpr:
     """(x - offset) * scale."""
     data = node.builder.cast(_features(node), FLOAT32)
-    count = shape_of(data)[-1]
+    count = size_at(data, -1)
     offset = _row(node, node.floats("offset", (0.0,)), count, "offset")
     scale = _row(node, node.floats("scale", (1.0,)), count, "scale")
     return node.call("multiply", node.call("subtract", data, offset), scale)
 
 
-@converter("Normalizer", domain=_DOMAIN)
+@converter("Normalizer", domain=DOMAIN)
 def normalizer(node: NodeContext) -> GraphExpr:
     """Rows divided by their greatest, their sum of magnitudes or their length (rows of zeros stay)."""
     data = node.builder.cast(_features(node), FLOAT32)
@@ -76,11 +80,11 @@ def normalizer(node: NodeContext) -> GraphExpr:
     return node.call("divide", data, node.call("where", zero, node.builder.constant(1.0, FLOAT32), norm))
 
 
-@converter("Imputer", domain=_DOMAIN)
+@converter("Imputer", domain=DOMAIN)
 def imputer(node: NodeContext) -> GraphExpr:
     """A value in place of missing ones."""
     data = node.input(0)
-    count = shape_of(data)[-1] if shape_of(data) else 1
+    count = size_at(data, -1) if rank_of(data) else 1
     if dtype_of(data).is_float:
         fill = node.builder.cast(_row(node, node.floats("imputed_value_floats"), count, "imputed_value_floats"),
                                  dtype_of(data))  # fmt: skip
@@ -99,31 +103,34 @@ def imputer(node: NodeContext) -> GraphExpr:
     return node.call("where", missing, fill, data)
 
 
-@converter("FeatureVectorizer", domain=_DOMAIN)
+@converter("FeatureVectorizer", domain=DOMAIN)
 def feature_vectorizer(node: NodeContext) -> GraphExpr:
     """Features side by side; each takes the first so many columns."""
     values = [node.builder.cast(value, FLOAT32) for value in node.all_inputs()]
     _features(node)
-    sizes = node.ints("inputdimensions", tuple(shape_of(value)[-1] if rank_of(value) else -1 for value in values))
+    sizes = node.ints("inputdimensions", tuple(size_at(value, -1) if rank_of(value) else -1 for value in values))
     if len(sizes) != len(values) or any(rank_of(value) not in (1, 2) for value in values) or min(sizes) < 0:
         raise UserError(f"inputdimensions {sizes} do not fit {len(values)} inputs of 1 or 2 dimensions")
     parts: list[GraphExpr] = []
     for value, size in zip(values, sizes, strict=True):
-        matrix = value if rank_of(value) == 2 else node.builder.reshape(value, (1, shape_of(value)[0]))
-        width = shape_of(matrix)[1]
+        matrix = value if rank_of(value) == 2 else node.builder.expand_dims(value, (0,))
+        width = size_at(matrix, 1)
         if size > width:
             matrix = node.call("pad", matrix, before=(0, 0), after=(0, size - width))
         parts.append(node.builder.slice_axis(matrix, 1, 0, size))
     return node.builder.concatenate(parts, 1)
 
 
-@converter("OneHotEncoder", domain=_DOMAIN)
+@converter("OneHotEncoder", domain=DOMAIN)
 def one_hot_encoder(node: NodeContext) -> GraphExpr:
-    """1 at the category of each number, along a new last axis."""
+    """1 at the category of each number or text, along a new last axis."""
     data = node.input(0)
     if node.has_attribute("cats_strings"):
-        raise UnsupportedError("OneHotEncoder of texts")
-    categories = node.ints("cats_int64s")
+        names = node.texts("cats_strings")
+        categories: tuple[int, ...] = tuple(range(len(names)))
+        data = lookup(node, data, names, categories, -1, INT64)
+    else:
+        categories = node.ints("cats_int64s")
     if not node.flag("zeros", True):
         raise UnsupportedError("OneHotEncoder that fails on unknown categories (zeros=0)")
     column = node.builder.expand_dims(node.builder.cast(data, INT64), (rank_of(data),))
@@ -132,33 +139,25 @@ def one_hot_encoder(node: NodeContext) -> GraphExpr:
     )
 
 
-@converter("LinearRegressor", domain=_DOMAIN)
+@converter("LinearRegressor", domain=DOMAIN)
 def linear_regressor(node: NodeContext) -> GraphExpr:
     """A matrix product and intercepts."""
-    data = node.builder.cast(_features(node), FLOAT32)
+    data = rows_of_features(node)
     targets = node.integer("targets", 1)
-    count = shape_of(data)[-1]
-    weights = node.floats("coefficients")
-    if rank_of(data) == 1:
-        data = node.builder.reshape(data, (1, count))
-    if rank_of(data) != 2 or targets < 1 or len(weights) != targets * count:
-        raise UserError(f"{len(weights)} coefficients do not fit {count} features and {targets} targets")
-    if node.text("post_transform", "NONE") != "NONE":
-        raise UnsupportedError(f"LinearRegressor with post_transform {node.text('post_transform')}")
-    table = node.builder.constant(np.array(weights, np.float32).reshape(targets, count), FLOAT32)
+    table = matrix(node, node.floats("coefficients"), targets, size_at(data, 1), data)
     result = node.call("matmul", data, table, transpose_b=True)
-    if not node.has_attribute("intercepts"):
-        return result
-    return node.call("add", result, _row(node, node.floats("intercepts"), targets, "intercepts"))
+    if node.has_attribute("intercepts"):
+        result = node.call("add", result, _row(node, node.floats("intercepts"), targets, "intercepts"))
+    return transformed(node, result, read_transform(node))
 
 
-@converter("TreeEnsemble", domain=_DOMAIN)
+@converter("TreeEnsemble", domain=DOMAIN)
 def tree_ensemble(node: NodeContext) -> GraphExpr:
     """Trees whose leaves are added up, averaged, or compared."""
     return _forest(node, read_ensemble(node))
 
 
-@converter("TreeEnsembleRegressor", domain=_DOMAIN)
+@converter("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(node: NodeContext) -> GraphExpr:
     """The older form of trees of numbers."""
     return _forest(node, read_regressor(node))
@@ -167,7 +166,7 @@ def tree_ensemble_regressor(node: NodeContext) -> GraphExpr:
 def _forest(node: NodeContext, forest: Forest) -> GraphExpr:
     data = node.input(0)
     if rank_of(data) != 2:
-        raise UserError(f"trees need data of 2 dimensions, it is {shape_of(data)}")
-    if dtype_of(data) not in (FLOAT32, _FLOAT64):
+        raise UserError(f"trees need data of 2 dimensions, it has {rank_of(data)}")
+    if dtype_of(data) not in (FLOAT32, FLOAT64):
         data = node.builder.cast(data, FLOAT32)
     return evaluate_forest(node, data, forest)

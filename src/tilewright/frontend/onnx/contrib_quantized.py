@@ -113,10 +113,8 @@ def qlinear_average_pool(node: NodeContext) -> GraphExpr:
     """The mean of each window."""
     like, last = dtype_of(node.input(0)), node.flag("channels_last")
     data = _real(node, 0)
-    inner = NodeContext(node.node, node.opset, [_channels_first(node, data) if last else data], node.builder,
-                        node.run_graph, node.small_types)  # fmt: skip
-    result = average_pool(inner)
-    node.ignore("kernel_shape", "auto_pad", "pads", "strides", "ceil_mode", "count_include_pad", "dilations")
+    node.inputs[0] = _channels_first(node, data) if last else data
+    result = average_pool(node)
     return _stored(node, _channels_last(node, result) if last else result, 3, like)
 
 

@@ -24,6 +24,8 @@ from tilewright.frontend.onnx import (
     indexing,
     legacy,
     math,
+    ml_classifiers,
+    ml_labels,
     normalization,
     ordering,
     patches,
@@ -33,9 +35,11 @@ from tilewright.frontend.onnx import (
     reduce,
     resize,
     sampling,
+    selection,
     sequence,
     slicing,
     spectral,
+    strings,
     tensor,
     training,
 )
@@ -49,6 +53,7 @@ from tilewright.frontend.onnx.model import (
     OnnxModel,
     OnnxNode,
     Reference,
+    ValueInfo,
 )
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
@@ -57,7 +62,7 @@ from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import TupleType, tensor_type
+from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
@@ -73,6 +78,8 @@ FAMILIES = (
     einsum,
     indexing,
     math,
+    ml_classifiers,
+    ml_labels,
     normalization,
     ordering,
     patches,
@@ -82,9 +89,11 @@ FAMILIES = (
     reduce,
     resize,
     sampling,
+    selection,
     sequence,
     slicing,
     spectral,
+    strings,
     tensor,
     training,
 )
@@ -94,7 +103,6 @@ _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Split Sq
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"})
 """Operators whose converters know about small types."""
 _REASONS = {
-    **dict.fromkeys(("NonMaxSuppression", "Unique"), "the shape of its result depends on the values of its input"),
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
         "compiled models draw no random numbers",
@@ -172,16 +180,17 @@ class _Importer:
         scope = _Scope(self.small_types)
         scope.stored = graph.initializers
         inputs = [item for item in graph.inputs if item.name not in graph.initializers]
-        for info in inputs:
+        tensors = [info for info in inputs if info.item is None]
+        for info in tensors:
             if info.dtype is None:
                 raise UnsupportedError(
                     f"the input '{info.name}' is a {info.kind}, which is not supported", where=self.model.source
                 )
-        for info, shape in zip(inputs, input_shapes(self.model.source, inputs, shapes), strict=True):
-            assert info.dtype is not None
+        known = dict(zip(tensors, input_shapes(self.model.source, tensors, shapes), strict=True))
+        for info in inputs:
             if info.name in scope.values:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
-            annotation = tensor_type(shape, info.dtype)
+            annotation: Type = self._held(info) if info.dtype is None else tensor_type(known[info], info.dtype)
             check_size(annotation)
             var = Var(info.name, annotation)
             var.span = Span(info.name)
@@ -193,17 +202,22 @@ class _Importer:
         if not outputs:
             raise UserError("the model has no outputs", where=self.model.source)
         names = tuple(info.name for info in graph.outputs)
-        for name, value in zip(names, outputs, strict=True):
-            if isinstance(value.type, TupleType):
-                raise UnsupportedError(
-                    f"the output '{name}' is a sequence, which is not supported",
-                    where=self.model.source,
-                    hint="give its items as outputs of their own (SequenceAt)",
-                )
         self.builder.span = None
+        outputs = [sequence.as_sequence(self.builder, value) for value in outputs]
         body = self.builder.body(self.builder.tuple(outputs))
         function = Function("main", tuple(params), body)
         return IRModule([function], attributes={"model_name": graph.name or "main", "output_names": names})
+
+    def _held(self, info: ValueInfo) -> Type:
+        """The type of an input that is no tensor; dimensions that are not fixed may differ from item to item."""
+        if info.item is not None:
+            return (SequenceType if info.kind == "sequence" else OptionalType)(self._held(info.item))
+        if info.dtype is None:
+            raise UnsupportedError(
+                f"the input '{info.name}' holds a {info.kind}, which is not supported", where=self.model.source
+            )
+        dims = None if info.dims is None else tuple(dim if isinstance(dim, int) else None for dim in info.dims)
+        return tensor_type(dims, info.dtype)
 
     def _check_opsets(self, opsets: Mapping[str, int]) -> None:
         version = opsets.get("")

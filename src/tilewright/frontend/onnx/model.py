@@ -41,8 +41,10 @@ class ValueInfo:
     dtype: DataType | None
     dims: tuple[int | str | None, ...] | None
     kind: str = "tensor"
-    """What it is if it is no tensor (a sequence, a map, ...), for messages."""
+    """What it is if it is no tensor: `sequence`, `optional`, or something that is not supported, for messages."""
     small: SmallType | None = None
+    item: ValueInfo | None = None
+    """What a sequence holds, and an optional if it holds something."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ DATA_TYPES: dict[int, str] = {
     5: "int16",
     6: "int32",
     7: "int64",
+    8: "string",
     9: "bool",
     10: "float16",
     11: "float64",
@@ -185,14 +186,15 @@ class _Reader:
         )
 
     def value_info(self, proto: Proto) -> ValueInfo:
-        holder = proto.type
-        if holder.WhichOneof("value") == "optional_type" and holder.optional_type.elem_type.HasField("tensor_type"):
-            # A compiled model is always given a value, which makes an optional tensor a tensor.
-            holder = holder.optional_type.elem_type
+        return self._typed(_text(proto.name), proto.type)
+
+    def _typed(self, name: str, holder: Proto) -> ValueInfo:
         kind = holder.WhichOneof("value")
-        name = _text(proto.name)
         if kind is None:
             return ValueInfo(name, None, None)
+        if kind in ("sequence_type", "optional_type"):
+            item = self._typed(name, getattr(holder, kind).elem_type)
+            return ValueInfo(name, None, None, kind.removesuffix("_type"), item=item)
         if kind != "tensor_type":
             return ValueInfo(name, None, None, kind.removesuffix("_type").replace("_", " "))
         tensor = holder.tensor_type
@@ -264,6 +266,10 @@ class _Reader:
                 f"{self.source}: the data of {what} does not fit its shape {tuple(proto.dims)}",
                 hint="the file is damaged: download or export it again",
             ) from error
+        if dtype.is_string:
+            texts = np.empty(array.size, object)
+            texts[:] = [_text(item) for item in array.reshape(-1).tolist()]
+            array = texts.reshape(array.shape)
         if array.shape != tuple(proto.dims):
             raise UserError(f"{self.source}: {what} has shape {array.shape}, its dimensions say {tuple(proto.dims)}")
         if dtype.name == "bfloat16":

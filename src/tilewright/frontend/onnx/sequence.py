@@ -1,4 +1,8 @@
-"""Converters of sequences and optionals: lists whose length is known while importing, held as tuples."""
+"""Converters of sequences and optionals.
+
+A sequence whose items are known while importing is held as a tuple, and positions in it are looked up then and there;
+any other is a value of the program (`SequenceType`), and host functions work on it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import rank_of, shape_of
+from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import same
 from tilewright.graph.expr import GraphExpr, Tuple
-from tilewright.ir.dtype import BOOL
-from tilewright.ir.types import TupleType, Type
+from tilewright.ir.dtype import BOOL, FLOAT32, DataType
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 
 
@@ -26,26 +33,88 @@ def _sequence(node: NodeContext, items: Sequence[GraphExpr]) -> GraphExpr:
     return made
 
 
-def _items(node: NodeContext, index: int = 0) -> list[GraphExpr]:
-    """The items of an input that is a sequence."""
-    value = node.input(index)
+def common_type(kinds: Sequence[Type], default: DataType = FLOAT32) -> Type:
+    """A type that all items of a sequence fit: dimensions (or the rank) that differ are unknown."""
+    if not kinds:
+        return TensorType(None, default)
+    first = kinds[0]
+    if all(kind is first for kind in kinds):
+        return first
+    if not all(isinstance(kind, TensorType) for kind in kinds):
+        raise UserError("the items of a sequence must be of one kind")
+    tensors = [kind for kind in kinds if isinstance(kind, TensorType)]
+    if any(kind.dtype is not tensors[0].dtype for kind in tensors):
+        raise UserError(f"the items of a sequence have the data types {', '.join(str(kind.dtype) for kind in tensors)}")
+    shapes = [kind.shape for kind in tensors if kind.shape is not None]
+    if len(shapes) < len(tensors) or len({len(shape) for shape in shapes}) > 1:
+        return TensorType(None, tensors[0].dtype)
+    return TensorType(tuple(_common(dims) for dims in zip(*shapes, strict=True)), tensors[0].dtype)
+
+
+def _common(dims: Sequence[PrimExpr | None]) -> PrimExpr | None:
+    first = dims[0]
+    if first is not None and all(dim is not None and same(dim, first) for dim in dims):
+        return first
+    return None
+
+
+def as_sequence(builder: Builder, value: GraphExpr) -> GraphExpr:
+    """A sequence that is held as a tuple, as a value of the program."""
     if not isinstance(value.type, TupleType):
-        raise UserError(f"input number {index + 1} of {node.node.op_type} must be a sequence, it is {value.type!r}")
+        return value
+    items = [builder.item(value, at) for at in range(len(value.type.items))]
+    return builder.call("sequence.make", *items, result=SequenceType(common_type(value.type.items)))
+
+
+def _known(value: GraphExpr) -> bool:
+    """Whether the items of a sequence are known."""
+    return isinstance(value.type, TupleType)
+
+
+def _items(node: NodeContext, index: int = 0) -> list[GraphExpr]:
+    """The items of an input that is a sequence whose items are known."""
+    value = node.input(index)
+    assert isinstance(value.type, TupleType)
     return [node.builder.item(value, at) for at in range(len(value.type.items))]
 
 
-def _position(node: NodeContext, index: int, count: int, most: int) -> int:
-    """A constant place in a sequence, which may count from the end."""
+def _held(node: NodeContext, value: GraphExpr) -> Type:
+    """What a sequence holds."""
+    if isinstance(value.type, TupleType):
+        return common_type(value.type.items)
+    if not isinstance(value.type, SequenceType):
+        raise UserError(f"an input of {node.node.op_type} must be a sequence, it is {value.type!r}")
+    return value.type.item
+
+
+def opened(node: NodeContext, kind: Type) -> Type:
+    """A type with a new symbol in the place of each unknown dimension."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    dims = (node.symbol(f"size{axis}") if dim is None else dim for axis, dim in enumerate(kind.shape))
+    return TensorType(tuple(dims), kind.dtype)
+
+
+def _place(node: NodeContext, index: int, count: int, most: int) -> int | None:
+    """A place in a sequence (which may count from the end), if it is known."""
+    found = evaluate(node.input(index))
+    if found is None:
+        return None
     place = node.constant_int(index, "the position")
     if not -count <= place <= most:
         raise UserError(f"the position {place} is not in a sequence of {count}")
     return place + count if place < 0 else place
 
 
+def _check(node: NodeContext) -> None:
+    """The first input must be a sequence."""
+    _held(node, node.input(0))
+
+
 @converter("SequenceEmpty")
 def sequence_empty(node: NodeContext) -> GraphExpr:
     """A sequence of nothing."""
-    node.ignore("dtype")
+    node.ignore("dtype")  # what is put in says it
     return _sequence(node, ())
 
 
@@ -58,47 +127,88 @@ def sequence_construct(node: NodeContext) -> GraphExpr:
 @converter("SequenceInsert")
 def sequence_insert(node: NodeContext) -> GraphExpr:
     """A sequence with one item more, at a place or at the end."""
-    items = _items(node)
-    place = _position(node, 2, len(items), len(items)) if node.has_input(2) else len(items)
-    items.insert(place, node.input(1))
-    return _sequence(node, items)
+    _check(node)
+    value, item = node.input(0), node.input(1)
+    if _known(value):
+        items = _items(node)
+        place = _place(node, 2, len(items), len(items)) if node.has_input(2) else len(items)
+        if place is not None:
+            items.insert(place, item)
+            return _sequence(node, items)
+    held = _held(node, value)
+    if item.type is None:
+        raise CompilerBug("an item of a sequence has no type")
+    empty = isinstance(held, TensorType) and held.shape is None
+    grown = TensorType(None, dtype_of(item)) if empty else common_type([held, item.type])
+    position = [node.input(2)] if node.has_input(2) else []
+    return node.call("sequence.insert", as_sequence(node.builder, value), item, *position, result=SequenceType(grown))
 
 
 @converter("SequenceErase")
 def sequence_erase(node: NodeContext) -> GraphExpr:
     """A sequence without one item, or without the last."""
-    items = _items(node)
-    place = _position(node, 1, len(items), len(items) - 1) if node.has_input(1) else len(items) - 1
-    if not items:
-        raise UserError("SequenceErase of an empty sequence")
-    del items[place]
-    return _sequence(node, items)
+    _check(node)
+    value = node.input(0)
+    if _known(value):
+        items = _items(node)
+        if not items:
+            raise UserError("SequenceErase of an empty sequence")
+        place = _place(node, 1, len(items), len(items) - 1) if node.has_input(1) else len(items) - 1
+        if place is not None:
+            del items[place]
+            return _sequence(node, items)
+    position = [node.input(1)] if node.has_input(1) else []
+    return node.call("sequence.erase", as_sequence(node.builder, value), *position)
 
 
 @converter("SequenceAt")
 def sequence_at(node: NodeContext) -> GraphExpr:
     """One item."""
-    items = _items(node)
-    return items[_position(node, 1, len(items), len(items) - 1)]
+    _check(node)
+    value = node.input(0)
+    if _known(value):
+        items = _items(node)
+        place = _place(node, 1, len(items), len(items) - 1)
+        if place is not None:
+            return items[place]
+    result = opened(node, _held(node, value))
+    return node.call("sequence.at", as_sequence(node.builder, value), node.input(1), result=result)
 
 
 @converter("SequenceLength")
 def sequence_length(node: NodeContext) -> GraphExpr:
-    """The number of items, a constant."""
-    return node.builder.constant(np.array(len(_items(node)), np.int64), "int64")
+    """The number of items."""
+    _check(node)
+    value = node.input(0)
+    if _known(value):
+        return node.builder.constant(np.array(len(_items(node)), np.int64), "int64")
+    return node.call("sequence.length", value)
 
 
 @converter("ConcatFromSequence")
 def concat_from_sequence(node: NodeContext) -> GraphExpr:
     """The items one after the other, along an axis they have or a new one."""
-    items = _items(node)
-    if not items:
-        raise UserError("ConcatFromSequence of an empty sequence")
-    fresh = node.flag("new_axis")
-    axis = node.axis(node.integer("axis"), rank_of(items[0]) + int(fresh))
+    _check(node)
+    fresh, place = node.flag("new_axis"), node.integer("axis")
+    if _known(node.input(0)):
+        items = _items(node)
+        if not items:
+            raise UserError("ConcatFromSequence of an empty sequence")
+        axis = node.axis(place, rank_of(items[0]) + int(fresh))
+        if fresh:
+            items = [node.builder.expand_dims(item, (axis,)) for item in items]
+        return node.builder.concatenate(items, axis)
+    held = _held(node, node.input(0))
+    if not isinstance(held, TensorType) or held.shape is None:
+        raise UnsupportedError("ConcatFromSequence of items whose number of dimensions is not known")
+    dims = list(held.shape)
+    axis = node.axis(place, len(dims) + int(fresh))
     if fresh:
-        items = [node.builder.expand_dims(item, (axis,)) for item in items]
-    return node.builder.concatenate(items, axis)
+        dims.insert(axis, None)
+    else:
+        dims[axis] = None
+    result = opened(node, TensorType(tuple(dims), held.dtype))
+    return node.call("sequence.concatenate", node.input(0), axis=axis, new_axis=fresh, result=result)
 
 
 @converter("SplitToSequence")
@@ -106,17 +216,20 @@ def split_to_sequence(node: NodeContext) -> GraphExpr:
     """Parts of given sizes (the last may be shorter), or slices."""
     data = node.input(0)
     axis = node.axis(node.integer("axis", 0), rank_of(data))
-    length = shape_of(data)[axis]
     keep = node.flag("keepdims", True)
-    if not node.has_input(1):
+    length = sizes_of(data)[axis]
+    found = None if not node.has_input(1) else evaluate(node.input(1))
+    if not isinstance(length, int) or (node.has_input(1) and found is None):
+        return _split_at_run_time(node, data, axis, keep)
+    if found is None:
         sizes = [1] * length
     else:
-        found = node.constant_ints(1, "the sizes")
         keep = True
+        given = node.constant_ints(1, "the sizes")
         if rank_of(node.input(1)):
-            sizes = list(found)
+            sizes = list(given)
         else:
-            step = found[0]
+            step = given[0]
             if step < 1:
                 raise UserError(f"parts of {step} elements")
             sizes = [min(step, length - start) for start in range(0, length, step)]
@@ -127,10 +240,21 @@ def split_to_sequence(node: NodeContext) -> GraphExpr:
     for size in sizes:
         part = node.builder.slice_axis(data, axis, start, start + size)
         if not keep:
-            part = node.builder.reshape(part, [dim for at, dim in enumerate(shape_of(data)) if at != axis])
+            part = node.builder.reshape(part, [dim for at, dim in enumerate(sizes_of(data)) if at != axis])
         parts.append(part)
         start += size
     return _sequence(node, parts)
+
+
+def _split_at_run_time(node: NodeContext, data: GraphExpr, axis: int, keep: bool) -> GraphExpr:
+    assert isinstance(data.type, TensorType) and data.type.shape is not None
+    dims: list[PrimExpr | None] = list(data.type.shape)
+    dims[axis] = None
+    sizes = [node.input(1)] if node.has_input(1) else []
+    if not sizes and not keep:
+        del dims[axis]
+    result = SequenceType(TensorType(tuple(dims), data.type.dtype))
+    return node.call("sequence.split", data, *sizes, axis=axis, keepdims=keep, result=result)
 
 
 @converter("SequenceMap")
@@ -138,9 +262,12 @@ def sequence_map(node: NodeContext) -> list[GraphExpr | None]:
     """A graph applied to the items of one or several sequences; other inputs go to each."""
     body = node.graph("body")
     values = node.all_inputs()
+    _check(node)
+    if not all(_known(value) for value in values if isinstance(value.type, (SequenceType, TupleType))):
+        return _map_at_run_time(node, body, values)
     first = _items(node)
     columns: list[list[GraphExpr]] = [[] for _ in body.outputs]
-    lists = [_items(node, at) if isinstance(value.type, TupleType) else None for at, value in enumerate(values)]
+    lists = [_items(node, at) if _known(value) else None for at, value in enumerate(values)]
     if any(items is not None and len(items) != len(first) for items in lists):
         raise UserError("the sequences of SequenceMap differ in length")
     for step in range(len(first)):
@@ -150,22 +277,34 @@ def sequence_map(node: NodeContext) -> list[GraphExpr | None]:
     return [_sequence(node, column) for column in columns]
 
 
+def _map_at_run_time(node: NodeContext, body: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr | None]:
+    raise UnsupportedError("SequenceMap over a sequence whose items only a run knows")
+
+
+# Optionals
+
+
 @converter("Optional")
 def optional(node: NodeContext) -> GraphExpr:
-    """A value that is there is itself."""
-    node.ignore("type")
-    if not node.has_input(0):
-        raise UnsupportedError("an Optional without a value")
-    return node.input(0)
+    """A value that is there is itself; without an input, nothing of a type."""
+    if node.has_input(0):
+        node.ignore("type")
+        return node.input(0)
+    raise UnsupportedError("an Optional without a value")
 
 
 @converter("OptionalHasElement")
 def optional_has_element(node: NodeContext) -> GraphExpr:
-    """Known while importing."""
+    """Whether there is a value: known while importing unless it is an optional of the program."""
+    if node.has_input(0) and isinstance(node.input(0).type, OptionalType):
+        return node.call("optional.has", node.input(0))
     return node.builder.constant(node.has_input(0), BOOL)
 
 
 @converter("OptionalGetElement")
 def optional_get_element(node: NodeContext) -> GraphExpr:
     """The value."""
-    return node.input(0)
+    value = node.input(0)
+    if not isinstance(value.type, OptionalType):
+        return value
+    return node.call("optional.get", value, result=opened(node, value.type.item))

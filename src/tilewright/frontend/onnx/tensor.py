@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, size_at, sizes_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, is_plain, rank_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
@@ -30,7 +30,7 @@ from tilewright.graph.dimensions import (
 from tilewright.graph.expr import Constant, GraphExpr
 from tilewright.graph.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
-from tilewright.ir.dtype import BOOL
+from tilewright.ir.dtype import BOOL, FLOAT32
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -145,8 +145,9 @@ def range_(node: NodeContext) -> GraphExpr:
             start, limit, step = found
             distance = subtract(limit, start) if step > 0 else subtract(start, limit)
             return builder.arange(maximum(ceil_divide(distance, abs(step)), 0), start, step, dtype)
-    scalars = [builder.reshape(node.input(index), ()) for index in range(3)]
-    return node.call("shape.range", *scalars, dims=(node.symbol(),))
+    exact = dtype if is_plain(dtype) else FLOAT32
+    scalars = [builder.cast(builder.reshape(node.input(index), ()), exact) for index in range(3)]
+    return builder.cast(node.call("shape.range", *scalars, dims=(node.symbol(),)), dtype)
 
 
 def _known_range(node: NodeContext, values: Sequence[Array]) -> GraphExpr:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, shape_of
+from tilewright.frontend.builder import dtype_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
@@ -60,7 +60,7 @@ class Forest:
 def evaluate_forest(node: NodeContext, data: GraphExpr, forest: Forest) -> GraphExpr:
     """The targets of every row of the data."""
     builder = node.builder
-    rows, columns = shape_of(data)
+    rows, columns = sizes_of(data)[0], size_at(data, 1)
     count = len(forest.roots)
     if forest.features.size and int(forest.features.max()) >= columns:
         raise UserError(f"a tree tests feature {int(forest.features.max())}, the data has {columns}")
@@ -69,7 +69,7 @@ def evaluate_forest(node: NodeContext, data: GraphExpr, forest: Forest) -> Graph
         return node.call("take", builder.constant(table, str(dtype)), at, axis=0)
 
     at: GraphExpr = builder.broadcast_to(builder.constant(forest.roots.reshape(1, count), INT64), (rows, count))
-    starts = builder.constant(builder.count(rows, columns).reshape(rows, 1), INT64)
+    starts = builder.reshape(builder.arange(rows, step=columns), (rows, 1))
     flat = builder.reshape(data, (rows * columns,))
     kinds = sorted(set(forest.modes.tolist()))
     for _ in range(forest.depth()):
@@ -181,9 +181,49 @@ def _sets(values: Array, modes: Array, total: int) -> Array:
 
 def read_regressor(node: NodeContext) -> Forest:
     """The attributes of TreeEnsembleRegressor: one table, leaves marked by their mode."""
-    node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     if node.text("post_transform", "NONE") != "NONE":
         raise UnsupportedError(f"TreeEnsembleRegressor with post_transform {node.text('post_transform')}")
+    aggregate = node.text("aggregate_function", "SUM")
+    if aggregate not in _AGGREGATES:
+        raise UserError(f"unknown aggregate_function {aggregate!r}")
+    targets = node.integer("n_targets", 1)
+    weights = _leaf_weights(node, "target")
+    return _read_nodes(node, weights, targets, _numbers(node, "base_values", targets), aggregate)
+
+
+def read_classifier(node: NodeContext, targets: int, only: int) -> tuple[Forest, bool]:
+    """The attributes of TreeEnsembleClassifier, and whether no weight is negative.
+
+    With one target all weights belong to the class `only`, and a base value is that of the first class.
+    """
+    weights = _leaf_weights(node, "class")
+    base = np.zeros(targets)
+    if node.has_attribute("base_values") or node.has_attribute("base_values_as_tensor"):
+        given = _numbers(node, "base_values")
+        base = given if targets > 1 or not only else base
+    if targets == 1:
+        weights = [(tree, at, target - only, weight) for tree, at, target, weight in weights]
+    forest = _read_nodes(node, weights, targets, base, "SUM")
+    return forest, all(weight >= 0 for *_, weight in weights)
+
+
+def _leaf_weights(node: NodeContext, prefix: str) -> list[tuple[int, int, int, float]]:
+    """What leaves add: (tree, node, target, weight)."""
+    columns = [node.ints(f"{prefix}_{name}") for name in ("treeids", "nodeids", "ids")]
+    weights = _numbers(node, f"{prefix}_weights")
+    _check_lengths(len(weights), *columns)
+    trees, numbers, targets = columns
+    return [
+        (tree, at, target, float(weight))
+        for tree, at, target, weight in zip(trees, numbers, targets, weights, strict=True)
+    ]
+
+
+def _read_nodes(
+    node: NodeContext, weights: list[tuple[int, int, int, float]], targets: int, base: Array, aggregate: str
+) -> Forest:
+    """The nodes of trees in the older form, joined with what their leaves add."""
+    node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     names = node.texts("nodes_modes")
     count = len(names)
     trees, numbers = node.ints("nodes_treeids"), node.ints("nodes_nodeids")
@@ -195,15 +235,27 @@ def read_regressor(node: NodeContext) -> Forest:
         raise UserError(f"the nodes of the trees make no sense: modes {sorted(set(names))}, {len(keys)} nodes")
     leaf = np.array([name == "LEAF" for name in names])
     modes = np.array([0 if name == "LEAF" else _MODES.index(name) for name in names], np.int64)
-    own = np.arange(count)
     sides = []
     for side in ("false", "true"):
         target = node.ints(f"nodes_{side}nodeids")
         _check_lengths(count, target)
         at = [index if leaf[index] else place.get((keys[index][0], target[index]), -1) for index in range(count)]
         sides.append(np.array(at, np.int64))
-    inner = [keys[at][0] for at in own if not leaf[at]]
-    reached = set(np.concatenate([side[~leaf] for side in sides]).tolist()) if inner else set()
+    roots = _roots(keys, leaf, sides)
+    leaves = [(place[(tree, at)], target, weight) for tree, at, target, weight in weights if (tree, at) in place]
+    if len(leaves) != len(weights):
+        raise UserError("a weight belongs to a node that is not there")
+    missing = np.array(node.ints("nodes_missing_value_tracks_true", (0,) * count), np.int64)
+    return _forest(
+        np.array(node.ints("nodes_featureids"), np.int64), _numbers(node, "nodes_values"), modes,
+        np.stack(sides, axis=1), missing, None, roots, leaves, 0, targets, base, aggregate,
+    )  # fmt: skip
+
+
+def _roots(keys: list[tuple[int, int]], leaf: Array, sides: list[Array]) -> Array:
+    """The nodes that nothing leads to, one a tree."""
+    own = np.arange(len(keys))
+    reached = set(np.concatenate([side[~leaf] for side in sides]).tolist()) if not leaf.all() else set()
     if -1 in reached:
         raise UserError("a tree refers to a node that is not there")
     roots = np.array([at for at in own if at not in reached], np.int64)
@@ -213,29 +265,9 @@ def read_regressor(node: NodeContext) -> Forest:
         following = set(np.concatenate([side[level] for side in sides]).tolist()) - below
         below |= following
         level = np.array(sorted(following), np.int64)
-    if sorted(keys[at][0] for at in roots) != sorted({tree for tree, _ in keys}) or len(below) != count:
+    if sorted(keys[at][0] for at in roots) != sorted({tree for tree, _ in keys}) or len(below) != len(keys):
         raise UserError("a tree has no root, or several: does it lead back to itself?")
-    columns = [node.ints(name) for name in ("target_treeids", "target_nodeids", "target_ids")]
-    weights = _numbers(node, "target_weights")
-    _check_lengths(len(weights), *columns)
-    keyed = zip(*columns, strict=True)
-    leaves = [
-        (place[(tree, at)], target, float(weight))
-        for (tree, at, target), weight in zip(keyed, weights, strict=True)
-        if (tree, at) in place
-    ]
-    if len(leaves) != len(weights):
-        raise UserError("a weight belongs to a node that is not there")
-    targets = node.integer("n_targets", 1)
-    base = _numbers(node, "base_values", targets)
-    aggregate = node.text("aggregate_function", "SUM")
-    if aggregate not in _AGGREGATES:
-        raise UserError(f"unknown aggregate_function {aggregate!r}")
-    missing = np.array(node.ints("nodes_missing_value_tracks_true", (0,) * count), np.int64)
-    return _forest(
-        np.array(node.ints("nodes_featureids"), np.int64), _numbers(node, "nodes_values"), modes,
-        np.stack(sides, axis=1), missing, None, roots, leaves, 0, targets, base, aggregate,
-    )  # fmt: skip
+    return roots
 
 
 def _numbers(node: NodeContext, name: str, zeros: int = 0) -> Array:

@@ -205,6 +205,23 @@ def mel_weights(types: Types, attributes: MelAttributes) -> Type:
     return TensorType(_sized(attributes.dims, 2, "host.mel_weights"), attributes.dtype)
 
 
+@node()
+class CoupleAttributes(Attributes):
+    """The number of classes."""
+
+    classes: int
+
+
+@host_operator("host.couple", "chances", attributes=CoupleAttributes)
+def couple(types: Types, attributes: CoupleAttributes) -> Type:
+    """Probabilities of classes from the chances of each pair of classes."""
+    shape, dtype = _ranked(types[0], "the chances")
+    pairs = attributes.classes * (attributes.classes - 1) // 2
+    if len(shape) != 2 or constant_dim(shape[1]) not in (pairs, None):
+        raise UserError(f"{attributes.classes} classes make {pairs} pairs, the chances are {shape_text(shape)}")
+    return TensorType((shape[0], *dims((attributes.classes,))), dtype)
+
+
 # Texts
 
 
@@ -331,27 +348,6 @@ def text_ngrams(types: Types, attributes: NgramAttributes) -> Type:
 
 
 @node()
-class TargetAttributes(Attributes):
-    """The dimensions of the result."""
-
-    dims: Dims
-
-
-@host_operator("text.reshape", "data", "shape", attributes=TargetAttributes)
-def text_reshape(types: Types, attributes: TargetAttributes) -> Type:
-    """The same texts under another shape, which comes as a tensor too."""
-    _text(types[0], "the data")
-    return TensorType(attributes.dims, STRING)
-
-
-@host_operator("text.broadcast", "data", "shape", attributes=TargetAttributes)
-def text_broadcast(types: Types, attributes: TargetAttributes) -> Type:
-    """Texts repeated to fill a shape, which comes as a tensor too."""
-    _text(types[0], "the data")
-    return TensorType(attributes.dims, STRING)
-
-
-@node()
 class AxesAttributes(Attributes):
     """An order of the dimensions."""
 
@@ -397,20 +393,6 @@ def text_concatenate(types: Types, attributes: JoinAttributes) -> Type:
     require_axis(attributes.axis, len(shape))
     [shape[attributes.axis]] = _sized(attributes.dims, 1, "text.concatenate")
     return TensorType(tuple(shape), STRING)
-
-
-@node()
-class SliceTextAttributes(Attributes):
-    """The axes that are sliced, and the dimensions of the result."""
-
-    dims: Dims
-    axes: tuple[int, ...]
-
-
-@host_operator("text.slice", "data", "begin", "end", "step", attributes=SliceTextAttributes)
-def text_slice(types: Types, attributes: SliceTextAttributes) -> Type:
-    """Elements from a place to another by a step, along axes."""
-    return TensorType(_sized(attributes.dims, len(_text(types[0], "the data")), "text.slice"), STRING)
 
 
 @host_operator("text.where", "condition", "left", "right")

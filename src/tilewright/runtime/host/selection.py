@@ -140,3 +140,40 @@ def mel_weights(values: list[HostValue], attributes: Attributes) -> list[HostVal
     weights = np.where((frequencies >= left) & (frequencies <= centre), rising, 0.0)
     weights = np.where((frequencies >= centre) & (frequencies < right), falling, weights)
     return [weights.astype(np.dtype(str(attributes["dtype"])))]
+
+
+@register("host.couple")
+def couple(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """Probabilities of classes from those of each pair (that the first of the two wins), sample by sample.
+
+    They minimise the sum over pairs of (r[j, i] * p[i] - r[i, j] * p[j]) ** 2. The minimum is approached as libsvm does
+    it (one class at a time, until every condition holds to 0.005 / classes), so that results are those of other tools.
+    """
+    chances, count = tensor(values[0]), integer(attributes, "classes")
+    matrix = np.zeros((len(chances), count, count), np.float64)
+    upper = np.triu_indices(count, 1)
+    clipped = np.clip(chances.astype(np.float64), 1e-7, 1 - 1e-7)
+    matrix[:, upper[0], upper[1]] = clipped
+    matrix[:, upper[1], upper[0]] = 1 - clipped
+    form = -matrix * matrix.transpose(0, 2, 1)
+    diagonal = np.arange(count)
+    form[:, diagonal, diagonal] = (matrix**2).sum(axis=1)
+    return [np.array([_minimize(each) for each in form], chances.dtype).reshape(len(chances), count)]
+
+
+def _minimize(form: Array) -> Array:
+    """The point of the simplex where a quadratic form is least."""
+    count = len(form)
+    point = np.full(count, 1 / count)
+    for _ in range(max(100, count)):
+        slope = form @ point
+        value = point @ slope
+        if np.abs(slope - value).max() < 0.005 / count:
+            break
+        for at in range(count):
+            step = (value - slope[at]) / form[at, at]
+            point[at] += step
+            value = (value + step * (step * form[at, at] + 2 * slope[at])) / (1 + step) ** 2
+            slope = (slope + step * form[at]) / (1 + step)
+            point /= 1 + step
+    return point

@@ -162,18 +162,6 @@ def ngrams(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 # Moves: what kernels do with numbers.
 
 
-@register("text.reshape")
-def reshape(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
-    """The same texts under another shape."""
-    return [tensor(values[0]).reshape(tuple(tensor(values[1]).tolist()))]
-
-
-@register("text.broadcast")
-def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
-    """Texts repeated to fill a shape."""
-    return [np.broadcast_to(tensor(values[0]), tuple(tensor(values[1]).tolist()))]
-
-
 @register("text.transpose")
 def transpose(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """Dimensions in another order."""
@@ -190,19 +178,6 @@ def take(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 def concatenate(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """Tensors one after the other along an axis."""
     return [np.concatenate([tensor(value) for value in values], axis=integer(attributes, "axis"))]
-
-
-@register("text.slice")
-def slice_axis(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
-    """Elements from a place to another by a step, along axes."""
-    data = tensor(values[0])
-    begin, end, step = (tensor(value).reshape(-1).tolist() for value in values[1:4])
-    chosen: list[slice] = [slice(None)] * data.ndim
-    for place, axis in enumerate(whole_numbers(attributes, "axes")):
-        # A slice downwards ends before an element: one below the first has no number of its own.
-        stop = None if step[place] < 0 and end[place] < -data.shape[axis] else end[place]
-        chosen[axis] = slice(begin[place], stop, step[place])
-    return [data[tuple(chosen)]]
 
 
 @register("text.where")
