@@ -105,8 +105,10 @@ def test_tuple_get():
 def test_if_branches_must_unify():
     c, x, y = var("c", dtype="bool"), var("x", 4), var("y", 3)
     assert infer_types(function([c, x], If(c, x, op("nn.relu", x)))).body.type is F4
-    with pytest.raises(UserError, match=r"the else branch has type .* dimension 0 is 4 and 3"):
-        infer_types(function([c, x, y], If(c, x, y)))
+    assert infer_types(function([c, x, y], If(c, x, y))).body.type is tensor_type((None,), "float32")
+    z = var("z", 4, dtype="int8")
+    with pytest.raises(UserError, match=r"the else branch has type .* data types float32 and int8"):
+        infer_types(function([c, x, z], If(c, x, z)))
     with pytest.raises(UserError, match="the condition has type"):
         infer_types(function([x], If(x, x, x)))
     anything = Var("z", tensor_type((None,), "float32"))

@@ -124,6 +124,12 @@ class Builder:
         """Put on every node made from now on."""
         self._bindings: list[list[tuple[Var, GraphExpr]]] = [[]]
         """Calls that introduce symbols, in order, of each body that is being built."""
+        self._introduced: list[set[Symbol]] = [set()]
+        """The symbols that each body that is being built introduces itself."""
+        self._nested: list[set[Symbol]] = [set()]
+        """The symbols that finished bodies inside each body introduced."""
+        self._known: set[Symbol] = set()
+        """Symbols that have values where nodes are made now."""
 
     def constant(self, value: npt.ArrayLike, dtype: DataType | str | None = None) -> Constant:
         """A constant tensor."""
@@ -223,15 +229,30 @@ class Builder:
         variable = Var(name, value.type)
         variable.span = self.span
         self._bindings[-1].append((variable, value))
+        if isinstance(value, Call) and introduces_symbols(value):
+            fresh = set(dimensions.symbols_of(value.attributes)) - self._known
+            self._known |= fresh
+            self._introduced[-1] |= fresh
         return variable
+
+    def declare(self, kind: Type) -> None:
+        """Say that the symbols of a type (of a parameter) have values."""
+        self._known.update(dimensions.symbols_of(kind))
 
     def enclosed(self, build: Callable[[], GraphExpr]) -> GraphExpr:
         """A body (of a branch, of a function) with the bindings that building it makes in front of it."""
         self._bindings.append([])
+        self._introduced.append(set())
+        self._nested.append(set())
         try:
             return self.body(build())
         finally:
             self._bindings.pop()
+            # They mean nothing outside of the body.
+            fresh = self._introduced.pop()
+            self._known -= fresh
+            inner = self._nested.pop()
+            self._nested[-1] |= fresh | inner
 
     def body(self, value: GraphExpr) -> GraphExpr:
         """A value with all bindings of the current body in front of it."""
@@ -241,6 +262,14 @@ class Builder:
             value = made
         self._bindings[-1].clear()
         return value
+
+    def current_bindings(self) -> list[tuple[Var, GraphExpr]]:
+        """The bindings of the body that is being built, so far."""
+        return list(self._bindings[-1])
+
+    def introduced(self) -> set[Symbol]:
+        """The symbols that the body that is being built introduces, so far, and those of bodies inside it."""
+        return self._introduced[-1] | self._nested[-1]
 
     def match(self, value: GraphExpr, sizes: Sequence[Size]) -> GraphExpr:
         """A value whose shape is said, and checked when it runs (itself if it certainly has that shape)."""

@@ -293,11 +293,11 @@ class _Inference:
             condition = self.types[id(item.condition)]
             self._unify(TensorType((), BOOL), condition, "the condition", item)
             then_type, else_type = self.types[id(item.then_value)], self.types[id(item.else_value)]
-            return self._unify(then_type, else_type, "the else branch", item)
+            return self._join(then_type, else_type, "the else branch", item)
         if isinstance(item, Match):
             result = self.types[id(item.clauses[0].body)]
             for clause in item.clauses[1:]:
-                result = self._unify(result, self.types[id(clause.body)], "a clause of the match", item)
+                result = self._join(result, self.types[id(clause.body)], "a clause of the match", item)
             return result
         if isinstance(item, Function):
             signature = self._signature(item)
@@ -377,8 +377,15 @@ class _Inference:
         return self.unifier.resolve(callee.result)
 
     def _unify(self, a: Type, b: Type, what: str, item: GraphExpr) -> Type:
+        return self._combined(self.unifier.unify, a, b, what, item)
+
+    def _join(self, a: Type, b: Type, what: str, item: GraphExpr) -> Type:
+        """The type of one of two values, whose shapes may differ."""
+        return self._combined(self.unifier.join, a, b, what, item)
+
+    def _combined(self, combine: Callable[[Type, Type], Type], a: Type, b: Type, what: str, item: GraphExpr) -> Type:
         try:
-            return self.unifier.unify(a, b)
+            return combine(a, b)
         except Mismatch as mismatch:
             a, b = self.unifier.resolve(a), self.unifier.resolve(b)
             raise UserError(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.graph.dimensions import Sizes, as_size
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator, call
@@ -192,6 +193,14 @@ def make(name: str, *args: GraphExpr, span: Span | None = None, **attributes: ob
 def static_shape(item: GraphExpr) -> tuple[int, ...] | None:
     """The shape of a typed tensor if all its dimensions are constants."""
     return item.type.static_shape if isinstance(item.type, TensorType) else None
+
+
+def known_sizes(item: GraphExpr) -> Sizes | None:
+    """The shape of a typed tensor as numbers and expressions of symbols; None if a dimension is not known."""
+    if not isinstance(item.type, TensorType) or item.type.shape is None:
+        return None
+    sizes = [as_size(dim) for dim in item.type.shape if dim is not None]
+    return tuple(sizes) if len(sizes) == len(item.type.shape) else None
 
 
 class _RuleTable:

@@ -148,6 +148,23 @@ class Unifier:
             return DataTypeCall(a.name, tuple(self.unify(x, y) for x, y in zip(a.arguments, b.arguments, strict=True)))
         raise Mismatch(f"{show_type(self.resolve(a))} is not {show_type(self.resolve(b))}")
 
+    def join(self, a: Type, b: Type) -> Type:
+        """The type of a value that is of one type or another: what differs in their shapes is not known of it."""
+        a, b = self.resolve(a), self.resolve(b)
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:
+            if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+                return TensorType(None, a.dtype)
+            pairs = zip(a.shape, b.shape, strict=True)
+            return TensorType(tuple(x if x is not None and y is not None and same_dimension(x, y) else None
+                                    for x, y in pairs), a.dtype)  # fmt: skip
+        if isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.items) == len(b.items):
+            return TupleType(tuple(self.join(x, y) for x, y in zip(a.items, b.items, strict=True)))
+        if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+            return SequenceType(self.join(a.item, b.item))
+        if isinstance(a, OptionalType) and isinstance(b, OptionalType):
+            return OptionalType(self.join(a.item, b.item))
+        return self.unify(a, b)
+
     def _shallow(self, value: Type) -> Type:
         while isinstance(value, TypeVariable) and id(value) in self._values:
             value = self._values[id(value)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
@@ -10,15 +11,27 @@ from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, 
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.frontend.symbolic_values import symbolic_value
 from tilewright.graph.dimensions import Sizes
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.expr import Function, GraphExpr, Var
 from tilewright.graph.op import Array
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
 _D = TypeVar("_D")
 
-RunGraph = Callable[[OnnxGraph, Sequence[GraphExpr]], list[GraphExpr]]
-"""Imports a subgraph in the scope of the node, with values for its inputs."""
+Captures = list[tuple[GraphExpr, Var]]
+"""Values from outside of a function's body, and the parameters that stand for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """How the subgraphs of a node are imported."""
+
+    inline: Callable[[OnnxGraph, Sequence[GraphExpr]], list[GraphExpr]]
+    """In the scope of the node, with values for its inputs."""
+    closed: Callable[[OnnxGraph, Sequence[GraphExpr]], tuple[list[GraphExpr], Captures]]
+    """As the body of a function: values from outside become parameters, which are listed."""
+    functions: list[Function]
+    """The functions of the module beside main."""
 
 
 class SmallTypes:
@@ -51,7 +64,7 @@ class NodeContext:
         opset: int,
         inputs: Sequence[GraphExpr | None],
         builder: Builder,
-        run_graph: RunGraph,
+        bodies: Bodies,
         small_types: SmallTypes,
     ) -> None:
         self.node = node
@@ -59,7 +72,8 @@ class NodeContext:
         self.inputs = list(inputs)
         self.builder = builder
         self.call = builder.call
-        self.run_graph = run_graph
+        self.bodies = bodies
+        self.run_graph = bodies.inline
         self.small_types = small_types
         self._read: set[str] = set()
 
@@ -286,4 +300,4 @@ def _kind(value: AttributeValue) -> str:
     return "a tensor" if callable(value) else "a reference"
 
 
-__all__ = ["NodeContext", "RunGraph", "dtype_of", "rank_of", "shape_of"]
+__all__ = ["Bodies", "Captures", "NodeContext", "dtype_of", "rank_of", "shape_of"]

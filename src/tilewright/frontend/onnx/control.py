@@ -1,17 +1,28 @@
-"""Converters of control flow: branches, and loops whose number of turns is known, which are unrolled."""
+"""Converters of control flow: branches, and loops.
+
+Short loops of a known number of turns are unrolled; others become functions that call themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from tilewright.frontend.builder import evaluate, rank_of, shape_of
-from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
+from tilewright.frontend.onnx.context import Captures, NodeContext
+from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr, If
+from tilewright.frontend.symbolic_values import symbolic_value
+from tilewright.graph.dimensions import Size, different
+from tilewright.graph.expr import GraphExpr, If, Tuple
+from tilewright.graph.ops.common import sizes_text
+from tilewright.graph.unify import Mismatch, Unifier, show_type
+from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import UnsupportedError, UserError
 
-MOST_TURNS = 4096
-"""Loops of more turns are refused: every turn is spelled out."""
+MOST_TURNS = 256
+"""Loops of more turns are not spelled out."""
 
 
 @converter("If")
@@ -26,13 +37,28 @@ def branch(node: NodeContext) -> Sequence[GraphExpr]:
         return node.run_graph(then_graph if bool(known.ravel()[0]) else else_graph, ())
     builder = node.builder
     condition = builder.reshape(condition, ())
-    sides = [builder.tuple(node.run_graph(graph, ())) for graph in (then_graph, else_graph)]
-    if sides[0].type is not sides[1].type:
-        raise UnsupportedError(f"the branches of If give {sides[0].type!r} and {sides[1].type!r}: one type is needed")
-    made = If(condition, sides[0], sides[1])
-    made.type, made.span = sides[0].type, builder.span
     count = len(then_graph.outputs)
-    return [made] if count == 1 else [builder.item(made, index) for index in range(count)]
+    sides = [_side(node, graph) for graph in (then_graph, else_graph)]
+    made = If(condition, sides[0], sides[1])
+    try:
+        made.type = Unifier().join(cast(Type, sides[0].type), cast(Type, sides[1].type))
+    except Mismatch as error:
+        texts = [show_type(cast(Type, side.type)) for side in sides]
+        raise UnsupportedError(f"the branches of If give {texts[0]} and {texts[1]}: {error}") from None
+    made.span = builder.span
+    values = [made] if count == 1 else [builder.item(made, index) for index in range(count)]
+    return [_of_known_rank(builder.named(value, node.symbol().name)) for value in values]
+
+
+def _side(node: NodeContext, graph: OnnxGraph) -> GraphExpr:
+    """The value of a branch: its outputs, after what it binds itself."""
+    return node.builder.enclosed(lambda: node.builder.tuple(node.run_graph(graph, ())))
+
+
+def _of_known_rank(value: GraphExpr) -> GraphExpr:
+    if isinstance(value.type, TensorType) and value.type.shape is None:
+        raise UnsupportedError("the branches of If give tensors of different numbers of dimensions")
+    return value
 
 
 def _stack(node: NodeContext, parts: Sequence[GraphExpr], axis: int) -> GraphExpr:
@@ -43,50 +69,102 @@ def _stack(node: NodeContext, parts: Sequence[GraphExpr], axis: int) -> GraphExp
 
 @converter("Loop")
 def loop(node: NodeContext) -> Sequence[GraphExpr]:
-    """Unrolled: the number of turns and the conditions must be known."""
+    """Unrolled where the number of turns and the conditions are known, a function that calls itself elsewhere."""
     body = node.graph("body")
-    turns = _known(node, node.optional(0), "the number of turns")
-    running = _known(node, node.optional(1), "the condition")
-    if turns is None and running is None:
-        raise UnsupportedError("a Loop without an end")
-    most = MOST_TURNS + 1 if turns is None else turns
     carried = [node.input(index) for index in range(2, len(node.inputs))]
-    collected: list[list[GraphExpr]] = [[] for _ in body.outputs[1 + len(carried) :]]
-    going = running is None or bool(running)
-    step = 0
-    while going and step < most:
-        if step >= MOST_TURNS:
-            raise UnsupportedError(f"a Loop of more than {MOST_TURNS} turns")
+    if len(body.outputs) < 1 + len(carried):
+        raise UserError(f"the body of Loop gives {len(body.outputs)} values, it carries {len(carried)}")
+    turns, running = (None if node.optional(at) is None else evaluate(node.input(at)) for at in (0, 1))
+    for known, what in ((turns, "the number of turns"), (running, "the condition")):
+        if known is not None and known.size != 1:
+            raise UserError(f"{what} must be one value, it has shape {known.shape}")
+    if node.optional(0) is None and node.optional(1) is None:
+        raise UnsupportedError("a Loop without an end")
+    most = None if turns is None else int(turns.ravel()[0])
+    if running is not None and not running.any():
+        most = 0
+    is_short = most is not None and most <= MOST_TURNS
+    if most == 0 and len(body.outputs) == 1 + len(carried):
+        return carried
+    if is_short and most and (node.optional(1) is None or running is not None):
+        unrolled = _unrolled(node, body, carried, most)
+        if unrolled is not None:
+            return unrolled
+    return _recursive_loop(node, body, carried)
+
+
+def _unrolled(
+    node: NodeContext, body: OnnxGraph, carried: Sequence[GraphExpr], turns: int
+) -> Sequence[GraphExpr] | None:
+    """The turns one after the other; None if a condition after a turn is not known."""
+    values = list(carried)
+    collected: list[list[GraphExpr]] = [[] for _ in body.outputs[1 + len(values) :]]
+    for step in range(turns):
         counter = node.builder.constant(step, "int64")
-        results = node.run_graph(body, [counter, node.builder.constant(True, "bool"), *carried])
-        carried, scanned = results[1 : 1 + len(carried)], results[1 + len(carried) :]
+        results = node.run_graph(body, [counter, node.builder.constant(True, "bool"), *values])
+        values, scanned = results[1 : 1 + len(values)], results[1 + len(values) :]
         for column, value in zip(collected, scanned, strict=True):
             column.append(value)
-        if node.optional(1) is not None or turns is None:
-            going = bool(_known(node, results[0], "the condition after a turn"))
-        step += 1
-    if not step and collected:
-        raise UnsupportedError("a Loop of no turns that collects values")
-    return [*carried, *(_stack(node, column, 0) for column in collected)]
+        if node.optional(1) is not None:
+            going = evaluate(results[0])
+            if going is None:
+                return None
+            if not going.all():
+                break
+    return [*values, *(_stack(node, column, 0) for column in collected)]
 
 
-def _known(node: NodeContext, value: GraphExpr | None, what: str) -> int | None:
-    if value is None:
-        return None
-    array = evaluate(value)
-    if array is None:
-        raise UnsupportedError(
-            f"{what} of {node.node.op_type} depends on the inputs of the model",
-            hint="only loops with a fixed number of turns can be imported",
-        )
-    if array.size != 1:
-        raise UserError(f"{what} must be one value, it has shape {array.shape}")
-    return int(array.ravel()[0])
+def _recursive_loop(node: NodeContext, body: OnnxGraph, carried: Sequence[GraphExpr]) -> Sequence[GraphExpr]:
+    builder = node.builder
+    counts = node.optional(1) is not None
+
+    def run(number: GraphExpr, values: list[GraphExpr]) -> Turn:
+        results, captures = node.bodies.closed(body, [number, builder.constant(True, "bool"), *values])
+        going = builder.reshape(results[0], ()) if counts else None
+        return Turn(going, results[1 : 1 + len(values)], results[1 + len(values) :], captures)
+
+    turns = node.optional(0)
+    limit = None if turns is None else builder.reshape(builder.cast(turns, "int64"), ())
+    going = builder.reshape(node.input(1), ()) if counts else None
+    made = Loop(_name(node), limit, going, [_listed(node, value) for value in carried], run)
+    results, collected = build_loop(builder, node.bodies.functions, made)
+    known = None if turns is None or counts else symbolic_value(turns)
+    count: Size = node.symbol("turns") if known is None else known.reshape(-1)[0]
+    stacked = [stack(builder, value, count, 0, f"{made.name}_{at}") for at, value in enumerate(collected)]
+    return [*results, *stacked]
+
+
+def _name(node: NodeContext) -> str:
+    """A name for the function of a loop that no other function of the module has."""
+    taken = {function.name for function in node.bodies.functions} | {"main"}
+    base = "".join(c if c.isascii() and c.isalnum() else "_" for c in node.node.name).strip("_") or "loop"
+    base = f"loop_{base}" if base[0].isdigit() else base
+    name, count = base, 1
+    while name in taken:
+        name, count = f"{base}_{count}", count + 1
+    return name
+
+
+def _listed(node: NodeContext, value: GraphExpr) -> GraphExpr:
+    """A sequence whose items are known while importing as one whose length may change."""
+    if not isinstance(value.type, TupleType):
+        return value
+    if not value.type.items:
+        raise UnsupportedError("an empty sequence of unknown type at the start of a Loop")
+    joined = value.type.items[0]
+    for item in value.type.items[1:]:
+        joined = Unifier().join(joined, item)
+    items = (
+        value.items
+        if isinstance(value, Tuple)
+        else [node.builder.item(value, at) for at in range(len(value.type.items))]
+    )
+    return node.call("sequence.make", *items, result=SequenceType(joined))
 
 
 @converter("Scan", since=9)
 def scan(node: NodeContext) -> Sequence[GraphExpr]:
-    """Unrolled over the scanned axis."""
+    """Over the scanned axis: unrolled if it is short, else a function that calls itself."""
     body = node.graph("body")
     count = node.integer("num_scan_inputs")
     values = node.all_inputs()
@@ -94,6 +172,8 @@ def scan(node: NodeContext) -> Sequence[GraphExpr]:
         raise UserError(f"num_scan_inputs is {count}, there are {len(values)} inputs")
     states, scanned = values[: len(values) - count], values[len(values) - count :]
     outputs = len(body.outputs) - len(states)
+    if outputs < 0:
+        raise UserError(f"the body of Scan gives {len(body.outputs)} values, it carries {len(states)}")
     axes = [
         node.axis(axis, rank_of(value))
         for axis, value in zip(node.ints("scan_input_axes", (0,) * count), scanned, strict=True)
@@ -101,26 +181,50 @@ def scan(node: NodeContext) -> Sequence[GraphExpr]:
     backward = node.ints("scan_input_directions", (0,) * count)
     output_axes = node.ints("scan_output_axes", (0,) * outputs)
     output_backward = node.ints("scan_output_directions", (0,) * outputs)
-    steps = {shape_of(value)[axis] for value, axis in zip(scanned, axes, strict=True)}
-    if len(steps) != 1:
-        raise UserError(f"the scanned inputs have {sorted(steps)} steps: one number is needed")
-    total = steps.pop()
-    if not 0 < total <= MOST_TURNS or outputs < 0:
-        raise UnsupportedError(f"a Scan of {total} turns")
+    steps = [sizes_of(value)[axis] for value, axis in zip(scanned, axes, strict=True)]
+    if any(different(step, steps[0]) for step in steps):
+        raise UserError(f"the scanned inputs have {sizes_text(steps)} steps: one number is needed")
+    total = next((step for step in steps if isinstance(step, int)), steps[0])
+    if isinstance(total, int) and total == 0:
+        raise UnsupportedError("a Scan of 0 turns")
     builder = node.builder
-    collected: list[list[GraphExpr]] = [[] for _ in range(outputs)]
-    for step in range(total):
-        parts: list[GraphExpr] = []
-        for value, axis, reverse in zip(scanned, axes, backward, strict=True):
-            at = total - 1 - step if reverse else step
-            shape = [dim for place, dim in enumerate(shape_of(value)) if place != axis]
-            parts.append(builder.reshape(builder.slice_axis(value, axis, at, at + 1), shape))
-        results = node.run_graph(body, [*states, *parts])
-        states = results[: len(states)]
-        for column, value in zip(collected, results[len(states) :], strict=True):
-            column.append(value)
-    stacked: list[GraphExpr] = []
-    for column, axis, reverse in zip(collected, output_axes, output_backward, strict=True):
-        place = node.axis(axis, rank_of(column[0]) + 1)
-        stacked.append(_stack(node, column[::-1] if reverse else column, place))
-    return [*states, *stacked]
+    scanned = [
+        builder.match(value, [total if at == axis else size for at, size in enumerate(sizes_of(value))])
+        for value, axis in zip(scanned, axes, strict=True)
+    ]
+
+    def parts(number: GraphExpr, given: Sequence[GraphExpr]) -> list[GraphExpr]:
+        last = builder.reshape(builder.shape_tensor([total - 1]), ())
+        return [
+            node.call("take", value, node.call("subtract", last, number) if is_reverse else number, axis=axis)
+            for value, axis, is_reverse in zip(given, axes, backward, strict=True)
+        ]
+
+    if isinstance(total, int) and total <= MOST_TURNS:
+        collected: list[list[GraphExpr]] = [[] for _ in range(outputs)]
+        for step in range(total):
+            results = node.run_graph(body, [*states, *parts(builder.constant(step, "int64"), scanned)])
+            states = results[: len(states)]
+            for column, value in zip(collected, results[len(states) :], strict=True):
+                column.append(value)
+        stacked = [
+            _stack(node, column[::-1] if is_reverse else column, node.axis(axis, rank_of(column[0]) + 1))
+            for column, axis, is_reverse in zip(collected, output_axes, output_backward, strict=True)
+        ]
+        return [*states, *stacked]
+
+    def run(number: GraphExpr, carried: list[GraphExpr]) -> Turn:
+        captures: Captures = []
+        inside = [captured(value, captures) for value in scanned]
+        results, more = node.bodies.closed(body, [*carried, *parts(number, inside)])
+        return Turn(None, results[: len(carried)], results[len(carried) :], [*captures, *more])
+
+    limit = builder.reshape(builder.shape_tensor([total]), ())
+    made = Loop(_name(node), limit, None, states, run)
+    finished, sequences = build_loop(builder, node.bodies.functions, made)
+    joined: list[GraphExpr] = []
+    for at, (value, axis, is_reverse) in enumerate(zip(sequences, output_axes, output_backward, strict=True)):
+        place = node.axis(axis, item_rank(value) + 1)
+        whole = stack(builder, value, total, place, f"{made.name}_{at}")
+        joined.append(reverse(builder, whole, place) if is_reverse else whole)
+    return [*finished, *joined]

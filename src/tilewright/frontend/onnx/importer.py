@@ -43,7 +43,7 @@ from tilewright.frontend.onnx import (
     tensor,
     training,
 )
-from tilewright.frontend.onnx.context import NodeContext, SmallTypes
+from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
@@ -60,6 +60,7 @@ from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, find_converter
 from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
+from tilewright.frontend.symbolic_values import symbolic_value
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
@@ -127,11 +128,15 @@ def from_onnx(model: object, shapes: Mapping[str, Sequence[int | str | None]] | 
 
 
 class _Scope:
-    """Names to values: initializers decode at first use; inner scopes see outer ones."""
+    """Names to values: initializers decode at first use; inner scopes see outer ones.
 
-    def __init__(self, small_types: SmallTypes, parent: _Scope | None = None) -> None:
+    The scope of a function's body (`captures` is a list) sees outer values as parameters: what is used is captured.
+    """
+
+    def __init__(self, small_types: SmallTypes, parent: _Scope | None = None, captures: Captures | None = None) -> None:
         self.small_types = small_types
         self.parent = parent
+        self.captures = captures
         self.values: dict[str, GraphExpr] = {}
         self.stored: Mapping[str, Lazy] = {}
 
@@ -150,8 +155,26 @@ class _Scope:
                     self.small_types.mark(value, tensor_value.small)
                 scope.values[name] = value
                 return value
+            if scope.captures is not None and scope.parent is not None:
+                return scope.capture(name, scope.parent.find(name))
             scope = scope.parent
         return None
+
+    def capture(self, name: str, value: GraphExpr | None) -> GraphExpr | None:
+        """A value from outside as a parameter; constants and sizes are known here as well."""
+        if value is None or symbolic_value(value) is not None or isinstance(value, Constant):
+            return value
+        assert self.captures is not None
+        var = next((known for outer, known in self.captures if outer is value), None)
+        if var is None:
+            var = Var(name, value.type)
+            var.span = Span(name)
+            self.captures.append((value, var))
+            small = self.small_types.find(value)
+            if small is not None:
+                self.small_types.mark(var, small)
+        self.values[name] = var
+        return var
 
     def __contains__(self, name: str) -> bool:
         scope: _Scope | None = self
@@ -169,6 +192,8 @@ class _Importer:
         self.model = model
         self.builder = Builder()
         self.small_types = SmallTypes()
+        self.functions: list[Function] = []
+        """Functions that loops became, beside main."""
         self.depth = 0
         self.in_definition = 0
         """Inside the body of an operator that ONNX defines: nodes there go by the name of the operator's node."""
@@ -192,6 +217,7 @@ class _Importer:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
             annotation: Type = self._held(info) if info.dtype is None else tensor_type(known[info], info.dtype)
             check_size(annotation)
+            self.builder.declare(annotation)
             var = Var(info.name, annotation)
             var.span = Span(info.name)
             if info.small is not None:
@@ -206,7 +232,8 @@ class _Importer:
         outputs = [sequence.as_sequence(self.builder, value) for value in outputs]
         body = self.builder.body(self.builder.tuple(outputs))
         function = Function("main", tuple(params), body)
-        return IRModule([function], attributes={"model_name": graph.name or "main", "output_names": names})
+        functions = [function, *self.functions]
+        return IRModule(functions, attributes={"model_name": graph.name or "main", "output_names": names})
 
     def _held(self, info: ValueInfo) -> Type:
         """The type of an input that is no tensor; dimensions that are not fixed may differ from item to item."""
@@ -315,7 +342,12 @@ class _Importer:
             def run_graph(graph: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr]:
                 return self._subgraph(graph, values, scope, opsets)
 
-            context = NodeContext(node, opset, inputs, self.builder, run_graph, self.small_types)
+            def run_body(graph: OnnxGraph, values: Sequence[GraphExpr]) -> tuple[list[GraphExpr], Captures]:
+                captures: Captures = []
+                return self._subgraph(graph, values, scope, opsets, captures), captures
+
+            bodies = Bodies(run_graph, run_body, self.functions)
+            context = NodeContext(node, opset, inputs, self.builder, bodies, self.small_types)
             result = convert(context)
             context.finish()
             return (result,) if isinstance(result, GraphExpr) else result
@@ -336,11 +368,16 @@ class _Importer:
         )
 
     def _subgraph(
-        self, graph: OnnxGraph, values: Sequence[GraphExpr], outer: _Scope, opsets: Mapping[str, int]
+        self,
+        graph: OnnxGraph,
+        values: Sequence[GraphExpr],
+        outer: _Scope,
+        opsets: Mapping[str, int],
+        captures: Captures | None = None,
     ) -> list[GraphExpr]:
         if len(values) != len(graph.inputs):
             raise UserError(f"the graph '{graph.name}' takes {len(graph.inputs)} inputs, {len(values)} are given")
-        scope = _Scope(self.small_types, outer)
+        scope = _Scope(self.small_types, outer, captures)
         scope.stored = graph.initializers
         for info, value in zip(graph.inputs, values, strict=True):
             scope.values[info.name] = value

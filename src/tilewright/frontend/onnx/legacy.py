@@ -63,7 +63,7 @@ def _as_modern(
     if convert is None:
         raise UnsupportedError(f"the operator {node.node.op_type} is not supported")
     inner = NodeContext(
-        replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.run_graph, node.small_types
+        replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.bodies, node.small_types
     )
     result = convert(inner)
     inner.finish()

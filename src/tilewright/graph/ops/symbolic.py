@@ -19,7 +19,7 @@ from tilewright.graph.ops.host import host_operator
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node
-from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import UserError
 
 
@@ -160,6 +160,23 @@ def range_(types: Types, attributes: MatchAttributes) -> Type:
     if len(attributes.dims) != 1:
         raise UserError(f"a range has one dimension, not {len(attributes.dims)}")
     return TensorType(as_dims(attributes.dims), tensor(types, 0, "start").dtype)
+
+
+@node()
+class StackAttributes(Attributes):
+    """The new axis, the data type of the items, and the dimensions of the result."""
+
+    dims: Dims
+    dtype: DataType
+    axis: int = 0
+
+
+@host_operator("sequence.stack", "sequence", "item_shape", attributes=StackAttributes)
+def stack(types: Types, attributes: StackAttributes) -> Type:
+    """The items of a sequence along a new axis; of none, an empty tensor of items of a shape."""
+    if not isinstance(types[0], SequenceType):
+        raise UserError(f"a sequence is needed here, not {types[0]!r}")
+    return TensorType(as_dims(attributes.dims), attributes.dtype)
 
 
 @node()

@@ -4,7 +4,8 @@ Before:  reshape(reshape(x, (6,)), (2, 3)); cast(x, float32) of a float32; x * 1
 After:   reshape(x, (2, 3));                x;                             x;     relu(x);   slice(x)
 
 `let` bindings of values are inlined (a graph is a DAG: sharing a node means computing it once); `let` of functions
-stays, it is what makes recursion. Rules that drop `x + 0` do not keep the sign of a zero.
+stays, it is what makes recursion, and `let` of what gives symbols values stays in front of what uses them. Rules
+that drop `x + 0` do not keep the sign of a zero.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import math
 
 import numpy as np
 
+from tilewright.graph.dimensions import Sizes, constants, normal
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Let, Tuple, TupleGet, constant
 from tilewright.graph.infer import fill_type
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.op import Operator, introduces_symbols, is_call_to
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.ops.shape import AxisAttributes, PadAttributes, SplitAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
@@ -34,11 +36,11 @@ def canonicalize(module: IRModule) -> IRModule:
 
 
 def inline_lets(function: Function) -> Function:
-    """Replace variables bound by `let` to values (not functions) by the values themselves."""
+    """Replace variables bound by `let` to values by the values themselves, except to functions and new symbols."""
     values: dict[int, GraphExpr] = {
         id(item.var): item.value
         for item in post_order(function)
-        if isinstance(item, Let) and not isinstance(item.value, Function)
+        if isinstance(item, Let) and not isinstance(item.value, Function) and not introduces_symbols(item.value)
     }
     if not values:
         return function
@@ -84,8 +86,15 @@ def _attribute(item: GraphExpr, name: str) -> tuple[int, ...]:
     return value
 
 
+def _sizes(item: GraphExpr, name: str) -> Sizes:
+    assert isinstance(item, Call)
+    value = getattr(item.attributes, name)
+    assert isinstance(value, tuple)
+    return value
+
+
 def _merge_reshapes(b: Bindings) -> GraphExpr | None:
-    shape = static_shape(b.root)
+    shape = known_sizes(b.root)
     return None if shape is None else make("reshape", b["x"], shape=shape)
 
 
@@ -96,7 +105,7 @@ def _merge_transposes(b: Bindings) -> GraphExpr:
 
 def _trivial_transpose(b: Bindings) -> GraphExpr | None:
     """The identity, or one that moves only dimensions of 1: then the order of elements stays."""
-    axes, shape = _attribute(b.root, "axes"), static_shape(b["x"])
+    axes, shape = _attribute(b.root, "axes"), known_sizes(b["x"])
     if axes == tuple(range(len(axes))):
         return b["x"]
     if shape is None:
@@ -128,7 +137,7 @@ def _merge_casts(b: Bindings) -> GraphExpr | None:
 
 
 def _trivial_pad(b: Bindings) -> GraphExpr | None:
-    return None if any(_attribute(b.root, "before")) or any(_attribute(b.root, "after")) else b["x"]
+    return _same_type(b) if all(size == 0 for size in (*_sizes(b.root, "before"), *_sizes(b.root, "after"))) else None
 
 
 def _trivial_slice(b: Bindings) -> GraphExpr | None:
@@ -140,6 +149,8 @@ def _merge_slices(b: Bindings) -> GraphExpr | None:
     shape, result = static_shape(b["x"]), static_shape(b.root)
     steps = _attribute(inner, "strides") + _attribute(outer, "strides")
     if shape is None or result is None or any(step < 0 for step in steps):
+        return None
+    if constants((*_sizes(inner, "begin"), *_sizes(outer, "begin"))) is None:
         return None
     begin, end, strides = [], [], []
     for axis, size in enumerate(result):
@@ -170,14 +181,15 @@ def _axis(item: GraphExpr) -> int:
 
 def _split_item(b: Bindings) -> GraphExpr | None:
     root, split = b.root, b.call("split")
-    shape = static_shape(split.args[0])
+    shape = known_sizes(split.args[0])
     assert isinstance(root, TupleGet)
     if shape is None:
         return None
-    sizes, axis = _attribute(split, "sizes"), _axis(split)
-    first = sum(sizes[: root.index])
+    sizes, axis = _sizes(split, "sizes"), _axis(split)
+    first = normal(sum(sizes[: root.index]))
+    last = normal(first + sizes[root.index])
     begin = tuple(first if a == axis else 0 for a in range(len(shape)))
-    end = tuple(first + sizes[root.index] if a == axis else size for a, size in enumerate(shape))
+    end = tuple(last if a == axis else size for a, size in enumerate(shape))
     return make("slice", split.args[0], begin=begin, end=end, strides=(1,) * len(shape), span=split.span)
 
 
@@ -320,7 +332,10 @@ def _padded_convolution(b: Bindings) -> GraphExpr | None:
     call, pad = b.call("root"), b.call("pad")
     assert isinstance(call.attributes, Conv2dAttributes)
     assert isinstance(pad.attributes, PadAttributes)
-    layout, before, after = call.attributes.data_layout, pad.attributes.before, pad.attributes.after
+    layout = call.attributes.data_layout
+    before, after = constants(pad.attributes.before), constants(pad.attributes.after)
+    if before is None or after is None:
+        return None
     h, w = layout.index("H"), layout.index("W")
     elsewhere = any(before[axis] or after[axis] for axis in range(len(layout)) if axis not in (h, w))
     if pad.attributes.mode != "constant" or pad.attributes.value != 0 or elsewhere:

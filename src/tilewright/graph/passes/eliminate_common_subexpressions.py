@@ -14,7 +14,9 @@ from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator
 from tilewright.graph.rewrite import COMMUTATIVE
 from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
+from tilewright.ir.types import Type
 
 _COMPARED_BYTES = 64 * 1024
 """Constants up to this size are compared by content."""
@@ -43,13 +45,20 @@ def _merge_function(function: Function) -> Function:
     return result
 
 
+def _attribute_key(value: object) -> object:
+    """Attributes as something to compare: sizes and types by identity (a symbol's name is only a hint)."""
+    if isinstance(value, (PrimExpr, Type)):
+        return id(value)
+    return tuple(_attribute_key(item) for item in value) if isinstance(value, tuple) else repr(value)
+
+
 def _key(item: GraphExpr) -> tuple[object, ...] | None:
     if isinstance(item, Call) and isinstance(item.callee, Operator):
         attributes = () if item.attributes is None else item.attributes.field_values()
         inputs = [id(arg) for arg in item.args]
         if item.callee.name in COMMUTATIVE:
             inputs.sort()
-        return ("call", item.callee.name, *inputs, repr(attributes))
+        return ("call", item.callee.name, *inputs, _attribute_key(attributes))
     if isinstance(item, TupleGet):
         return ("get", id(item.value), item.index)
     if isinstance(item, Tuple):

@@ -4,14 +4,17 @@ Before:  let y = conv(x); let z = relu(x); z      and a global function nobody c
 After:   let z = relu(x); z
 
 Nodes of a graph that nothing uses are not part of it in the first place; everything is pure, so a value that is not
-needed can go.
+needed can go. A binding that gives symbols values stays while sizes depend on them.
 """
 
 from __future__ import annotations
 
-from tilewright.graph.expr import Function, GlobalVar, GraphExpr, Let, Var
+from tilewright.graph.dimensions import symbols_of
+from tilewright.graph.expr import Call, Function, GlobalVar, GraphExpr, Let, Var
 from tilewright.graph.infer import fill_type
+from tilewright.graph.op import introduces_symbols
 from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, rewrite
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import BaseFunction, IRModule
 
 ENTRY = "main"
@@ -24,36 +27,62 @@ def eliminate_dead_code(module: IRModule) -> IRModule:
     return _drop_functions(result)
 
 
-def _live_variables(root: Function) -> set[int]:
-    """Variables that the result needs: the value of a let counts only if its variable does."""
-    values: dict[int, GraphExpr] = {}
-    live: set[int] = set()
-    seen: set[int] = set()
-    stack: list[GraphExpr] = [root]
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Let):
-            values[id(item.var)] = item.value
-            stack.append(item.body)
-            if id(item.var) in live:
-                stack.append(item.value)
-        elif isinstance(item, Var):
-            live.add(id(item))
-            if id(item) in values:
-                stack.append(values[id(item)])
-        else:
-            stack.extend(children(item))
-    return live
+class _Live:
+    """What the result of a function needs: the value of a let counts only if its variable, or a symbol, does."""
+
+    def __init__(self, root: Function) -> None:
+        self.variables: set[int] = set()
+        self.symbols: set[Symbol] = set()
+        self._lets: list[Let] = []
+        self._seen: set[int] = set()
+        self._mark(root)
+        waiting = self._lets
+        while True:
+            needed = [item for item in waiting if self.needs(item)]
+            if not needed:
+                return
+            self._lets = [item for item in waiting if not self.needs(item)]
+            for item in needed:
+                self._mark(item.value)
+            waiting = self._lets
+
+    def needs(self, item: Let) -> bool:
+        """Whether a binding must stay."""
+        if id(item.var) in self.variables:
+            return True
+        return introduces_symbols(item.value) and any(symbol in self.symbols for symbol in _symbols(item.value))
+
+    def _mark(self, root: GraphExpr) -> None:
+        stack: list[GraphExpr] = [root]
+        while stack:
+            item = stack.pop()
+            if id(item) in self._seen:
+                continue
+            self._seen.add(id(item))
+            self.symbols.update(_symbols(item))
+            if isinstance(item, Let):
+                self._lets.append(item)
+                stack.append(item.body)
+            elif isinstance(item, Var):
+                self.variables.add(id(item))
+            else:
+                stack.extend(children(item))
+
+
+def _symbols(item: GraphExpr) -> list[Symbol]:
+    """The symbols that an expression itself mentions: in its attributes, and in the types that a function declares."""
+    if isinstance(item, Call):
+        return [] if item.attributes is None else symbols_of(item.attributes)
+    if isinstance(item, Function):
+        return symbols_of((*(param.annotation for param in item.params), item.result_type))
+    return []
 
 
 def _drop_lets(function: Function) -> Function:
-    live = _live_variables(function)
+    live = _Live(function)
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if isinstance(item, Let) and id(item.var) not in live:
+        if isinstance(item, Let) and isinstance(old, Let) and not live.needs(old):
             return item.body
         if item is not old:
             fill_type(item)

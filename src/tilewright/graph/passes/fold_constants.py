@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.infer import fill_type
 from tilewright.graph.interpreter import Value, apply_operator
@@ -55,6 +56,9 @@ def _fold(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
 def fold_call(item: Call) -> GraphExpr | None:
     """The value of an operator call whose inputs are all constants, or None if it should stay."""
     if not item.args or not all(isinstance(arg, Constant) for arg in item.args) or item.type is None:
+        return None
+    assert isinstance(item.callee, Operator)
+    if item.callee.host or (item.attributes is not None and symbols_of(item.attributes)):
         return None
     size = type_bytes(item.type)
     given = sum(arg.data.nbytes for arg in item.args if isinstance(arg, Constant))

@@ -11,9 +11,9 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  3. Reductions end a group; opaque operators are alone.
  4. A padded convolution of an image of few channels takes the change of layout before it.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
-itself. Expensive operators are not merged where they would be computed again for each reader (broadcasting, sliding
-windows, several passes over the input). A reshape at the border of a group is left outside, and a slice of contiguous
-memory that is alone is left as it is: they are views, free.
+itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
+again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
+group is left outside, and a slice of contiguous memory that is alone is left as it is: they are views, free.
 
 After the pass, a function is made of calls to primitive functions, views, tuples, and control flow. A
 result that is an input, a constant, a view of one of them or the same as another result is copied by a primitive of
@@ -22,14 +22,15 @@ its own, so that every result has storage.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.graph.dimensions import constants
+from tilewright.graph.dimensions import at_least, constants, product
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ops.shape import SliceAttributes
+from tilewright.graph.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.rewrite import make, static_shape
@@ -123,13 +124,14 @@ class _Group:
 def _operator(item: GraphExpr) -> Operator | None:
     """The operator of a call that fusion may touch (with one tensor as the result)."""
     if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType):
-        return item.callee
+        return None if item.callee.host else item.callee
     return None
 
 
-def _elements(item: GraphExpr) -> int:
-    shape = static_shape(item)
-    return -1 if shape is None else math.prod(shape)
+def _has_more_elements(item: GraphExpr, other: GraphExpr) -> bool:
+    """Whether a value may have more elements than another."""
+    mine, its = known_sizes(item), known_sizes(other)
+    return mine is None or its is None or not at_least(product(its), product(mine))
 
 
 class _Fuser:
@@ -306,8 +308,8 @@ class _Fuser:
                 return False
             if operator.kind is not FusionKind.INJECTIVE:
                 continue
-            given = [_elements(arg) for arg in children(item) if id(arg) in inside]
-            if any(count < _elements(item) for count in given) and operator.name not in ("concatenate", "pad"):
+            given = [arg for arg in children(item) if id(arg) in inside]
+            if operator.name not in ("concatenate", "pad") and any(_has_more_elements(item, arg) for arg in given):
                 return False
         return True
 
@@ -360,7 +362,7 @@ class _Fuser:
             return result
         if is_primitive(item):
             return item
-        if isinstance(item, Call) and isinstance(item.callee, Operator) and not is_view(item):
+        if isinstance(item, Call) and isinstance(item.callee, Operator) and not is_view(item) and not item.callee.host:
             # An operator with a tuple as its result: alone in its group.
             inputs = _inputs([item])
             result = Call(self.primitive([item], inputs), tuple(memo[id(arg)] for arg in inputs))
@@ -460,7 +462,7 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
 
 def _copy(item: GraphExpr, fuser: _Fuser) -> GraphExpr:
     """A primitive that copies: a reshape to the same shape that is not a view."""
-    shape = static_shape(item)
+    shape = known_sizes(item)
     if shape is None:
         return item
     member = make("reshape", item, shape=shape, span=item.span)

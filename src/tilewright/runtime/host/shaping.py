@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.host.registry import HostValue, register
-from tilewright.runtime.host.values import Array, Attributes, integer, tensor, text, whole_numbers
+from tilewright.runtime.host.values import Array, Attributes, integer, sequence, tensor, text, whole_numbers
 from tilewright.support.errors import UserError
 
 MOST_ELEMENTS = 1 << 40
@@ -134,6 +135,21 @@ def range_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
         raise UserError(f"a range from {first} to {last} by {step}")
     count = max(0, math.ceil(span))
     return [(first + np.arange(count) * step).astype(first.dtype)]
+
+
+@register("sequence.stack")
+def stack(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
+    """The items of a sequence along a new axis; of none, an empty tensor of items of a shape."""
+    items = [tensor(item, "an item") for item in sequence(values[0])]
+    axis = integer(attributes, "axis")
+    if items:
+        try:
+            return [np.stack(items, axis=axis)]
+        except ValueError as error:
+            raise UserError(f"the values that a loop collected cannot be stacked: {error}") from error
+    shape = _entries(values[1], "the shape of an item")
+    shape.insert(axis, 0)
+    return [np.zeros(_checked(shape), storage_dtype(text(attributes, "dtype")))]
 
 
 @register("shape.split")
