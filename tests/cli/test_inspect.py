@@ -44,6 +44,7 @@ def printed(path: Path, stage: str, capsys: Captured, *options: str) -> str:
         ("llvm", ["define i32 @tw_", "getelementptr"]),
         ("asm", [".text", "tw_"]),
         ("memory", ["workspace:", "lower bound"]),
+        ("vm", ["no virtual machine is involved"]),
         ("profile", ["GFLOP/s", "conv1"]),
     ],
 )

@@ -11,7 +11,9 @@ from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_siz
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
+from tilewright.lower.constants import ConstantStore
 from tilewright.lower.kernel import Kernel
+from tilewright.runtime.vm.disassemble import disassemble
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
 from tilewright.support.text import human_bytes, human_count, table
@@ -35,6 +37,7 @@ Print a stage of the compilation of a model.
   llvm       LLVM IR before LLVM's optimiser
   asm        assembly
   memory     the memory plan: where every value lives, peak against the lower bound
+  vm         the bytecode of a model with control flow, data or host functions
   profile    time per kernel, measured on this machine
 
   tilewright inspect resnet18.onnx
@@ -134,6 +137,13 @@ def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
     return "\n\n".join(f"{segment.info.name}\n{segment.plan}" for segment in segments)
 
 
+def _vm(compilation: Compilation, options: argparse.Namespace) -> str:
+    program = compilation.lowered.program
+    if program is None:
+        return "the model is one straight run of kernels: no virtual machine is involved"
+    return disassemble(program.program(ConstantStore()))
+
+
 def _profile(compilation: Compilation, options: argparse.Namespace) -> str:
     executable = compilation.executable()
     inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
@@ -150,5 +160,6 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "llvm": _llvm,
     "asm": _asm,
     "memory": _memory,
+    "vm": _vm,
     "profile": _profile,
 }

@@ -60,6 +60,7 @@ def _instruction(program: Program, instruction: Instruction) -> str:
 
 
 def _operand(program: Program, kind: Operand, operand: Any) -> str:
+    text: str
     match kind:
         case Operand.REGISTER:
             return f"r{operand}"
@@ -72,11 +73,13 @@ def _operand(program: Program, kind: Operand, operand: Any) -> str:
         case Operand.SEGMENT:
             return f"segment{operand}"
         case Operand.HOST:
-            return program.hosts[operand].name
+            text = program.hosts[operand].name
+            return text
         case Operand.FUNCTION:
             return f"f{operand}"
         case Operand.CONSTRUCTOR:
-            return program.constructors[operand].name
+            text = program.constructors[operand].name
+            return text
         case Operand.TARGET:
             return f"to {operand}"
         case Operand.TEXT:
