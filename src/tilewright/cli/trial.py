@@ -16,6 +16,9 @@ from tilewright.support.errors import CompilerBug, UserError
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-3
 """The largest difference that is rounding: of the largest expected value."""
+_UNFORESEEN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError,
+               TypeError, ValueError)  # fmt: skip
+"""What code that is wrong raises: just what is looked for."""
 _PARTICULARS = re.compile(r"""("[^"]*"|'[^']*'|[0-9]+)""")
 """What differs between messages of one cause."""
 
@@ -60,8 +63,7 @@ def attempt(trial: Trial) -> Failure | None:
         return Failure("error", error.message)
     except CompilerBug as error:
         return Failure("bug", str(error.args[0]) if error.args else "")
-    except Exception as error:
-        # Whatever else is raised is a bug, and just what is looked for.
+    except _UNFORESEEN as error:
         return Failure("bug", f"{type(error).__name__}: {error}")
     worst = difference(results, trial.expected)
     return Failure("mismatch", f"the error is {worst:.3g}") if worst > trial.tolerance else None
