@@ -5,8 +5,8 @@
     python -m bench.torch_ops --interpreter --samples 2         # quick: through the graph interpreter
 
 An operator passes when all its single-precision samples give what torch gives. Prints a table, the reasons of what did
-not pass, and ends with one line of JSON: `{"passed_operators", "failed", "unsupported", "total"}`. Operators run in a
-worker process with a time limit: a crash or a hang costs one operator. Figures go to bench/results/torch-ops.json.
+not pass, and ends with one line of JSON: `{"passed_operators", "failed", "unsupported", "total"}`. Operators run in
+worker processes with a time limit: a crash or a hang costs one operator. Figures go to bench/results/torch-ops.json.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import multiprocessing
 import re
 import sys
 import time
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from bench import harness
@@ -42,16 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = {name: Outcome(name, **fields) for name, fields in stored.items()}
     if options.missing:
         names = [name for name in names if name not in known or known[name].verdict != "passed"]
-    worker = _Worker(options.interpreter, options.samples)
     found: dict[str, Outcome] = {}
-    for index, name in enumerate(names):
-        found[name] = outcome = worker.run(name, options.timeout)
+
+    def keep(outcome: Outcome) -> None:
+        found[outcome.name] = outcome
         harness.say(
-            f"{index + 1} of {len(names)}: {name} {outcome.verdict} {outcome.passed}/{outcome.total} {outcome.reason}"
+            f"{len(found)} of {len(names)}: {outcome.name} {outcome.verdict} "
+            f"{outcome.passed}/{outcome.total} {outcome.reason}"
         )
         if path is not None:
             _write(path, {**known, **found})
-    worker.stop()
+
+    run_all(names, options, keep)
     outcomes = {**known, **found} if not options.filter else found
     print(render(list(outcomes.values()), options.details))
     print(json.dumps(summarize(list(outcomes.values()))))
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--missing", action="store_true", help="only operators that the results file has not as passed")
     parser.add_argument("--samples", type=int, metavar="N", help="only the first samples of each operator")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter instead of compiled code")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="time limit of one operator")
     parser.add_argument("--details", action="store_true", help="list every operator, not only those that did not pass")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (default: bench/results)")
@@ -99,43 +102,63 @@ def _write(path: Path, outcomes: dict[str, Outcome]) -> None:
     harness.write_json(path, figures)
 
 
+def run_all(names: Sequence[str], options: argparse.Namespace, keep: Callable[[Outcome], None]) -> None:
+    """Run operators in worker processes; a worker that crashed or hung is replaced."""
+    todo = collections.deque(names)
+    workers: list[_Worker] = []
+    while todo or workers:
+        while todo and len(workers) < options.jobs:
+            workers.append(_Worker(options.interpreter, options.samples, todo.popleft()))
+        wait([worker.pipe for worker in workers], timeout=1.0)
+        for worker in workers:
+            outcome = worker.poll(options.timeout)
+            if outcome is not None:
+                keep(outcome)
+                if worker.alive and todo:
+                    worker.give(todo.popleft())
+                else:
+                    worker.stop()
+        workers = [worker for worker in workers if worker.alive]
+
+
 class _Worker:
-    """A process that runs operators one by one; it is started again when it ended."""
+    """A process that runs operators one by one."""
 
-    def __init__(self, interpreter: bool, samples: int | None) -> None:
-        self.interpreter, self.samples = interpreter, samples
-        self._start()
-
-    def _start(self) -> None:
+    def __init__(self, interpreter: bool, samples: int | None, name: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (theirs, self.interpreter, self.samples)
-        self.process = context.Process(target=_work, args=arguments, daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, interpreter, samples), daemon=True)
         self.process.start()
         theirs.close()
+        self.alive = True
+        self.give(name)
 
-    def run(self, name: str, timeout: float) -> Outcome:
-        """One operator under a time limit."""
-        if not self.process.is_alive():
-            self._start()
+    def give(self, name: str) -> None:
+        """Start an operator."""
+        self.name, self.started = name, time.monotonic()
         self.pipe.send(name)
-        start = time.monotonic()
-        while time.monotonic() - start < timeout:
-            try:
-                if self.pipe.poll(1.0):
-                    outcome: Outcome = self.pipe.recv()
-                    return outcome
-            except EOFError:
-                self.stop()
-                return Outcome(name, "failed", 0, 0, f"the process ended ({self.process.exitcode})")
-        self.stop()
-        return Outcome(name, "failed", 0, 0, f"not done after {timeout:.0f} s")
+
+    def poll(self, timeout: float) -> Outcome | None:
+        """The outcome, if it is there; a dead or late worker makes its operator a failure."""
+        try:
+            if self.pipe.poll():
+                outcome: Outcome = self.pipe.recv()
+                return outcome
+        except EOFError:
+            self.stop()
+            return Outcome(self.name, "failed", 0, 0, f"the process ended ({self.process.exitcode})")
+        if time.monotonic() - self.started > timeout:
+            self.stop()
+            return Outcome(self.name, "failed", 0, 0, f"not done after {timeout:.0f} s")
+        return None
 
     def stop(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
+        if self.alive:
+            self.alive = False
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
 
 
 def _work(pipe: Connection, interpreter: bool, samples: int | None) -> None:

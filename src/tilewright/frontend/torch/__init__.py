@@ -9,6 +9,7 @@ from tilewright.frontend.torch import (
     creation,
     elementwise,
     indexing,
+    linalg,
     normalization,
     pooling,
     reduce,
@@ -16,6 +17,7 @@ from tilewright.frontend.torch import (
     scatter,
     shape,
     sorting,
+    special,
 )
 from tilewright.frontend.torch.importer import from_torch
 from tilewright.frontend.torch.registry import converted_operators
@@ -29,6 +31,7 @@ FAMILIES = (
     creation,
     elementwise,
     indexing,
+    linalg,
     normalization,
     pooling,
     reduce,
@@ -36,5 +39,6 @@ FAMILIES = (
     scatter,
     shape,
     sorting,
+    special,
 )
 """Every family of operators; importing them fills the table of converters."""

@@ -56,6 +56,12 @@ def fill_tensor(b: TorchBuilder, x: GraphExpr, value: Operand) -> GraphExpr:
     return fill(b, value)
 
 
+@converter("copy")
+def copy(b: TorchBuilder, x: GraphExpr, src: GraphExpr) -> GraphExpr:
+    """The values of another tensor in the shape and type of the first."""
+    return fill(b, src)
+
+
 @converter("scalar_tensor")
 def scalar_tensor(b: TorchBuilder, s: Number, dtype: DataType | None = None) -> GraphExpr:
     """A number as a tensor."""
@@ -157,4 +163,7 @@ refuse(
     "the shape of its result depends on the values of its input",
     *"nonzero masked_select unique_consecutive unique_dim _unique2 _unique argwhere".split(),
 )
-refuse("complex numbers are not supported", *"_fft_r2c _fft_c2c _fft_c2r complex polar view_as_complex".split())
+refuse(
+    "complex numbers are not supported",
+    *"_fft_r2c _fft_c2c _fft_c2r complex polar view_as_complex view_as_real".split(),
+)

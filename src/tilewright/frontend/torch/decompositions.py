@@ -13,8 +13,15 @@ def decomposition_table() -> Any:
     from torch._decomp import decomposition_table as known
 
     table: Any = torch.export.default_decompositions()
-    for operator, decompose in known.items():
-        if isinstance(operator, torch._ops.OpOverload) and operator.namespace == "aten":
+    operator: Any
+    usual = {operator.name() for operator in list(table.keys())}
+    overloads: Any = known.items()
+    for operator, decompose in overloads:
+        if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+            continue
+        # Views stay whole: their references are primitives that cannot be made functional.
+        is_view = any(item.alias_info is not None for item in operator._schema.returns)
+        if operator.name() not in usual and not is_view:
             table[operator] = decompose
     for operator in list(table.keys()):
         name = operator.name()

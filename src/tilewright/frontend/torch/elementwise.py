@@ -10,7 +10,7 @@ from tilewright.frontend.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
-from tilewright.ir.dtype import BOOL, DataType
+from tilewright.ir.dtype import BOOL, FLOAT64, INT64, DataType
 
 _FLOAT_FUNCTIONS = {
     **{name: name for name in "exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh".split()},
@@ -268,9 +268,10 @@ def softplus(b: TorchBuilder, x: GraphExpr, beta: Number = 1, threshold: Number 
 
 @converter("log_sigmoid_forward")
 def log_sigmoid(b: TorchBuilder, x: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
-    """log(sigmoid(x)); the buffer for a gradient is empty."""
+    """log(sigmoid(x)); the buffer for a gradient holds zeros."""
     value = b.call("negative", b.call("nn.softplus", b.call("negative", x)))
-    return value, b.empty((0,), dtype_of(x))
+    buffer = tuple(int(dim) for dim in b.meta[1].shape)
+    return value, b.empty(buffer, dtype_of(x)) if 0 in buffer else b.filled(0, buffer, dtype_of(x))
 
 
 @converter("prelu", "_prelu_kernel")
@@ -303,3 +304,19 @@ def nan_to_num(
     result = b.where(b.call("isnan", x), 0.0 if nan is None else nan, x)
     result = b.where(b.compare("equal", x, math.inf), high, result)
     return b.where(b.compare("equal", x, -math.inf), low, result)
+
+
+@converter("prims::frexp", "frexp")
+def frexp(b: TorchBuilder, x: GraphExpr | None = None, a: GraphExpr | None = None) -> tuple[GraphExpr, GraphExpr]:
+    """A fraction of size 1/2 .. 1 and a power of two, from the bits."""
+    value = x if x is not None else a
+    assert value is not None
+    wide = b.cast(value, "float64")
+    bits = b.call("reinterpret", wide, dtype=INT64)
+    exponent = b.call("bitwise_and", b.call("right_shift", bits, b.scalar(52, INT64)), b.scalar(0x7FF, INT64))
+    mantissa = b.call("bitwise_and", bits, b.scalar(~(0x7FF << 52), INT64))
+    fraction = b.call("reinterpret", b.call("bitwise_or", mantissa, b.scalar(1022 << 52, INT64)), dtype=FLOAT64)
+    odd = b.call("logical_or", b.call("isnan", wide), b.call("isinf", wide))
+    plain = b.call("logical_or", odd, b.compare("equal", wide, 0))
+    power = b.where(plain, 0, b.subtract(exponent, 1022))
+    return b.cast(b.where(plain, wide, fraction), dtype_of(value)), b.cast(power, "int32")

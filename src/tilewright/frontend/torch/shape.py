@@ -46,7 +46,7 @@ def expand(b: TorchBuilder, x: GraphExpr, **_: object) -> GraphExpr:
     return b.broadcast_to(x, b.shape)
 
 
-@converter("permute", "permute_copy", "movedim")
+@converter("permute", "permute_copy")
 def permute(b: TorchBuilder, x: GraphExpr, dims: Sequence[int]) -> GraphExpr:
     """Dimensions in another order."""
     return b.transpose(x, [b.axis(axis, rank_of(x)) for axis in dims])
@@ -160,7 +160,7 @@ def repeat(b: TorchBuilder, x: GraphExpr, repeats: Sequence[int] = (), dims: Seq
     return value if all(count == 1 for count in times) else b.call("tile", value, repeats=tuple(times))
 
 
-@converter("flip", "fliplr", "flipud")
+@converter("flip")
 def flip(b: TorchBuilder, x: GraphExpr, dims: Sequence[int]) -> GraphExpr:
     """Reversed along axes."""
     return b.flip(x, [b.axis(axis, rank_of(x)) for axis in dims] if rank_of(x) else [])
