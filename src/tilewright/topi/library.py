@@ -11,10 +11,24 @@ from tilewright.topi import (
     scatter,
     shape,
     sorting,
+    symbolic,
     winograd,
 )
 from tilewright.topi.registry import compute_operator
 
-FAMILIES = (contract, convolution, elementwise, pooling, quantize, recurrent, reduce, scatter, shape, sorting, winograd)
+FAMILIES = (
+    contract,
+    convolution,
+    elementwise,
+    pooling,
+    quantize,
+    recurrent,
+    reduce,
+    scatter,
+    shape,
+    sorting,
+    symbolic,
+    winograd,
+)
 
 __all__ = ["FAMILIES", "compute_operator"]
