@@ -27,8 +27,9 @@ from tilewright.graph.expr import (
 )
 from tilewright.graph.op import Operator, introduces_symbols
 from tilewright.graph.passes.fuse import is_primitive, is_view
-from tilewright.graph.traverse import children, pattern_variables, post_order
+from tilewright.graph.traverse import pattern_variables, post_order
 from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.types import TensorType, TupleType, Type
 
 
 @dataclass(eq=False)
@@ -61,13 +62,16 @@ class Analysis:
         self.function = function
         self._bound: dict[int, GraphExpr] = {}
         self._introducers: dict[Symbol, GraphExpr] = {}
+        given = set(symbols_of(tuple(param.type for param in function.params)))
         for item in _around_kernels(function):
             if isinstance(item, Let):
                 self._bound[id(item.var)] = item.value
             call = host_call(item)
             if call is not None and introduces_symbols(call):
-                for symbol in symbols_of(call.attributes):
-                    self._introducers.setdefault(symbol, item)
+                # A later call that mentions the symbol only checks it.
+                for symbol in _plain_dimensions(item.type):
+                    if symbol not in given:
+                        self._introducers.setdefault(symbol, item)
         self._children: dict[int, list[tuple[GraphExpr, int]]] = {}
         self.order = self._order()
         self.body = Block(None, function, 0, 0)
@@ -205,16 +209,24 @@ class Analysis:
 
 
 def _around_kernels(function: Function) -> Iterator[GraphExpr]:
-    """Every expression of a function and its closures, without the insides of primitive functions."""
-    seen: set[int] = set()
-    stack: list[GraphExpr] = [function]
-    while stack:
-        item = stack.pop()
-        if id(item) not in seen:
-            seen.add(id(item))
-            yield item
-            if not is_primitive(item):
-                stack.extend(children(item))
+    """Every expression of a function and its closures, needed ones first, without the insides of primitives."""
+    order = post_order(function)
+    inside = {
+        id(part)
+        for item in order
+        if isinstance(item, Function) and is_primitive(item)
+        for part in post_order(item.body)
+    }
+    return (item for item in order if id(item) not in inside)
+
+
+def _plain_dimensions(kind: Type | None) -> Iterator[Symbol]:
+    """The symbols that are dimensions of the tensors of a value."""
+    if isinstance(kind, TupleType):
+        for item in kind.items:
+            yield from _plain_dimensions(item)
+    elif isinstance(kind, TensorType):
+        yield from (dim for dim in kind.shape or () if isinstance(dim, Symbol))
 
 
 def _bound_by(item: GraphExpr, position: int) -> Iterable[Var]:
