@@ -15,6 +15,8 @@ from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
@@ -51,6 +53,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     passes: list[Pass[IRModule]] = [
         module_pass("infer_types", leaves="graph_typed")(_infer),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
+        module_pass("quantized_products", requires="graph_typed")(quantized_products).with_options(
+            target=options.target
+        ),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
@@ -59,6 +64,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.layout is not None:
         convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
         passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]
+    if options.target is not None:
+        products = module_pass("integer_products", requires="graph_typed")(integer_products)
+        passes += [products.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))

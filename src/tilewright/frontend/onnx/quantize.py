@@ -9,7 +9,8 @@ from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, SmallType, decode, encode
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.expr import Constant, GraphExpr
+from tilewright.graph.rewrite import make
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -111,8 +112,12 @@ def dequantize_linear(node: NodeContext) -> GraphExpr:
     if node.has_input(2):
         shift = _spread(node, _numbers(node, 2), data, axis, block)
         value = node.call("subtract", value, node.builder.cast(shift, exact))
+    factor = _spread(node, scale, data, axis, block)
+    if isinstance(value, Constant) and rank_of(value) > 1 and to is dtype_of(scale):
+        # Weights stay integers with a scale (not folded here): the product they go into may be one of integers.
+        return make("multiply", make("cast", value, dtype=to, span=node.builder.span), factor, span=node.builder.span)
     value = node.builder.cast(value, dtype_of(scale))
-    return node.builder.cast(node.call("multiply", value, _spread(node, scale, data, axis, block)), to)
+    return node.builder.cast(node.call("multiply", value, factor), to)
 
 
 def shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: int | None = None) -> GraphExpr:

@@ -1,0 +1,288 @@
+"""Products of shifted bytes in 32 bits become products of bytes, which processors have instructions for.
+
+Before:  matmul(int32(a) - zero, w)                    a: bytes; w: int32 constants that fit a signed byte
+After:   qnn.matmul(a, int8(w)) - zero * column_sums(w)
+
+The column sums are constants; a zero point that is known makes the whole correction one. Where the processor multiplies
+unsigned with signed bytes only, signed data is moved by 128 first (and its zero point with it), which fuses with what
+computes the data; and the other way round where it wants signed data. Reductions are padded with zeros to groups of
+four, columns to whole vectors. Weights of unsigned bytes are moved too; what that takes away is a multiple of the sums
+of rows.
+
+Scales are merged as well: round(x * c / d) of such a product becomes round(x * (c / d)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.dimensions import as_size
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import is_call_to
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, has_byte_products, known_value
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
+from tilewright.ir.expr import const_value
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+Array = npt.NDArray[Any]
+_GROUP = 4
+_FLIP = 128
+
+
+def integer_products(module: IRModule, target: Target) -> IRModule:
+    """Use products of bytes where the processor has them."""
+    if not has_byte_products(target):
+        return module
+    rules = _Rules(target).rules()
+    result = map_functions(module, lambda function: _rewritten(function, rules))
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _rewritten(function: Function, rules: tuple[Rule, ...]) -> Function:
+    return apply_rules(function, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shifted:
+    """`int32(data) - zero`: bytes, and their zero point as a single int32 (None for 0)."""
+
+    data: GraphExpr
+    zero: GraphExpr | None
+
+
+def _shifted(item: GraphExpr) -> _Shifted | None:
+    """An int32 expression as bytes and a zero point; rearrangements move to the bytes."""
+    if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not INT32:
+        return None
+    if is_call_to(item, "transpose") or is_call_to(item, "reshape"):
+        below = _shifted(item.args[0])
+        if below is None:
+            return None
+        moved = Call(item.callee, (below.data,), item.attributes)
+        moved.span = item.span
+        fill_type(moved)
+        return _Shifted(moved, below.zero)
+    if is_call_to(item, "subtract"):
+        below, zero = _shifted(item.args[0]), item.args[1]
+        size = static_shape(zero)
+        if below is None or below.zero is not None or size is None or any(dim != 1 for dim in size):
+            return None
+        return _Shifted(below.data, zero if size == () else make("reshape", zero, shape=()))
+    if is_call_to(item, "cast") and item.args[0].tensor_type.dtype in (INT8, UINT8):
+        return _Shifted(item.args[0], None)
+    return None
+
+
+class _Rules:
+    """The rules for one target."""
+
+    def __init__(self, target: Target) -> None:
+        self._lanes = target.lanes(32)
+        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension.
+        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if target.has_i8mm else (INT8,)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """All of them, tried in order at each node."""
+        return (
+            Rule("product of bytes", P.op("matmul", name="root", where=_is_int32), self._matmul),
+            Rule("convolution of bytes", P.op("nn.conv2d", name="root", where=_is_int32), self._conv2d),
+            Rule("scale before rounding", P.op("round", P.any("x"), name="root"), _merge_scales),
+        )
+
+    def _matmul(self, b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        assert isinstance(call.attributes, MatmulAttributes)
+        rows, found = _shifted(call.args[0]), _byte_weights(call.args[1])
+        if rows is None or found is None or found.values.ndim != 2 or call.attributes.transpose_a:
+            return None
+        weights = found.values.T if call.attributes.transpose_b else found.values
+        if weights.shape[0] > MOST_PRODUCTS or 0 in weights.shape:
+            return None
+        rows = self._suited(rows)
+        columns = weights.shape[1]
+        data, padded = _pad_depth(rows.data, weights, 0), self._pad_columns(weights)
+        product: GraphExpr = make("qnn.matmul", data, _as_bytes(padded), span=call.span)
+        product = _corrected(_first_columns(product, columns), rows.zero, weights)
+        if not found.offset:
+            return product
+        rank = call.args[0].tensor_type.rank
+        assert rank is not None
+        sums = make("sum", call.args[0], axes=(rank - 1,), keepdims=True)
+        return make("add", product, make("multiply", sums, constant(np.int32(found.offset))))
+
+    def _conv2d(self, b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        attributes = call.attributes
+        assert isinstance(attributes, Conv2dAttributes)
+        if attributes.groups != 1 or attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
+            return None
+        data, found = _shifted(call.args[0]), _byte_weights(call.args[1])
+        if data is None or found is None or found.offset or 0 in found.values.shape:
+            return None
+        weights = found.values
+        if weights.size // weights.shape[3] > MOST_PRODUCTS:
+            return None
+        data = self._suited(data)
+        outputs = weights.shape[3]
+        filled, padded = _pad_depth(data.data, weights, 2), self._pad_columns(weights)
+        dtype = data.data.tensor_type.dtype
+        border: GraphExpr = constant(np.zeros((), dtype.numpy()))
+        if data.zero is not None:
+            border = _folded(make("cast", data.zero, dtype=dtype))
+        product: GraphExpr = make(
+            "qnn.conv2d",
+            filled,
+            _as_bytes(padded),
+            border,
+            strides=attributes.strides,
+            padding=attributes.padding,
+            dilation=attributes.dilation,
+            span=call.span,
+        )
+        product = _first_columns(product, outputs)
+        return _corrected(product, data.zero, weights)
+
+    def _suited(self, item: _Shifted) -> _Shifted:
+        """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
+        dtype = item.data.tensor_type.dtype
+        if dtype in self._rows:
+            return item
+        wanted, step = (UINT8, _FLIP) if dtype is INT8 else (INT8, -_FLIP)
+        moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
+        zero: GraphExpr = constant(np.int32(step))
+        if item.zero is not None:
+            zero = _folded(make("add", item.zero, zero))
+        return _Shifted(make("cast", moved, dtype=wanted), zero)
+
+    def _pad_columns(self, weights: Array) -> Array:
+        """Weights with the reduction in whole groups and whole vectors of columns."""
+        depth, columns = weights.shape[-2:]
+        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, -columns % self._lanes)]
+        return np.pad(weights, widths)
+
+
+def _is_int32(call: Call) -> bool:
+    return call.type is not None and call.tensor_type.dtype is INT32
+
+
+@dataclass(frozen=True, slots=True)
+class _ByteWeights:
+    """Constant int32 weights: signed bytes plus an offset, which meets the sums of rows."""
+
+    values: Array
+    offset: int
+
+
+def _byte_weights(item: GraphExpr) -> _ByteWeights | None:
+    """Constant int32 values that fit a signed byte, less an offset if need be."""
+    values = known_value(item)
+    if values is None or values.dtype != np.int32 or values.size == 0:
+        return None
+    low, high = int(values.min()), int(values.max())
+    if high - low > 255:
+        return None
+    offset = 0 if low >= -128 and high <= 127 else low + 128
+    return _ByteWeights(values - np.int32(offset), offset)
+
+
+def _as_bytes(weights: Array) -> Constant:
+    return constant(np.ascontiguousarray(weights.astype(np.int8)))
+
+
+def _pad_depth(data: GraphExpr, weights: Array, depth_axis: int) -> GraphExpr:
+    """Data with its last axis in whole groups: what is added meets weights of zero."""
+    extra = -weights.shape[depth_axis] % _GROUP
+    rank = data.tensor_type.rank
+    if not extra or rank is None:
+        return data
+    return make("pad", data, before=(0,) * rank, after=(*(0,) * (rank - 1), extra))
+
+
+def _first_columns(product: GraphExpr, columns: int) -> GraphExpr:
+    """The columns that are not padding."""
+    shape = product.tensor_type.shape
+    assert shape is not None
+    *outer, last = shape
+    if last is None or const_value(last) == columns:
+        return product
+    end = (*(as_size(dim) for dim in outer if dim is not None), columns)
+    return make("slice", product, begin=(0,) * len(shape), end=end, strides=(1,) * len(shape))
+
+
+def _folded(item: GraphExpr) -> GraphExpr:
+    value = known_value(item)
+    return item if value is None else constant(value)
+
+
+def _corrected(product: GraphExpr, zero: GraphExpr | None, weights: Array) -> GraphExpr:
+    """The product of shifted data, from that of the data as they are."""
+    if zero is None:
+        return product
+    sums = weights.reshape(-1, weights.shape[-1]).sum(axis=0, dtype=np.int64).astype(np.int32)
+    value = known_value(zero)
+    if value is not None:
+        if not value.any():
+            return product
+        with np.errstate(over="ignore"):
+            return make("subtract", product, constant(sums * np.int32(value.reshape(()))))
+    return make("subtract", product, make("multiply", constant(sums), zero))
+
+
+def _merge_scales(b: Bindings) -> GraphExpr | None:
+    """round(x / d), where x is a scaled integer product with shifts and clamps, with the division in the scale."""
+    item = b["x"]
+    if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not FLOAT32:
+        return None
+    if not (is_call_to(item, "divide") or is_call_to(item, "multiply")):
+        return None
+    factor = item.args[1]
+    if not isinstance(factor, Constant) or factor.data.size != 1 or not float(factor.data.reshape(())) > 0:
+        return None
+    inverse = is_call_to(item, "divide")
+    merged = _scaled_by(item.args[0], factor.data.reshape(()), inverse)
+    return None if merged is None or merged.type is not item.type else make("round", merged)
+
+
+def _scaled_by(item: GraphExpr, factor: Array, inverse: bool) -> GraphExpr | None:
+    """An expression times (or over) a positive constant, by changing the constants in it; None if it cannot be."""
+    if not isinstance(item, Call):
+        return None
+
+    def scaled(value: Array) -> Constant:
+        return constant(np.asarray(value / factor if inverse else value * factor, np.float32))
+
+    if is_call_to(item, "multiply") and isinstance(item.args[1], Constant):
+        source = item.args[0]
+        if not is_call_to(source, "cast") or not isinstance(source, Call):
+            return None
+        if source.args[0].tensor_type.dtype is not INT32:
+            return None
+        return make("multiply", source, scaled(item.args[1].data), span=item.span)
+    if is_call_to(item, "add") and isinstance(item.args[1], Constant):
+        below = _scaled_by(item.args[0], factor, inverse)
+        return None if below is None else make("add", below, scaled(item.args[1].data), span=item.span)
+    if is_call_to(item, "nn.relu"):
+        below = _scaled_by(item.args[0], factor, inverse)
+        return None if below is None else make("nn.relu", below, span=item.span)
+    if is_call_to(item, "clip"):
+        below = _scaled_by(item.args[0], factor, inverse)
+        attributes = item.attributes
+        assert isinstance(attributes, ClipAttributes)
+        bounds = [
+            None if bound is None else float(scaled(np.asarray(bound, np.float32)).data)
+            for bound in (attributes.minimum, attributes.maximum)
+        ]
+        return None if below is None else make("clip", below, minimum=bounds[0], maximum=bounds[1], span=item.span)
+    return None

@@ -1,0 +1,187 @@
+"""Products of dequantised values become products of integers, scaled once.
+
+Before:  conv2d(scale_x * float(int(x) - zero_x), scale_w * float(int(w) - zero_w))
+After:   float(conv2d(int(x) - zero_x, int(w) - zero_w)) * (scale_x * scale_w)
+
+The sum of integers is exact; what the floating-point convolution would have rounded at every step is rounded once. The
+pass runs before constants are folded, which would make floats of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.infer import fill_type
+from tilewright.graph.interpreter import Value, apply_operator
+from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.dtype import FLOAT32, INT32
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+Array = npt.NDArray[Any]
+MOST_PRODUCTS = 1 << 16
+"""Products of two bytes that fit 32 bits when added up."""
+
+
+def has_byte_products(target: Target) -> bool:
+    """Whether a processor multiplies bytes faster than floats."""
+    return target.has_vnni or target.has_dotprod
+
+
+def quantized_products(module: IRModule, target: Target | None = None) -> IRModule:
+    """Compute products of dequantised values in integers, on processors that are good at it.
+
+    Constants that are still dequantised afterwards become plain numbers.
+    """
+    in_integers = target is not None and has_byte_products(target)
+    result = map_functions(module, lambda function: _rewritten(function, in_integers))
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _rewritten(function: Function, in_integers: bool) -> Function:
+    return apply_rules(apply_rules(function, RULES) if in_integers else function, (_FOLD,))
+
+
+def known_value(item: GraphExpr) -> Array | None:
+    """The value of an expression of constants alone, however large (folding leaves those that would grow the model)."""
+    if isinstance(item, Constant):
+        return item.data
+    if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.host or not item.args:
+        return None
+    values: list[Value] = []
+    for arg in item.args:
+        value = known_value(arg)
+        if value is None:
+            return None
+        values.append(value)
+    result = apply_operator(item, values)
+    return result if isinstance(result, np.ndarray) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dequantized:
+    """`scale * float(integers)`: the integers (an expression of int32) and the scale, which broadcasts to them."""
+
+    integers: GraphExpr
+    scale: Array
+
+
+def _dequantized(item: GraphExpr) -> _Dequantized | None:
+    if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not FLOAT32:
+        return None
+    if is_call_to(item, "transpose"):
+        below = _dequantized(item.args[0])
+        assert isinstance(item.attributes, TransposeAttributes)
+        rank = len(item.attributes.axes)
+        if below is None:
+            return None
+        spread = below.scale.reshape((1,) * (rank - below.scale.ndim) + below.scale.shape)
+        integers = make("transpose", below.integers, axes=item.attributes.axes, span=item.span)
+        return _Dequantized(integers, spread.transpose(item.attributes.axes))
+    if not is_call_to(item, "multiply"):
+        return None
+    for value, factor in (item.args, item.args[::-1]):
+        if is_call_to(value, "cast") and isinstance(value, Call) and _is_shifted_bytes(value.args[0]):
+            scale = known_value(factor)
+            if scale is not None and np.isfinite(scale).all():
+                return _Dequantized(value.args[0], scale)
+    return None
+
+
+def _is_shifted_bytes(item: GraphExpr) -> bool:
+    """Whether an expression is int32(bytes), with or without a zero point taken off, or constant integers."""
+    if is_call_to(item, "subtract") and isinstance(item, Call):
+        item = item.args[0]
+    if isinstance(item, Constant):
+        return item.dtype is INT32
+    if not is_call_to(item, "cast") or not isinstance(item, Call) or item.tensor_type.dtype is not INT32:
+        return False
+    return item.args[0].tensor_type.dtype.name in ("int8", "uint8")
+
+
+def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
+    """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
+    found = _dequantized(item)
+    values = None if found is None else known_value(found.integers)
+    if found is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
+        return None
+    return constant(values.astype(np.int32)), found.scale
+
+
+def _convolution(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    assert isinstance(call.attributes, Conv2dAttributes)
+    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
+    if data is None or weights is None or call.attributes.groups != 1 or data.scale.size != 1:
+        return None
+    integers, scale = weights
+    output = call.attributes.kernel_layout.index("O")
+    if integers.data.size // integers.data.shape[output] > MOST_PRODUCTS:
+        return None
+    full = np.broadcast_to(scale, integers.data.shape) if scale.size > 1 else scale.reshape(1, 1, 1, 1)
+    first = np.moveaxis(full, output, 0).reshape(full.shape[output], -1)
+    if not bool((first == first[:, :1]).all()):
+        return None
+    spread = (-1, 1, 1) if call.attributes.data_layout == "NCHW" else (-1,)
+    return _scaled(call, data, integers, first[:, 0].reshape(spread))
+
+
+def _product(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    assert isinstance(call.attributes, MatmulAttributes)
+    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
+    if data is None or weights is None or data.scale.size != 1 or call.attributes.transpose_a:
+        return None
+    integers, scale = weights
+    if integers.data.ndim != 2:
+        return None
+    full = np.broadcast_to(scale, integers.data.shape)
+    columns = full if not call.attributes.transpose_b else full.T
+    if columns.shape[0] > MOST_PRODUCTS or not bool((columns == columns[:1]).all()):
+        return None
+    return _scaled(call, data, integers, columns[0])
+
+
+def _scaled(call: Call, data: _Dequantized, weights: Constant, scale: Array) -> GraphExpr:
+    """The same contraction of integers, converted and scaled."""
+    product = Call(call.callee, (data.integers, weights), call.attributes)
+    product.span = call.span
+    fill_type(product)
+    factor = np.float32(data.scale.reshape(())) * scale.astype(np.float32)
+    if factor.size == 1:
+        factor = factor.reshape(())
+    wide = make("cast", product, dtype=FLOAT32, span=call.span)
+    return make("multiply", wide, constant(factor.astype(np.float32)), span=call.span)
+
+
+def _contracts_floats(call: Call) -> bool:
+    return call.type is not None and call.tensor_type.dtype is FLOAT32 and static_shape(call.args[1]) is not None
+
+
+RULES = (
+    Rule("convolution of dequantised values", P.op("nn.conv2d", name="root", where=_contracts_floats), _convolution),
+    Rule("product of dequantised values", P.op("matmul", name="root", where=_contracts_floats), _product),
+)
+"""All rules, tried in order at each node."""
+
+
+def _numbers(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    if _dequantized(call) is None:
+        return None
+    value = known_value(call)
+    return None if value is None else constant(np.asarray(value, np.float32))
+
+
+_FOLD = Rule("dequantised constant", P.op("multiply", name="root"), _numbers)
