@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,6 +13,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For
+from tilewright.topi.schedule.choices import A, Choices
 
 PARALLEL_WORK = 1 << 15
 """Elements of work below which waking other cores costs more than it gives."""
@@ -27,6 +29,12 @@ class CpuContext:
     target: Target
     packing: dict[int, IndexMap] = field(default_factory=dict)
     """How constant parameters were rearranged, by parameter number."""
+    choices: Choices = field(default_factory=Choices)
+    """Answers to what only changes speed."""
+
+    def choose(self, name: str, options: Sequence[A], default: A) -> A:
+        """A choice that only changes speed: the analytic `default`, unless a tuner has found better."""
+        return self.choices.choose(name, options, default)
 
     def block(self, handle: BlockHandle) -> Block:
         """The block of a handle as it is now."""

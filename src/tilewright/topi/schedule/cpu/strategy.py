@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
@@ -20,12 +21,13 @@ from tilewright.topi.schedule.packing import with_packing
 _CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
 
 
-def schedule_cpu(func: PrimFunc, target: Target) -> PrimFunc:
+def schedule_cpu(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
     """A scheduled program for a CPU, equivalent to the given unscheduled one.
 
-    Constant parameters may come out rearranged: the attribute `PACKING` says how.
+    Constant parameters may come out rearranged: the attribute `PACKING` says how. `choices` overrides what
+    templates would decide by themselves, and collects what they ask.
     """
-    context = CpuContext(Schedule(func), target)
+    context = CpuContext(Schedule(func), target, choices=choices or Choices())
     _schedule(context)
     return with_packing(context.sch.func, context.packing)
 
