@@ -278,6 +278,8 @@ class Builder:
             found = sizes_of(value)
             if len(found) == len(sizes) and all(map(dimensions.same, found, sizes)):
                 return value
+        if self._known.issuperset(dimensions.symbols_of((known, tuple(sizes)))):
+            return self.call("assume_shape", value, shape=tuple(sizes))
         return self.call("shape.match", value, dims=as_dims(sizes))
 
     def named(self, value: GraphExpr, names: Sequence[str] | str) -> GraphExpr:

@@ -66,7 +66,13 @@ def normal(value: Size) -> Size:
 
 @lru_cache(maxsize=4096)
 def _simplified(value: PrimExpr) -> PrimExpr:
-    return analyzer_of(value).simplify(value)
+    analyzer = analyzer_of(value)
+    found = analyzer.simplify(value)
+    # -min(a, b) is max(-a, -b): one form for what a slice leaves of a dimension.
+    if isinstance(found, e.Sub) and isinstance(found.a, IntImm) and isinstance(found.b, (e.Min, e.Max)):
+        other = build.maximum if isinstance(found.b, e.Min) else build.minimum
+        found = analyzer.simplify(other(found.a - found.b.a, found.a - found.b.b))
+    return found
 
 
 def as_size(dim: PrimExpr | int) -> Size:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.expr import Function
+from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.plan_memory import MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -88,9 +89,10 @@ def lower_segment(
         uses.append(kernels.use(step.function, constants))
         infos.append(_kernel_info(uses[-1], step, table))
     types = _result_types(function)
+    required = requirements(function)
     if symbols is None:
         shapes = [dim for kind in types for dim in tensor_dims(kind)]
-        symbols = _all_symbols([*shapes, *plan.slots], uses)
+        symbols = _all_symbols([*shapes, *plan.slots, *(size for pair in required for size in pair)], uses)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     steps = tuple(
         Step(number, (*(_reference(place) for place in (*step.arguments, *step.results)), *_symbol_args(use, numbers)))
@@ -105,6 +107,7 @@ def lower_segment(
         steps=steps,
         symbols=tuple(table.name(symbol) for symbol in symbols),
         slots=tuple(table.extent(size) for size in plan.slots),
+        requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
     )
     return Segment(plan, info, tuple(symbols))
 

@@ -134,6 +134,8 @@ class ModelInfo:
     symbols: tuple[str, ...] = ()
     slots: tuple[Extent, ...] = ()
     """Sizes in bytes of the parts of a symbolic workspace; each is rounded up to the alignment."""
+    requires: tuple[tuple[Extent, Extent], ...] = ()
+    """Pairs of sizes that must be equal for the symbols of a call."""
     program: str = ""
     """The bytecode of the virtual machine, in base 64."""
     segments: tuple[ModelInfo, ...] = ()
@@ -312,6 +314,7 @@ def _model(data: Mapping[str, Any]) -> ModelInfo:
         # Libraries of format 1 have none of these.
         symbols=tuple(_each(_text, data.get("symbols", ()))),
         slots=tuple(_each(_extent, data.get("slots", ()))),
+        requires=tuple((_extent(a), _extent(b)) for a, b in data.get("requires", ())),
         program=_text(data.get("program", "")),
         segments=tuple(_each(_model, data.get("segments", ()))),
         variants=tuple(_each(_model, data.get("variants", ()))),

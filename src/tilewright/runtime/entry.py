@@ -118,8 +118,11 @@ class Part:
         return Prepared(self, tuple(symbols[: len(self.info.symbols)]), symbols, outputs, workspace_bytes)
 
     def _size_error(self, dimension: int, symbols: Any) -> UserError:
-        info, axis = _dimension(self.info.outputs, dimension)
         sizes = ", ".join(f"{name} = {symbols[n]}" for n, name in enumerate(self.info.symbols))
+        if dimension >= sum(self.ranks):
+            left, right = self.info.requires[dimension - sum(self.ranks)]
+            return UserError(f"the model needs {left} and {right} to be equal, which they are not for {sizes}")
+        info, axis = _dimension(self.info.outputs, dimension)
         return UserError(f"axis {axis} of '{info.name}' ({info.shape[axis]}) would be negative for {sizes}")
 
     def dims_array(self) -> Any:

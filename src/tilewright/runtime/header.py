@@ -145,7 +145,7 @@ def _symbolic_functions(model: ModelInfo) -> list[str]:
         f"   First ask {name}_shapes: `input_shapes` holds the dimensions of all inputs, one after the other; it fills",
         f"   `symbols` ({stem}_NUM_SYMBOLS numbers), `output_shapes` (the dimensions of all outputs, one after the",
         "   other) and `workspace_bytes`. Returns 0, 1 + k if dimension k of input_shapes does not fit, or -1 - k if",
-        "   dimension k of output_shapes would be negative. */",
+        "   dimension k of output_shapes would be negative (or, counted on, if sizes do not fit inside the model). */",
         f"int32_t {name}_shapes(const int64_t* input_shapes, int64_t* symbols, int64_t* output_shapes,",
         "    int64_t* workspace_bytes);",
         "",

@@ -32,6 +32,12 @@ def _dimensions(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return compute(shape, element, "dimensions")
 
 
+@compute_of("assume_shape")
+def _assume_shape(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (x,) = inputs
+    return compute(result_shape(result), lambda *i: x[i], "assume_shape")
+
+
 @compute_of("arange")
 def _arange(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     def element(i: ExprLike) -> PrimExpr:

@@ -129,7 +129,8 @@ def _argument(arg: ArgRef, name: str, places: _Places) -> tuple[str, list[str]]:
 
 
 def _planner(model: ModelInfo) -> str:
-    """Output shapes and workspace size; returns -1 - k when dimension k of the outputs would be negative."""
+    """Output shapes and workspace size; returns -1 - k when dimension k of the outputs would be negative, or, counted on
+    from there, when requirement k does not hold."""
     lines: list[str] = []
     extents = ExtentEmitter(lines, _load_symbols(model, lines))
     dims = [extents.value(extent) for info in model.outputs for extent in info.shape]
@@ -145,6 +146,9 @@ def _planner(model: ModelInfo) -> str:
         lines.append(f"  store i64 {dim}, ptr %to{number}, align 8")
     lines.append(f"  store i64 {size}, ptr %workspace_bytes, align 8")
     code = "0"
+    for number, (a, b) in reversed(list(enumerate(model.requires))):
+        differs = extents.instruction(f"icmp ne i64 {extents.value(a)}, {extents.value(b)}")
+        code = extents.instruction(f"select i1 {differs}, i32 {-1 - len(dims) - number}, i32 {code}")
     for number, dim in reversed(list(enumerate(dims))):
         lines.append(f"  %negative{number} = icmp slt i64 {dim}, 0")
         lines.append(f"  %code{number} = select i1 %negative{number}, i32 {-1 - number}, i32 {code}")

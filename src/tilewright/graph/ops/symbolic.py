@@ -12,10 +12,11 @@ import numpy as np
 
 from tilewright.graph import dimensions as sizes
 from tilewright.graph.dimensions import Size, Sizes, as_dims
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.expr import Attributes, Call, Function
+from tilewright.graph.op import Array, FusionKind, Types, is_call_to, operator
 from tilewright.graph.ops.common import dims, require_axis, require_integer, require_not_negative, shape_text, tensor
 from tilewright.graph.ops.host import host_operator
+from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node
@@ -69,6 +70,53 @@ def arange(types: Types, attributes: ArangeAttributes) -> Type:
     return TensorType(dims((attributes.count,)), attributes.dtype)
 
 
+@node()
+class AssumeShapeAttributes(Attributes):
+    """What the shape is."""
+
+    shape: Sizes
+
+
+def _assume_shape(args: list[Array], attributes: AssumeShapeAttributes) -> Array:
+    shape = sizes.numbers(attributes.shape)
+    if args[0].shape != shape:
+        raise UserError(f"a value has shape {args[0].shape}, the model needs {shape}")
+    return args[0]
+
+
+@operator(
+    "assume_shape",
+    inputs=("data",),
+    kind=FusionKind.INJECTIVE,
+    reference=_assume_shape,
+    attributes=AssumeShapeAttributes,
+)
+def assume_shape(types: Types, attributes: AssumeShapeAttributes) -> Type:
+    """The data, whose shape is this, in symbols that have values; whoever runs it checks that it is so beforehand.
+
+    `requirements` of a function says what there is to check.
+    """
+    data = tensor(types, 0, "the data")
+    wanted = as_dims(attributes.shape)
+    _require_fit(data, wanted)
+    return TensorType(wanted, data.dtype)
+
+
+def requirements(function: Function) -> list[tuple[PrimExpr, PrimExpr]]:
+    """Pairs of sizes that must be equal for a function to run, because `assume_shape` says so."""
+    found: dict[tuple[PrimExpr, PrimExpr], None] = {}
+    for item in post_order(function):
+        if not is_call_to(item, "assume_shape"):
+            continue
+        assert isinstance(item, Call)
+        assert isinstance(item.attributes, AssumeShapeAttributes)
+        shape = item.args[0].tensor_type.shape or ()
+        for dim, wanted in zip(shape, as_dims(item.attributes.shape), strict=True):
+            if dim is not None and not sizes.same(dim, wanted):
+                found[(dim, wanted)] = None
+    return list(found)
+
+
 Dims = tuple[PrimExpr, ...]
 
 
@@ -83,13 +131,19 @@ class MatchAttributes(Attributes):
 def match(types: Types, attributes: MatchAttributes) -> Type:
     """The data, whose dimensions are these: symbols without a value take one, everything else is checked."""
     data = tensor(types, 0, "the data")
-    if data.shape is not None:
-        if len(data.shape) != len(attributes.dims):
-            raise UserError(f"{shape_text(data.shape)} has not {len(attributes.dims)} dimensions")
-        for found, wanted in zip(data.shape, attributes.dims, strict=True):
-            if found is not None and sizes.different(found, wanted):
-                raise UserError(f"{shape_text(data.shape)} is not {shape_text(attributes.dims)}")
+    _require_fit(data, attributes.dims)
     return TensorType(as_dims(attributes.dims), data.dtype)
+
+
+def _require_fit(data: TensorType, wanted: Dims) -> None:
+    """Refuse dimensions that are certainly others."""
+    if data.shape is None:
+        return
+    if len(data.shape) != len(wanted):
+        raise UserError(f"{shape_text(data.shape)} has not {len(wanted)} dimensions")
+    for found, dim in zip(data.shape, wanted, strict=True):
+        if found is not None and sizes.different(found, dim):
+            raise UserError(f"{shape_text(data.shape)} is not {shape_text(wanted)}")
 
 
 @node()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.graph.dimensions import Size, Sizes
 from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator, is_call_to
@@ -47,6 +48,7 @@ _PER_AXIS = {
     "slice": ("begin", "end", "strides"),
     "tile": ("repeats",),
     "broadcast_to": ("shape",),
+    "assume_shape": ("shape",),
 }
 
 
@@ -63,7 +65,7 @@ def _rank(item: GraphExpr) -> int | None:
     return item.type.rank if isinstance(item.type, TensorType) else None
 
 
-def _last(values: Sequence[int]) -> tuple[int, ...]:
+def _last(values: Sequence[Size]) -> Sizes:
     """One entry an axis, in the order of NHWC."""
     return tuple(values[axis] for axis in TO_LAST)
 

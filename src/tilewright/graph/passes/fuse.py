@@ -50,7 +50,7 @@ _LIGHT = frozenset(
     """add subtract multiply minimum maximum negative abs cast clip nn.relu nn.leaky_relu where equal not_equal less
     less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
     bitwise_not left_shift right_shift reshape transpose broadcast_to concatenate split slice take pad tile sign
-    nn.batch_norm""".split()
+    nn.batch_norm dimensions arange assume_shape""".split()
 )
 """Injective operators that are cheap to compute again for each reader."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.graph.dimensions import constants
 from tilewright.graph.expr import Call, Function, GraphExpr, constant
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -38,16 +39,16 @@ def _recognize_function(function: Function) -> Function:
 
 def _is_trailing_mean(item: Call) -> bool:
     """Whether a mean is over the last axes, which are kept."""
-    attributes, shape = item.attributes, static_shape(item.args[0])
+    attributes, rank = item.attributes, item.args[0].tensor_type.rank
     assert isinstance(attributes, ReduceAttributes)
-    if shape is None or not attributes.keepdims or not attributes.axes:
+    if rank is None or not attributes.keepdims or not attributes.axes:
         return False
-    return tuple(sorted(attributes.axes)) == tuple(range(min(attributes.axes), len(shape)))
+    return tuple(sorted(attributes.axes)) == tuple(range(min(attributes.axes), rank))
 
 
 def _layer_norm(b: Bindings) -> GraphExpr | None:
     first, second, data = b.call("mean"), b.call("variance"), b["x"]
-    shape, epsilon = static_shape(data), b.constant("epsilon")
+    shape, epsilon = known_sizes(data), b.constant("epsilon")
     assert isinstance(first.attributes, ReduceAttributes)
     assert isinstance(second.attributes, ReduceAttributes)
     if shape is None or set(first.attributes.axes) != set(second.attributes.axes) or epsilon.data.size != 1:
@@ -55,14 +56,17 @@ def _layer_norm(b: Bindings) -> GraphExpr | None:
     if b.root.type is not data.type or epsilon.dtype.name not in ("float16", "float32", "float64"):
         return None
     axis = min(first.attributes.axes)
+    inner = constants(shape[axis:])
+    if inner is None:
+        return None
     for name in ("scale", "bias"):
         given = b[name].type
         if not isinstance(given, TensorType) or given.dtype is not data.tensor_type.dtype:
             return None
         dims = given.static_shape
-        if dims is None or len(dims) > len(shape) - axis:
+        if dims is None or len(dims) > len(inner):
             return None
-        if np.broadcast_shapes(dims, shape[axis:]) != shape[axis:]:
+        if np.broadcast_shapes(dims, inner) != inner:
             return None
     return make("nn.layer_norm", data, b["scale"], b["bias"], axis=axis, epsilon=float(epsilon.data.reshape(-1)[0]))
 

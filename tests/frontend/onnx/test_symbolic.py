@@ -1,0 +1,274 @@
+"""Models with symbolic dimensions: the same as onnxruntime at several sizes, before and after the graph passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from bench.zoo.bert import BertShape, dynamic_bert
+from tests.frontend.onnx.helpers import data, main_of, operators_of, run_onnxruntime
+from tilewright.frontend import from_onnx
+from tilewright.graph.expr import Constant
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.traverse import post_order
+from tilewright.graph.unify import show_type
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+def open_model(nodes, inputs, outputs, stored=None, opset=17):
+    """A model whose inputs are given as name -> (element type, dimensions)."""
+    infos = [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in inputs.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (stored or {}).items()]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(nodes, "open", infos, results, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def agree(model, *calls):
+    """The imported and the optimized module give what onnxruntime gives for every call (name -> array)."""
+    module = from_onnx(model)
+    optimized = optimize(module, GraphOptions(layout="NHWC"))
+    for inputs in calls:
+        want = run_onnxruntime(model, inputs)
+        for program in (module, optimized):
+            found = evaluate(program, *(inputs[param.name] for param in main_of(program).params))
+            found = found if isinstance(found, tuple) else (found,)
+            for mine, other in zip(found, want, strict=True):
+                assert mine.dtype == other.dtype
+                assert mine.shape == other.shape
+                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+    return module
+
+
+def result_types(module):
+    """The types of the results of main, as text."""
+    body = main_of(module).body
+    while hasattr(body, "body"):
+        body = body.body
+    items = getattr(body, "items", (body,))
+    return [show_type(item.type) for item in items]
+
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+
+
+@pytest.mark.parametrize("has_layer_norm_op", [True, False])
+def test_bert_of_any_batch_and_length(has_layer_norm_op):
+    model = dynamic_bert("tiny", 0, BertShape(2, 32, 4, 64, has_layer_norm_op, vocabulary=50))
+    random = np.random.default_rng(3)
+
+    def sentence(batch, length):
+        return {
+            "input_ids": random.integers(0, 50, (batch, length)),
+            "attention_mask": (random.random((batch, length)) < 0.9).astype(np.int64),
+            "token_type_ids": random.integers(0, 2, (batch, length)),
+        }
+
+    module = agree(model, sentence(1, 1), sentence(2, 7), sentence(3, 64))
+    assert result_types(module) == ["float32[batch, sequence, 32]", "float32[batch, 32]"]
+    names = operators_of(module)
+    assert not any(name.startswith("shape.") for name in names)
+    assert "dimensions" not in names
+    too_long = sentence(1, 600)
+    with pytest.raises(UserError, match="the model needs"):
+        evaluate(module, *too_long.values())
+
+
+def test_layer_norm_is_recognised_over_symbolic_dimensions():
+    model = dynamic_bert("tiny", 0, BertShape(1, 32, 4, 64, has_layer_norm_op=False, vocabulary=50))
+    module = optimize(from_onnx(model), GraphOptions(fuse=False))
+    assert operators_of(module).count("nn.layer_norm") == 3
+
+
+def test_shape_arithmetic_leaves_nothing_to_do():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["b"]),
+        helper.make_node("Gather", ["s", "one"], ["n"]),
+        helper.make_node("Mul", ["b", "n"], ["bn"]),
+        helper.make_node("Unsqueeze", ["bn", "axis"], ["bn1"]),
+        helper.make_node("Concat", ["bn1", "four"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["y"]),
+        helper.make_node("ConstantOfShape", ["s"], ["filled"], value=numpy_helper.from_array(np.array([1], np.int64))),
+        helper.make_node("Mul", ["filled", "minus"], ["wild"]),
+        helper.make_node("Equal", ["s", "wild_shape"], ["open"]),
+        helper.make_node("Where", ["open", "ones", "s"], ["chosen"]),
+        helper.make_node("Expand", ["small", "chosen"], ["big"]),
+    ]
+    stored = {"zero": 0, "one": 1, "axis": [0], "four": [4], "minus": -1, "wild_shape": [-1, -1, -1],
+              "ones": [1, 1, 1], "small": np.ones((1, 1, 4), np.float32)}  # fmt: skip
+    model = open_model(nodes, {"x": (FLOAT, ["b", "n", 4])}, ["y", "big"], stored)
+    module = agree(model, {"x": data(2, 3, 4)}, {"x": data(1, 1, 4)})
+    assert result_types(module) == ["float32[(b * n), 4]", "float32[b, n, 4]"]
+    assert operators_of(module) == ["broadcast_to", "reshape"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "result"),
+    [
+        ([-1, 12], "float32[(b * n), 12]"),
+        ([0, -1], "float32[b, (n * 12)]"),
+        ([0, 0, 3, 4], "float32[b, n, 3, 4]"),
+        ([0, -1, 3, 2], "float32[b, (n * 2), 3, 2]"),
+    ],
+)
+def test_reshape_with_copies_and_rests(shape, result):
+    model = open_model(
+        [helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, ["b", "n", 12])}, ["y"], {"s": shape}
+    )
+    module = agree(model, {"x": data(2, 5, 12)}, {"x": data(1, 1, 12)})
+    assert result_types(module) == [result]
+
+
+def test_a_reshape_that_may_not_fit_is_checked_when_it_runs():
+    model = open_model([helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, ["n"])}, ["y"], {"s": [-1, 4]})
+    module = agree(model, {"x": data(8)}, {"x": data(4)})
+    with pytest.raises(UserError, match="cannot reshape"):
+        evaluate(module, data(6))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "result"),
+    [
+        (([1], [2**63 - 1], [1]), "float32[b, max((n - 1), 0)]"),
+        (([0], [-1], [1]), "float32[b, max((n - 1), 0)]"),
+        (([0], [3], [1]), "float32[b, min(n, 3)]"),
+        (([-2], [2**31 - 1], [1]), None),
+        (([0], [2**31 - 1], [2]), "float32[b, ((n + 1) // 2)]"),
+        (([-1], [-(2**31)], [-1]), "float32[b, n]"),
+        (([5], [1], [-2]), None),
+    ],
+)
+def test_slices_of_symbolic_dimensions(bounds, result):
+    starts, ends, steps = bounds
+    stored = {"starts": starts, "ends": ends, "axes": [1], "steps": steps}
+    node = helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])
+    model = open_model([node], {"x": (FLOAT, ["b", "n"])}, ["y"], stored)
+    module = agree(model, *({"x": data(2, size)} for size in (1, 2, 3, 4, 7)))
+    if result is not None:
+        assert result_types(module) == [result]
+
+
+def test_ranges_masks_and_one_hot_of_symbolic_length():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "one"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["r"]),
+        helper.make_node("Unsqueeze", ["r", "last"], ["column"]),
+        helper.make_node("LessOrEqual", ["r", "column"], ["causal"]),
+        helper.make_node("Trilu", ["x"], ["upper"]),
+        helper.make_node("OneHot", ["r", "n", "values"], ["hot"]),
+        helper.make_node("Size", ["x"], ["count"]),
+    ]
+    stored = {"zero": 0, "one": 1, "last": [1], "values": np.array([0, 1], np.float32)}
+    model = open_model(nodes, {"x": (FLOAT, ["b", "n"])}, ["causal", "upper", "hot", "count"], stored)
+    agree(model, {"x": data(2, 3)}, {"x": data(4, 1)})
+
+
+def test_split_tile_pad_and_topk_of_symbolic_dimensions():
+    nodes = [
+        helper.make_node("Split", ["x"], ["p", "q"], axis=1),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Tile", ["p", "s"], ["tiled"]),
+        helper.make_node("Pad", ["x", "amounts"], ["padded"]),
+        helper.make_node("Concat", ["q", "p"], ["joined"], axis=0),
+    ]
+    model = open_model(nodes, {"x": (FLOAT, ["b", 6])}, ["tiled", "padded", "joined"], {"amounts": [1, 0, 0, 2]})
+    module = agree(model, {"x": data(2, 6)}, {"x": data(3, 6)})
+    assert result_types(module) == ["float32[(b * b), 18]", "float32[(b + 1), 8]", "float32[(b * 2), 3]"]
+
+
+def test_shapes_that_are_data():
+    nodes = [
+        helper.make_node("Reshape", ["x", "target"], ["y"]),
+        helper.make_node("Expand", ["row", "wide"], ["e"]),
+        helper.make_node("Tile", ["row", "times"], ["t"]),
+        helper.make_node("Slice", ["x", "first", "last"], ["part"]),
+        helper.make_node("Range", ["start", "stop", "step"], ["r"]),
+        helper.make_node("Pad", ["row", "amounts"], ["p"]),
+        helper.make_node("ConstantOfShape", ["target"], ["zeros"]),
+        helper.make_node("Add", ["y", "zeros"], ["sum"]),
+        helper.make_node("Split", ["x", "sizes"], ["s0", "s1"], axis=0),
+    ]
+    lists = {"target": 2, "wide": 2, "times": 1, "first": 1, "last": 1, "amounts": 2, "sizes": 2}
+    inputs = {"x": (FLOAT, ["n"]), "row": (FLOAT, [3]), **{name: (INT, [count]) for name, count in lists.items()}}
+    inputs.update({name: (INT, []) for name in ("start", "stop", "step")})
+    model = open_model(nodes, inputs, ["sum", "e", "t", "part", "r", "p", "s0", "s1"])
+    values = {"x": data(6), "row": data(3), "target": [2, -1], "wide": [2, 3], "times": [2], "first": [1], "last": [-1],
+              "amounts": [1, 2], "sizes": [4, 2], "start": 1, "stop": 10, "step": 4}  # fmt: skip
+    values["target"] = [2, 3]
+    other = {**values, "x": data(8), "target": [4, 2], "wide": [1, 3], "sizes": [0, 8], "stop": 0}
+    agree(model, *({name: np.asarray(value) for name, value in call.items()} for call in (values, other)))
+
+
+def test_shapes_of_data_dependent_results_are_known_where_they_can_be():
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Shape", ["places"], ["s"]),
+        helper.make_node("Gather", ["s", "one"], ["count"]),
+        helper.make_node("Unsqueeze", ["count", "axis"], ["count1"]),
+        helper.make_node("Concat", ["count1", "two"], ["target"], axis=0),
+        helper.make_node("Expand", ["value", "target"], ["y"]),
+    ]
+    stored = {"one": 1, "axis": [0], "two": [2], "value": np.ones((1, 1), np.float32)}
+    model = open_model(nodes, {"x": (FLOAT, ["n"])}, ["y"], stored)
+    module = agree(model, {"x": np.array([1, 0, 2], np.float32)}, {"x": np.zeros(4, np.float32)})
+    assert result_types(module) == ["float32[places_count, 2]"]
+
+
+def test_sizes_that_must_fit_are_checked():
+    nodes = [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["z"])]
+    inputs = {"x": (FLOAT, ["b", "n"]), "y": (FLOAT, ["m"])}
+    model = open_model(nodes, inputs, ["z"], {"w": data(4, 2)})
+    module = agree(model, {"x": data(3, 4), "y": data(4)})
+    with pytest.raises(UserError, match="the model needs"):
+        evaluate(module, data(3, 4), data(5))
+
+
+def test_sizes_that_must_fit_are_checked_in_compiled_code():
+    nodes = [helper.make_node("Add", ["x", "y"], ["z"])]
+    model = open_model(nodes, {"x": (FLOAT, ["n"]), "y": (FLOAT, ["m"])}, ["z"])
+    compiled = tw.compile(from_onnx(model))
+    np.testing.assert_allclose(compiled(np.ones(3, np.float32), np.ones(3, np.float32)), np.full(3, 2))
+    with pytest.raises(UserError, match="the model needs m and n to be equal"):
+        compiled(np.ones(3, np.float32), np.ones(5, np.float32))
+
+
+def test_convolutions_of_any_image_size():
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["p"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Gemm", ["f", "k"], ["y"]),
+    ]
+    stored = {"w": data(4, 3, 3, 3), "b": data(4), "k": data(4, 5)}
+    model = open_model(nodes, {"x": (FLOAT, ["n", 3, "h", "w"])}, ["p", "y"], stored)
+    module = agree(model, {"x": data(2, 3, 8, 9)}, {"x": data(1, 3, 5, 4)})
+    assert result_types(module)[1] == "float32[n, 5]"
+
+
+def test_zero_length_inputs():
+    nodes = [helper.make_node("Concat", ["past", "x"], ["all"], axis=1), helper.make_node("Relu", ["all"], ["y"])]
+    model = open_model(nodes, {"past": (FLOAT, ["b", "past", 2]), "x": (FLOAT, ["b", "n", 2])}, ["y"])
+    agree(model, {"past": data(2, 0, 2), "x": data(2, 1, 2)}, {"past": data(1, 3, 2), "x": data(1, 2, 2)})
+
+
+def test_what_needs_a_number_says_so():
+    node = helper.make_node("Squeeze", ["x"], ["y"], name="narrow")
+    model = open_model([node], {"x": (FLOAT, ["n", 3])}, ["y"])
+    with pytest.raises(UnsupportedError, match=r"(?s)Squeeze without axes of a tensor of shape \(n, 3\).*narrow"):
+        from_onnx(model)
+
+
+def test_static_models_have_no_symbols():
+    node = helper.make_node("Reshape", ["x", "s"], ["y"])
+    module = from_onnx(open_model([node], {"x": (FLOAT, [2, 6])}, ["y"], {"s": [-1, 4]}))
+    assert operators_of(module) == ["reshape"]
+    (call,) = [item for item in post_order(main_of(module)) if item.type is main_of(module).body.type]
+    assert call.attributes.shape == (3, 4)
+    assert not any(isinstance(item, Constant) for item in post_order(main_of(module)))
