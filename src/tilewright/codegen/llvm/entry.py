@@ -129,8 +129,10 @@ def _argument(arg: ArgRef, name: str, places: _Places) -> tuple[str, list[str]]:
 
 
 def _planner(model: ModelInfo) -> str:
-    """Output shapes and workspace size; returns -1 - k when dimension k of the outputs would be negative, or, counted on
-    from there, when requirement k does not hold."""
+    """Output shapes and workspace size.
+
+    Returns -1 - k when dimension k of the outputs would be negative, or, counted on, when requirement k does not hold.
+    """
     lines: list[str] = []
     extents = ExtentEmitter(lines, _load_symbols(model, lines))
     dims = [extents.value(extent) for info in model.outputs for extent in info.shape]

@@ -29,11 +29,9 @@ from tilewright.graph.dimensions import at_least, constants, product
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import FusionKind, Operator, is_call_to
-from tilewright.graph.ops.shape import SliceAttributes
-from tilewright.graph.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
-from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.rewrite import known_sizes, make, static_shape
 from tilewright.graph.scopes import ScopeMap, find_scopes
 from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, users, with_children
 from tilewright.ir.dtype import BFLOAT16
