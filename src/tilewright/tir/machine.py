@@ -184,108 +184,90 @@ define(
 
 
 # Matrix tiles. The register is the address of the tile's first and last element in a buffer of scope TILE_SCOPE,
-# which in the interpreter is memory like any other: rows of `row_bytes`, one after another.
+# which in the interpreter is memory like any other; `pitch` is how many elements apart its rows are there.
 
 
-def _elements(row_bytes: int, size: int) -> int:
-    return row_bytes // size
-
-
-def _tile_zero(size: int) -> Reference:
-    def reference(tile: Pointer, rows: int, row_bytes: int) -> int:
-        for place in range(rows * _elements(row_bytes, size)):
-            tile[place] = 0
-        return 0
-
-    return reference
+def _tile_zero(tile: Pointer, pitch: int, rows: int, row_bytes: int) -> int:
+    for row in range(rows):
+        for column in range(row_bytes // 4):
+            tile[row * pitch + column] = 0
+    return 0
 
 
 def _tile_load(size: int) -> Reference:
-    def reference(tile: Pointer, rows: int, row_bytes: int, source: Pointer, stride: int) -> int:
-        count = _elements(row_bytes, size)
+    def reference(tile: Pointer, pitch: int, rows: int, row_bytes: int, source: Pointer, stride: int) -> int:
         for row in range(rows):
-            for column in range(count):
-                tile[row * count + column] = source[row * stride // size + column]
+            for column in range(row_bytes // size):
+                tile[row * pitch + column] = source[row * stride // size + column]
         return 0
 
     return reference
 
 
-def _tile_store(size: int) -> Reference:
-    def reference(tile: Pointer, rows: int, row_bytes: int, target: Pointer, stride: int) -> int:
-        count = _elements(row_bytes, size)
-        for row in range(rows):
-            for column in range(count):
-                target[row * stride // size + column] = tile[row * count + column]
-        return 0
-
-    return reference
+def _tile_store(tile: Pointer, pitch: int, rows: int, row_bytes: int, target: Pointer, stride: int) -> int:
+    for row in range(rows):
+        for column in range(row_bytes // 4):
+            target[row * stride // 4 + column] = tile[row * pitch + column]
+    return 0
 
 
 def _tile_product(group: int, exact: bool) -> Reference:
     """`rows` x `row_bytes` of a times b (rows of `group` neighbours for each of 16 columns), added to c."""
 
-    def reference(c: Pointer, a: Pointer, b: Pointer, rows: int, row_bytes: int) -> int:
+    def reference(c: Pointer, pitch: int, a: Pointer, b: Pointer, rows: int, row_bytes: int) -> int:
         depth = row_bytes * group // 4
         for row in range(rows):
             for column in range(16):
-                total = c[row * 16 + column]
+                total = c[row * pitch + column]
                 for k in range(depth):
                     total = total + a[row * depth + k] * b[(k // group) * 16 * group + column * group + k % group]
-                c[row * 16 + column] = _wrapped(total) if exact else np.float32(total)
+                c[row * pitch + column] = _wrapped(total) if exact else np.float32(total)
         return 0
 
     return reference
 
 
-_TILE_SIZES: Final = {"8": 1, "16": 2, "32": 4}
-for _name, _size in _TILE_SIZES.items():
+_TILE: Final = ("handle", "int64", "int64", "int64")
+for _name, _size in (("8", 1), ("16", 2)):
     define(
         f"amx.load.{_name}",
         "llvm.x86.tileloadd64",
         "int32",
-        ("handle", "int64", "int64", "handle", "int64"),
+        (*_TILE, "handle", "int64"),
         ("amx-tile",),
         _tile_load(_size),
-        "fills a tile of rows x bytes from memory, rows a number of bytes apart",
+        "fills a tile (its pitch, rows, bytes a row) from memory, rows a number of bytes apart",
         pure=False,
     )
 define(
-    "amx.zero.32",
+    "amx.zero",
     "llvm.x86.tilezero",
     "int32",
-    ("handle", "int64", "int64"),
+    _TILE,
     ("amx-tile",),
-    _tile_zero(4),
-    "fills a tile of rows x bytes with zeros",
+    _tile_zero,
+    "fills a tile (its pitch, rows, bytes a row) with zeros",
     pure=False,
 )
 define(
-    "amx.store.32",
+    "amx.store",
     "llvm.x86.tilestored64",
     "int32",
-    ("handle", "int64", "int64", "handle", "int64"),
+    (*_TILE, "handle", "int64"),
     ("amx-tile",),
-    _tile_store(4),
-    "writes a tile of rows x bytes to memory, rows a number of bytes apart",
+    _tile_store,
+    "writes a tile (its pitch, rows, bytes a row) to memory, rows a number of bytes apart",
     pure=False,
 )
-_PRODUCTS: Final = {
-    "bssd": "amx-int8",
-    "bsud": "amx-int8",
-    "busd": "amx-int8",
-    "buud": "amx-int8",
-    "bf16ps": "amx-bf16",
-}
-for _name, _feature in _PRODUCTS.items():
+for _name, _feature in (("bssd", "int8"), ("bsud", "int8"), ("busd", "int8"), ("buud", "int8"), ("bf16ps", "bf16")):
     define(
         f"amx.tdp{_name}",
         f"llvm.x86.tdp{_name}",
         "int32",
-        ("handle", "handle", "handle", "int64", "int64"),
-        (f"amx-tile {_feature}",),
+        ("handle", "int64", "handle", "handle", "int64", "int64"),
+        (f"amx-tile amx-{_feature}",),
         _tile_product(2 if _name == "bf16ps" else 4, _name != "bf16ps"),
-        "adds the product of two tiles to a tile (rows of the first, bytes of its rows)",
+        "adds the product of two tiles (rows of the first, bytes of its rows) to a tile (with its pitch)",
         pure=False,
     )
 

@@ -55,16 +55,19 @@ def _argument(c: FunctionContext, expr: PrimExpr) -> str:
 def _tile_instruction(c: FunctionContext, instruction: Instruction, expr: Call) -> str:
     arguments: list[str]
     if ".tdp" in instruction.name:
-        rows, width = _number(expr.args[3]), _number(expr.args[4])
-        c_tile = _register(c, expr.args[0], rows, 64)
-        a_tile = _register(c, expr.args[1], rows, width)
-        b_tile = _register(c, expr.args[2], width // 4, 64)
-        arguments, types = [f"i8 {number}" for number in (c_tile, a_tile, b_tile)], "i8, i8, i8"
+        total, _, left, right = expr.args[:4]
+        rows, width = _number(expr.args[4]), _number(expr.args[5])
+        registers = [
+            _register(c, total, rows, 64),
+            _register(c, left, rows, width),
+            _register(c, right, width // 4, 64),
+        ]
+        arguments, types = [f"i8 {number}" for number in registers], "i8, i8, i8"
     else:
-        tile = _register(c, expr.args[0], _number(expr.args[1]), _number(expr.args[2]))
+        tile = _register(c, expr.args[0], _number(expr.args[2]), _number(expr.args[3]))
         arguments, types = [f"i8 {tile}"], "i8"
-        if len(expr.args) > 3:
-            arguments += [f"ptr {_pointer(c, expr.args[3])}", f"i64 {c.value(expr.args[4])}"]
+        if len(expr.args) > 4:
+            arguments += [f"ptr {_pointer(c, expr.args[4])}", f"i64 {c.value(expr.args[5])}"]
             types = "i8, ptr, i64"
     function = c.module.declare(instruction.llvm, "void", types, "")
     c.do(f"call void {function}({', '.join(arguments)})")

@@ -264,8 +264,8 @@ class _Unifier:
         name = wanted.buffer.name
         shape = wanted.buffer.static_shape
         assert shape is not None
-        mine = [linear(substitute(index, self._axes)) for index in wanted.indices]
-        # Quotients and remainders of panels vanish here: the coordinates stay within one panel.
+        # Quotients and remainders of panels vanish here where the coordinates stay within one panel.
+        mine = [linear(self._analyzer.simplify(substitute(index, self._axes))) for index in wanted.indices]
         theirs = [linear(self._analyzer.simplify(substitute(index, self._target))) for index in given.indices]
         columns = [self._column(number, mine, theirs) for number in range(len(mine))]
         matrix: list[tuple[int, ...]] = []

@@ -15,6 +15,7 @@ from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
+from tilewright.topi.schedule.cpu.tile_matrix import schedule_tile_matrix
 from tilewright.topi.schedule.cpu.winograd import schedule_winograd
 from tilewright.topi.schedule.packing import with_packing
 
@@ -49,7 +50,7 @@ def _schedule(context: CpuContext) -> None:
         consumers = [handle.name for handle in sch.get_consumers(anchor)]
         alone = anchor.name == outputs[0].name
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
-            if schedule_dot_product(context, anchor, outputs[0]):
+            if schedule_tile_matrix(context, anchor, outputs[0]) or schedule_dot_product(context, anchor, outputs[0]):
                 return
             depthwise = context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
             template = schedule_depthwise if depthwise else schedule_contraction

@@ -1,0 +1,104 @@
+"""The schedule of products of bytes and bfloat16 on matrix tiles (AMX)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.tir.machine import TILE_SCOPE
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, reduction_size, row_axis
+from tilewright.topi.schedule.cpu.tiling import divisors, vector_length
+
+_LEAST_ROWS = 7
+"""Tiles of fewer rows are no faster than vectors."""
+_LEAST_BYTES = 32
+"""The same for steps of the reduction."""
+_WEIGHTS_SHARE = 0.5
+
+
+def schedule_tile_matrix(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+    """Schedule a contraction that whole matrix tiles cover; False if they do not, or the processor has none.
+
+    Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
+    After:   for io, jo:
+               tiles[ii, ji] = 0;  for ko: tiles[ii, ji] += a[i, 64 ko ..] * w[jo, 64 ko ..]     (tile registers)
+               c[ii, ji] = tiles[ii, ji];  out[i, j] = epilogue(c[ii, ji])
+    """
+    product = find_product(context, anchor)
+    if product is None or not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
+        return False
+    sch = context.sch
+    rank = sum(entry.kind is IterKind.SPATIAL for entry in context.block(output).iters)
+    extents = context.extents(sch.get_loops(output)[:rank])
+    if extents is None or prod(extents) == 0:
+        return False
+    row = row_axis(context, anchor, extents)
+    item = None if row is None else _block_of_tiles(product, extents[row])
+    if item is None or row is None:
+        return False
+    for producer in sch.get_producers(anchor):
+        schedule_injective(context, producer)
+    work = prod(extents) * reduction_size(context, anchor) // (item.group * 4)
+    resident = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
+    pack_columns(context, anchor, product, COLUMNS, item.group)
+    copy = sch.cache_write(anchor, 0, TILE_SCOPE)
+    alone = anchor.name == output.name
+    result = copy if alone else output
+    loops = sch.get_loops(result)
+    column_outer, column_inner = sch.split(loops[-1], [None, item.across * COLUMNS])
+    row_outer, row_inner = sch.split(loops[row], [None, item.down * item.rows])
+    order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    order.append(row_outer)
+    stays = resident <= context.target.l2_bytes * _WEIGHTS_SHARE
+    order.insert(len(order) if stays else len(order) - 1, column_outer)
+    sch.reorder(*order, row_inner, column_inner)
+    attach = order[-1]
+    if not alone:
+        sch.compute_at(copy, attach)
+        sch.set_scope(copy, 0, "local")
+        _vectorize_rows(context, result)
+    sch.compute_at(anchor, attach)
+    reduce_vars = {entry.value for entry in context.block(anchor).iters if entry.kind is IterKind.REDUCE}
+    below = loops_below(context, anchor, attach)
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    step, inside = sch.split(reduction[-1], [None, item.depth])
+    sch.reorder(*reduction[:-1], step, *spatial, inside)
+    sch.tensorize(spatial[0], item.multiply)
+    sch.tensorize(loops_below(context, copy, attach)[0], item.store)
+    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    return True
+
+
+def _vectorize_rows(context: CpuContext, result: BlockHandle) -> None:
+    """The epilogue of a block of tiles: each row in vectors."""
+    sch = context.sch
+    inner = sch.get_loops(result)[-1]
+    extent = context.extent(inner)
+    assert extent is not None
+    length = min(vector_length(extent, context.target.lanes(32)), context.target.lanes(32))
+    _, lane = sch.split(inner, [None, length])
+    sch.vectorize(lane)
+
+
+def _block_of_tiles(product: Product, rows: int) -> TileProduct | None:
+    """How tiles cover a product: all of one size, as many at a time as there are registers for."""
+    group = 32 // product.rows.dtype.bits
+    most = ROW_BYTES // product.rows.dtype.itemsize
+    depth = max((n for n in divisors(product.depth, most) if n % group == 0), default=0)
+    height = max(divisors(rows, MOST_ROWS))
+    if depth * product.rows.dtype.itemsize < _LEAST_BYTES or height < _LEAST_ROWS or product.width % COLUMNS:
+        return None
+    shapes = [
+        (down, across)
+        for down in divisors(rows // height, 3)
+        for across in divisors(product.width // COLUMNS, 3)
+        if down * across + down + across <= REGISTERS
+    ]
+    down, across = max(shapes, key=lambda shape: (shape[0] * shape[1] / (shape[0] + shape[1]), shape))
+    return TileProduct(product.rows.dtype, product.columns.dtype, height, depth, down, across)
