@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def plan_of(name: str) -> Result:
     """The memory plan of a model compiled for one thread; kernels are not compiled for it."""
     harness.say(f"{name}: planning")
-    plan = Compilation(str(zoo.path(name)), "native", 1).lowered.plan
+    [plan] = Compilation(str(zoo.path(name)), "native", 1).lowered.plans
     return {
         "workspace_bytes": plan.workspace_bytes,
         "lower_bound_bytes": plan.lower_bound,

@@ -10,12 +10,14 @@ from pathlib import Path
 from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
 from tilewright.frontend import from_onnx
+from tilewright.frontend.onnx.registry import converters
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, schedule_kernel
 from tilewright.lower.model import LoweredModel, lower_model
+from tilewright.lower.model_cache import load_model, model_key, store_model
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import Module
@@ -71,9 +73,17 @@ class Compilation:
         self.winograd = winograd
         self.threads = _checked_threads(threads)
         self.target = _cpu_target(target, self.threads)
-        with trace.span("import"):
-            self.imported = _import(model, shapes)
+        self._model = model
+        self._shapes = _checked_shapes(model, shapes)
         self._artifact: Artifact | None = None
+
+    @cached_property
+    def imported(self) -> IRModule:
+        """The graph as the model has it."""
+        if isinstance(self._model, IRModule):
+            return self._model
+        with trace.span("import"):
+            return from_onnx(self._model, shapes=self._shapes)
 
     @cached_property
     def optimized(self) -> IRModule:
@@ -114,8 +124,20 @@ class Compilation:
     def artifact(self) -> Artifact:
         """The compiled model: code, constants and tables."""
         if self._artifact is None:
-            self._artifact = self.lowered.compile(self.threads)
+            key = self._key()
+            self._artifact = None if key is None else load_model(key)
+            if self._artifact is None:
+                self._artifact = self.lowered.compile(self.threads)
+                if key is not None:
+                    store_model(key, self._artifact)
         return self._artifact
+
+    def _key(self) -> str | None:
+        """The name of the result in the cache, for a model file; a module is compiled anew (its kernels are cached)."""
+        if isinstance(self._model, IRModule) or "lowered" in self.__dict__:
+            return None
+        options = {"threads": self.threads, "shapes": self._shapes, "winograd": self.winograd}
+        return model_key(self._model, self.target, options, converters())
 
     def executable(self) -> Executable:
         """The compiled model, ready to run here."""
@@ -174,13 +196,12 @@ def _cpu_target(target: Target | str, threads: int | None) -> Target:
     return resolved if threads is None else resolved.replace(cores=threads)
 
 
-def _import(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> IRModule:
+def _checked_shapes(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
+    if shapes is None:
+        return None
     if isinstance(model, IRModule):
-        if shapes is not None:
-            raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
-        return model
-    fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
-    return from_onnx(model, shapes=fixed)
+        raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
+    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _functions(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.cli.main import main
+from tilewright.codegen.llvm.cache import shared_cache
 from tilewright.support import settings
 
 Captured = pytest.CaptureFixture[str]
@@ -63,3 +64,15 @@ def test_packages_that_are_missing_come_with_a_command(monkeypatch: pytest.Monke
     assert "[--] onnx is not installed: needed to import ONNX models; pip install 'tilewright[onnx]'" in (
         capsys.readouterr().out
     )
+
+
+def test_the_cache_can_be_emptied(tmp_path: Path, capsys: Captured) -> None:
+    with settings.CACHE_DIR.override(tmp_path):
+        store = shared_cache()
+        assert store is not None
+        store.store("a" * 64, b"content")
+        assert main(["doctor"]) in (0, 1)
+        assert "(1 file, " in capsys.readouterr().out
+        assert main(["doctor", "--clear-cache"]) == 0
+        assert "1 file deleted" in capsys.readouterr().out
+        assert store.sizes() == []

@@ -6,14 +6,14 @@ import argparse
 import os
 import platform
 import tempfile
-from contextlib import suppress
 from importlib import metadata
 
+from tilewright.codegen.llvm.cache import ObjectCache
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.codegen.llvm.toolchain import host_triple, llvm_version
 from tilewright.support import settings
 from tilewright.support.errors import UserError
-from tilewright.support.text import human_bytes, table
+from tilewright.support.text import human_bytes, plural, table
 from tilewright.support.version import VERSION
 from tilewright.target import Target
 
@@ -38,6 +38,7 @@ _LATER_KINDS = ("cuda", "opencl", "webgpu", "metal", "rocm")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--settings", action="store_true", help="list all settings (environment variables) instead")
+    parser.add_argument("--clear-cache", action="store_true", help="delete all cached objects and models instead")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -45,6 +46,10 @@ def execute(options: argparse.Namespace) -> int:
     if options.settings:
         rows = [[setting.name, setting.default_text, setting.doc] for setting in settings.all_settings()]
         print(table(["setting", "default", "what it does"], rows))
+        return 0
+    if options.clear_cache:
+        removed, size = ObjectCache(settings.CACHE_DIR.get() / "objects", 0).clear()
+        print(f"{plural(removed, 'file')} deleted from {settings.CACHE_DIR.get()} ({human_bytes(size)})")
         return 0
     print(f"tilewright {VERSION}, Python {platform.python_version()}, {llvm_version()}")
     problems = _check_settings()
@@ -121,10 +126,10 @@ def _check_cache() -> int:
             f"so kernels are compiled anew each time; set TILEWRIGHT_CACHE_DIR to another folder"
         )
         return 1
-    size = 0
-    for path in (folder / "objects").glob("??/*.o"):
-        # Another process may delete files while this one looks.
-        with suppress(OSError):
-            size += path.stat().st_size
-    print(f"[ok] object cache: {folder} ({human_bytes(size)} of at most {human_bytes(settings.CACHE_LIMIT.get())})")
+    limit = settings.CACHE_LIMIT.get()
+    sizes = ObjectCache(folder / "objects", limit).sizes()
+    print(
+        f"[ok] object cache: {folder} ({plural(len(sizes), 'file')}, {human_bytes(sum(sizes))} of at most "
+        f"{human_bytes(limit)}; --clear-cache empties it)"
+    )
     return 0

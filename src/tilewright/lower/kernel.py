@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import re
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm.build import compile_functions
 from tilewright.codegen.llvm.cache import shared_cache
@@ -15,20 +15,29 @@ from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.support import trace
+from tilewright.support.fingerprint import source_fingerprint
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
+from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
+
+_PACKAGES = ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi")
+"""The packages that make a kernel's code: a changed schedule or pass never meets an old object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One distinct kernel of a model: its unscheduled program under its final name, and its work."""
+    """One distinct kernel of a model: its unscheduled program under its final name, and its work.
+
+    `answers` are choices of its schedule that a tuner has found; the template decides the rest.
+    """
 
     symbol: str
     func: PrimFunc
     work: Work
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
 def make_kernel(func: PrimFunc, label: str) -> Kernel:
@@ -45,10 +54,10 @@ def _identifier(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[:48]
 
 
-def schedule_kernel(func: PrimFunc, target: Target) -> PrimFunc:
-    """The default schedule of a program for a target."""
+def schedule_kernel(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
+    """The default schedule of a program for a target, with `choices` in place of the template's own where given."""
     with trace.span("schedule"):
-        return schedule_cpu(func, target)
+        return schedule_cpu(func, target, choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ def compile_kernel(kernel: Kernel, target: Target) -> CompiledKernel:
         found = store.load(key)
         if found is not None:
             return CompiledKernel.from_bytes(found)
-    scheduled = schedule_kernel(kernel.func, target)
+    scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
     result = CompiledKernel(compile_functions([scheduled], target), packing_of(scheduled))
     if store is not None:
         store.store(key, result.to_bytes())
@@ -93,17 +102,6 @@ def is_cached(kernel: Kernel, target: Target) -> bool:
 
 def _cache_key(kernel: Kernel, target: Target) -> str:
     # The whole target: schedules depend on its caches and on how many cores share the work.
-    parts = (kernel.symbol, str(target), llvm_version(), compiler_fingerprint())
+    answers = json.dumps(answers_to_json(kernel.answers))
+    parts = (kernel.symbol, str(target), answers, llvm_version(), source_fingerprint(*_PACKAGES))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@cache
-def compiler_fingerprint() -> str:
-    """A hash of the compiler's own sources: a changed schedule or pass never meets an old object."""
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parent.parent
-    for package in ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

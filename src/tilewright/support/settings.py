@@ -177,17 +177,17 @@ CACHE_DIR: Setting[Path] = define(
     _read_path,
     _default_cache_dir,
     default_text="$XDG_CACHE_HOME/tilewright or ~/.cache/tilewright",
-    doc="folder of the cache of compiled objects",
+    doc="folder of the cache of compiled objects and models",
 )
 CACHE: Setting[bool] = define(
-    "CACHE", read_bool, lambda: True, default_text="on", doc="whether compiled objects are cached on disk"
+    "CACHE", read_bool, lambda: True, default_text="on", doc="whether compiled objects and models are cached on disk"
 )
 CACHE_LIMIT: Setting[int] = define(
     "CACHE_LIMIT",
     read_bytes,
     lambda: 2 * 1024**3,
     default_text="2GB",
-    doc="size above which the least recently used cached objects are deleted",
+    doc="size above which the least recently used cached objects and models are deleted",
 )
 TRACE: Setting[frozenset[str]] = define(
     "TRACE",

@@ -45,6 +45,11 @@ def registered() -> tuple[str, ...]:
     return tuple(_COMPUTES)
 
 
+def computations() -> tuple[Compute, ...]:
+    """All registered computations."""
+    return tuple(_COMPUTES.values())
+
+
 def result_shape(result: Type, index: int = 0) -> tuple[PrimExpr, ...]:
     """The dimensions of a tensor result (of one item of a tuple result)."""
     if isinstance(result, TupleType):

@@ -1,4 +1,4 @@
-"""The disk cache of compiled objects: safe under many processes, and it heals itself.
+"""The disk cache of compiled objects and models: safe under many processes, and it heals itself.
 
 An entry is one file named by the SHA-256 of everything that decides the machine code. Files are written beside their
 place and moved over it, so a reader sees a whole file or none; each starts with a checksum of its content, so a file
@@ -11,11 +11,16 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 
+import numpy as np
+
 from tilewright.codegen.llvm import toolchain
+from tilewright.runtime.convert import Array, aligned_empty
 from tilewright.support import settings, trace
 from tilewright.support.files import temporary_name
 from tilewright.support.version import VERSION
@@ -23,6 +28,8 @@ from tilewright.support.version import VERSION
 _MAGIC = b"TWOBJ01\n"
 _DIGEST_BYTES = 32
 _STORES_BETWEEN_PRUNES = 64
+_LARGE = 1 << 24
+"""Bytes above which a new entry is followed by pruning at once."""
 # Pruning goes below the limit by this share, so that it does not run again on the next store.
 _PRUNE_TO = 0.8
 
@@ -68,14 +75,37 @@ class ObjectCache:
             os.utime(path)
         return payload
 
-    def store(self, key: str, payload: bytes) -> None:
-        """Keep `payload` under `key`; a folder that refuses costs one warning and no more."""
+    def load_array(self, key: str) -> Array | None:
+        """As `load`, as an array whose memory is aligned for vectors: what is large is read once and not copied."""
+        path = self.path(key)
+        header = len(_MAGIC) + _DIGEST_BYTES
+        try:
+            with open(path, "rb", buffering=0) as stream:
+                start = stream.read(header)
+                payload = aligned_empty((max(0, os.fstat(stream.fileno()).st_size - header),), np.dtype(np.uint8))
+                whole = _read_into(stream, payload.data)
+        except OSError:
+            return None
+        digest = hashlib.sha256(payload.data).digest()
+        if not whole or start[: len(_MAGIC)] != _MAGIC or start[len(_MAGIC) :] != digest:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def store(self, key: str, *parts: bytes | memoryview) -> None:
+        """Keep bytes (the parts, one after the other) under `key`; a folder that refuses costs one warning, no more."""
         if not self._writable:
             return
         path = self.path(key)
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_atomically(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+            _write_atomically(path, [_MAGIC, digest.digest(), *parts])
         except OSError as error:
             self._writable = False
             warnings.warn(
@@ -86,17 +116,36 @@ class ObjectCache:
             )
             return
         self._stores += 1
-        if self._stores % _STORES_BETWEEN_PRUNES == 1:
+        if self._stores % _STORES_BETWEEN_PRUNES == 1 or sum(map(len, parts)) > _LARGE:
             self.prune()
 
-    def prune(self) -> int:
-        """Delete the least recently used files while the cache is over its limit; returns how many went."""
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Time of last use, size and path of each file."""
         files = []
         for path in self.folder.glob("??/*"):
             # Another process may delete files while this one looks.
             with suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime, status.st_size, path))
+        return files
+
+    def sizes(self) -> list[int]:
+        """The bytes of each entry."""
+        return [size for _, size, _ in self._files()]
+
+    def clear(self) -> tuple[int, int]:
+        """Delete all entries; returns how many went and their bytes."""
+        removed = freed = 0
+        for _, size, path in self._files():
+            with suppress(OSError):
+                path.unlink()
+                removed += 1
+                freed += size
+        return removed, freed
+
+    def prune(self) -> int:
+        """Delete the least recently used files while the cache is over its limit; returns how many went."""
+        files = self._files()
         total = sum(size for _, size, _ in files)
         if total <= self.limit:
             return 0
@@ -111,10 +160,22 @@ class ObjectCache:
         return removed
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def _read_into(stream: FileIO, memory: memoryview) -> bool:
+    """Fill memory from a file; whether there was enough. One read gives at most 2 GB."""
+    while memory:
+        count = stream.readinto(memory)
+        if not count:
+            return False
+        memory = memory[count:]
+    return True
+
+
+def _write_atomically(path: Path, parts: Sequence[bytes | memoryview]) -> None:
     temporary = temporary_name(path)
     try:
-        temporary.write_bytes(content)
+        with open(temporary, "wb") as stream:
+            for part in parts:
+                stream.write(part)
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):

@@ -14,6 +14,12 @@ Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
 """Gives the outputs in order; one value stands for a single output, None for an output that was not asked for."""
 C = TypeVar("C", bound=Converter)
 
+
+
+class UseDefinition(Exception):
+    """Raised by a converter that leaves a node to the definition that ONNX itself gives its operator."""
+
+
 OLDEST_OPSET = 1
 """The oldest opset; forms from before opset 7 go through `legacy.py`."""
 NEWEST_OPSET = 28
@@ -52,6 +58,11 @@ def find_converter(domain: str, op_type: str, opset: int) -> Converter | None:
         if entry.since <= opset <= entry.until:
             return entry.convert
     return None
+
+
+def converters() -> tuple[Converter, ...]:
+    """All registered converters."""
+    return tuple(entry.convert for entries in _TABLE.values() for entry in entries)
 
 
 def converted_operators() -> dict[tuple[str, str], list[tuple[int, int]]]:

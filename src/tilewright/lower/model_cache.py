@@ -1,0 +1,112 @@
+"""Whole compiled models on disk: compiling the same model file again is reading its artifact.
+
+The key is a hash of the file's content, the target, the options, the versions of what takes part, and all sources of
+the compiler. Entries live in the cache of compiled objects, under its limit and its checksums. Models are not looked up
+while stages are dumped, replaced or verified, nor when someone has registered operators, converters or computations
+of their own: their sources are not part of the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
+from tilewright.codegen.llvm.toolchain import llvm_version
+from tilewright.graph.op import operators
+from tilewright.runtime.artifact import Artifact, artifact_from_metadata
+from tilewright.runtime.convert import Array
+from tilewright.support import settings, trace
+from tilewright.support.fingerprint import source_fingerprint
+from tilewright.target import Target
+from tilewright.topi.registry import computations
+
+_EXTERNAL_DATA = b"\x0a\x08location"
+"""How a reference to a file beside the model starts in a protobuf: that file is not part of the key."""
+_LARGEST_SHARE = 4
+"""A model that takes more than one part in so many of the cache is not kept."""
+_PACKAGES = ("onnx", "numpy")
+
+
+def model_key(
+    model: str | os.PathLike[str] | bytes,
+    target: Target,
+    options: Mapping[str, object],
+    extensions: Sequence[object] = (),
+) -> str | None:
+    """The name of what a model file compiles to; None where it must be compiled anew.
+
+    `options` are everything else that decides the result, of plain values; `extensions` are the functions that import
+    models, all of which must be Tilewright's own.
+    """
+    if shared_cache() is None or _is_watched() or not _is_plain(extensions):
+        return None
+    content = model
+    if not isinstance(content, bytes):
+        try:
+            content = Path(os.fspath(content)).read_bytes()
+        except OSError:
+            # The importer says what is wrong with the file.
+            return None
+    if _EXTERNAL_DATA in content:
+        return None
+    digest = hashlib.sha256(content)
+    plain = sorted((key, repr(value)) for key, value in options.items())
+    versions = [metadata.version(package) for package in _PACKAGES]
+    for part in (str(target), repr(plain), llvm_version(), *versions, source_fingerprint()):
+        digest.update(b"\0" + part.encode())
+    return digest.hexdigest()
+
+
+def _is_watched() -> bool:
+    """Whether someone looks at, or changes, the stages of compilation."""
+    return settings.VERIFY.get() or settings.OVERRIDE_DIR.get() is not None or "dump" in settings.TRACE.get()
+
+
+def _is_plain(extensions: Sequence[object]) -> bool:
+    """Whether all that was registered is Tilewright's own."""
+    registered = [*(item.infer for item in operators().values()), *computations(), *extensions]
+    return all(getattr(item, "__module__", "").split(".")[0] == "tilewright" for item in registered)
+
+
+def load_model(key: str) -> Artifact | None:
+    """The artifact that `store_model` kept, or None."""
+    store = shared_cache()
+    if store is None:
+        return None
+    with trace.span("cache:load model"):
+        payload = store.load_array(key)
+        return None if payload is None else _decode(payload)
+
+
+def store_model(key: str, artifact: Artifact) -> None:
+    """Keep a compiled model."""
+    store: ObjectCache | None = shared_cache()
+    if store is None:
+        return
+    table = json.dumps({"metadata": artifact.metadata(), "objects": [len(item) for item in artifact.objects]}).encode()
+    constants = np.ascontiguousarray(artifact.constants)
+    # Constants first: they are then as aligned as the memory that the entry is read into.
+    parts: list[bytes | memoryview] = [constants.data, *artifact.objects, table, len(table).to_bytes(8, "little")]
+    if sum(len(part) for part in parts) > store.limit // _LARGEST_SHARE:
+        return
+    with trace.span("cache:store model"):
+        store.store(key, *parts)
+
+
+def _decode(payload: Array) -> Artifact:
+    size = int.from_bytes(payload[-8:].tobytes(), "little")
+    table = json.loads(payload[-8 - size : -8].tobytes())
+    start = int(table["metadata"]["constant_bytes"])
+    constants = payload[:start]
+    artifact = artifact_from_metadata(table["metadata"], constants, where="the cache of compiled models")
+    for length in table["objects"]:
+        artifact.objects.append(payload[start : start + length].tobytes())
+        start += length
+    return artifact

@@ -1,0 +1,164 @@
+"""Whole models from the cache: hits, what makes another key, damage, and what is never looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.integration.small_models import FLOAT, classifier, model
+from tilewright import compiler
+from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.frontend.onnx import registry
+from tilewright.lower import model_cache
+from tilewright.support import settings
+from tilewright.target import Target
+
+IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    # Verified compilations look at every stage.
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows by one whenever a model is really compiled."""
+    done: list[object] = []
+    real = compiler.lower_model
+
+    def counting(module: tw.IRModule, target: Target) -> object:
+        done.append(module)
+        return real(module, target)
+
+    monkeypatch.setattr(compiler, "lower_model", counting)
+    return done
+
+
+def small(scale: float = 2.0) -> bytes:
+    """y = max(x * scale, 0)."""
+    nodes = [onnx.helper.make_node("Mul", ["x", "w"], ["t"]), onnx.helper.make_node("Relu", ["t"], ["y"])]
+    weights = {"w": np.full((8,), scale, np.float32)}
+    made = model(nodes, {"x": (FLOAT, (4, 8))}, {"y": (FLOAT, (4, 8))}, weights)
+    return bytes(made.SerializeToString())
+
+
+X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
+
+
+def test_the_second_compilation_reads_the_first(lowered: list[object], tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(classifier().SerializeToString())
+    first = tw.compile(path, threads=1)
+    second = tw.compile(str(path), threads=1)
+    third = tw.compile(path.read_bytes(), threads=1)
+    assert len(lowered) == 1
+    np.testing.assert_array_equal(first(IMAGE), second(IMAGE))
+    np.testing.assert_array_equal(first(IMAGE), third(IMAGE))
+    assert first.artifact.metadata() == second.artifact.metadata()
+    assert first.artifact.objects == second.artifact.objects
+    assert second.artifact.constants.ctypes.data % 64 == 0
+
+
+def test_everything_that_decides_the_result_is_in_the_key(lowered: list[object]) -> None:
+    tw.compile(small(), threads=1)
+    changes: list[Callable[[], object]] = [
+        lambda: tw.compile(small(3.0), threads=1),
+        lambda: tw.compile(small(), threads=2),
+        lambda: tw.compile(small(), threads=1, winograd=False),
+        lambda: tw.compile(small(), threads=1, shapes={"x": (4, 8)}),
+        lambda: tw.compile(small(), Target("native").replace(l2_bytes=1 << 19), threads=1),
+    ]
+    for number, change in enumerate(changes):
+        change()
+        assert len(lowered) == 2 + number
+    for change in changes:
+        change()
+    assert len(lowered) == 1 + len(changes)
+
+
+def test_changed_sources_are_another_key(lowered: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    tw.compile(small(), threads=1)
+    monkeypatch.setattr(model_cache, "source_fingerprint", lambda: "another compiler")
+    tw.compile(small(), threads=1)
+    assert len(lowered) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
+def test_a_damaged_entry_is_compiled_again(lowered: list[object], tmp_path: Path, damage: str) -> None:
+    expected = tw.compile(small(), threads=1)(X)
+    path = max((tmp_path / "cache").rglob("*.o"), key=lambda item: b'"constant_bytes"' in item.read_bytes())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes({"truncate": content[:-9], "flip": content, "empty": b""}[damage])
+    for _ in range(2):
+        np.testing.assert_array_equal(tw.compile(small(), threads=1)(X), expected)
+    assert len(lowered) == 2
+
+
+def test_what_is_looked_at_is_compiled(lowered: list[object], tmp_path: Path) -> None:
+    tw.compile(small(), threads=1)
+    with settings.VERIFY.override(True):
+        tw.compile(small(), threads=1)
+    with settings.OVERRIDE_DIR.override(tmp_path):
+        tw.compile(small(), threads=1)
+    with settings.TRACE.override(frozenset(["dump"])), settings.DUMP_DIR.override(tmp_path / "dump"):
+        tw.compile(small(), threads=1)
+    with settings.CACHE.override(False):
+        tw.compile(small(), threads=1)
+    assert len(lowered) == 5
+
+
+def test_models_with_converters_of_the_user_are_compiled(
+    lowered: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tw.compile(small(), threads=1)
+    monkeypatch.setitem(
+        registry._TABLE, ("mine", "Twice"), [registry.Entry(1, 9, lambda node: node.call("negative", node.input(0)))]
+    )
+    tw.compile(small(), threads=1)
+    assert len(lowered) == 2
+
+
+def test_data_beside_the_model_is_not_part_of_the_key(tmp_path: Path, lowered: list[object]) -> None:
+    path = tmp_path / "model.onnx"
+    made = onnx.load_from_string(small())
+    onnx.save(made, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    for _ in range(2):
+        np.testing.assert_array_equal(tw.compile(path, threads=1)(X), np.maximum(X * 2, 0))
+    assert len(lowered) == 2
+
+
+def test_models_that_would_fill_the_cache_are_not_kept(lowered: list[object]) -> None:
+    with settings.CACHE_LIMIT.override(4096):
+        for _ in range(2):
+            tw.compile(small(), threads=1)
+    assert len(lowered) == 2
+
+
+def test_modules_are_compiled_and_stages_stay_visible(lowered: list[object]) -> None:
+    module = tw.frontend.from_onnx(small())
+    for _ in range(2):
+        tw.compile(module, threads=1)
+    assert len(lowered) == 2
+    compilation = tw.Compilation(small(), threads=1)
+    assert compilation.kernels and compilation.artifact() is compilation.artifact()
+
+
+def test_a_large_entry_is_read_without_copies(tmp_path: Path) -> None:
+    store = shared_cache()
+    assert store is not None
+    content = np.arange(100_000, dtype=np.uint8)
+    store.store("ab" + "0" * 62, content.data, b"tail")
+    found = store.load_array("ab" + "0" * 62)
+    assert found is not None
+    assert found.tobytes() == content.tobytes() + b"tail"
+    assert found.ctypes.data % 64 == 0
+    assert store.load("ab" + "0" * 62) == found.tobytes()
