@@ -133,8 +133,8 @@ class Compilation:
         return self._artifact
 
     def _key(self) -> str | None:
-        """The name of the result in the cache, for a model file; a module is compiled anew (its kernels are cached)."""
-        if isinstance(self._model, IRModule) or "lowered" in self.__dict__:
+        """The name of the result in the cache, for a model file; others are compiled anew (their kernels are cached)."""
+        if not isinstance(self._model, (str, os.PathLike, bytes)) or "lowered" in self.__dict__:
             return None
         options = {"threads": self.threads, "shapes": self._shapes, "winograd": self.winograd}
         return model_key(self._model, self.target, options, converters())
