@@ -145,40 +145,37 @@ def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> st
     infos = [info for info in case.model.graph.input if info.name not in _stored_names(case.model)]
     names = [info.name for info in infos[: len(inputs)]]
     given = dict(zip(names, inputs, strict=True))
-    module, constants = _import(case, given)
+    first: UserError | None = None
+    for held in ({}, *_attempts(given)):
+        try:
+            results = _run_held(case, given, held, run)
+        except UserError as error:
+            first = first or error
+            continue
+        assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
+        for result, wanted in zip(results, outputs, strict=True):
+            compare(result, wanted, case)
+        if not held:
+            return NO_CONSTANTS
+        return ALL_CONSTANTS if len(held) == len(given) else SOME_CONSTANTS
+    assert first is not None
+    raise first
+
+
+def _run_held(case: Case, given: Mapping[str, Any], held: Mapping[str, Array], run: Run) -> list[Any]:
+    """The outputs of a case with some inputs held constant."""
+    model = _with_constants(case.model, held) if held else case.model
+    shapes = {name: value.shape for name, value in given.items() if isinstance(value, np.ndarray)}
+    module = tw.frontend.from_onnx(model, shapes=_missing_shapes(model, shapes))
     main = module["main"]
     assert isinstance(main, Function)
-    results = run(module, {param.name: _bits(given[param.name]) for param in main.params})
-    assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
-    for result, wanted in zip(results, outputs, strict=True):
-        compare(result, wanted, case)
-    return constants
+    return run(module, {param.name: _bits(given[param.name]) for param in main.params})
 
 
-def _import(case: Case, given: Mapping[str, Any]) -> tuple[IRModule, str]:
-    shapes = {name: value.shape for name, value in given.items() if isinstance(value, np.ndarray)}
-    try:
-        return tw.frontend.from_onnx(case.model, shapes=_open_shapes(case.model, shapes)), NO_CONSTANTS
-    except UserError as error:
-        first = error
-    if not given or not all(
-        isinstance(value, np.ndarray) and value.dtype.kind not in "OUS" for value in given.values()
-    ):
-        raise first
-    last = first
-    for held in _attempts(given):
-        model = _with_constants(case.model, held)
-        try:
-            module = tw.frontend.from_onnx(model, shapes=_open_shapes(model, shapes))
-        except UserError as error:
-            last = error
-            continue
-        return module, ALL_CONSTANTS if len(held) == len(given) else SOME_CONSTANTS
-    raise last
-
-
-def _attempts(given: Mapping[str, Array]) -> list[dict[str, Array]]:
+def _attempts(given: Mapping[str, Any]) -> list[dict[str, Array]]:
     """Which inputs to hold constant, from few to all, each choice once."""
+    if not all(isinstance(value, np.ndarray) and value.dtype.kind not in "OUS" for value in given.values()):
+        return []
     whole = {name: value for name, value in given.items() if value.dtype.kind in "iu"}
     later = dict(list(given.items())[1:])
     found: list[dict[str, Array]] = []
@@ -192,17 +189,17 @@ def _stored_names(model: onnx.ModelProto) -> set[str]:
     return {item.name for item in model.graph.initializer}
 
 
-def _open_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that the model leaves open."""
+def _missing_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs of which the model does not even say how many dimensions they have."""
     stored = _stored_names(model)
-    found: dict[str, tuple[int, ...]] = {}
-    for info in model.graph.input:
-        optional = info.type.WhichOneof("value") == "optional_type"
-        tensor = info.type.optional_type.elem_type.tensor_type if optional else info.type.tensor_type
-        known = tensor.HasField("shape") and all(dim.WhichOneof("value") == "dim_value" for dim in tensor.shape.dim)
-        if info.name in shapes and info.name not in stored and not known:
-            found[info.name] = shapes[info.name]
-    return found
+    return {
+        info.name: shapes[info.name]
+        for info in model.graph.input
+        if info.name in shapes
+        and info.name not in stored
+        and info.type.WhichOneof("value") == "tensor_type"
+        and not info.type.tensor_type.HasField("shape")
+    }
 
 
 def _with_constants(model: onnx.ModelProto, held: Mapping[str, Array]) -> onnx.ModelProto:

@@ -8,7 +8,8 @@ from functools import lru_cache
 from tilewright.frontend.onnx.model import OnnxFunction, OnnxNode
 from tilewright.frontend.onnx.reader import DATA_TYPES, Proto, onnx_package, read_function
 from tilewright.graph.expr import GraphExpr
-from tilewright.ir.types import TensorType
+from tilewright.ir.expr import IntImm
+from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import UnsupportedError
 
 _NUMBERS = {name: number for number, name in DATA_TYPES.items()}
@@ -97,6 +98,8 @@ def _with_defaults(function: OnnxFunction, schema: Proto) -> OnnxFunction:
 
 def _node_proto(node: OnnxNode) -> Proto:
     onnx = onnx_package()
+    if node.proto is not None:
+        return node.proto
     proto = onnx.NodeProto()
     proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
     proto.input.extend(node.inputs)
@@ -110,10 +113,23 @@ def _node_proto(node: OnnxNode) -> Proto:
 
 
 def _type_proto(value: GraphExpr | None) -> Proto:
-    onnx = onnx_package()
-    proto = onnx.TypeProto()
-    if value is not None and isinstance(value.type, TensorType):
-        proto.tensor_type.elem_type = _NUMBERS[value.type.dtype.name]
-        for dim in value.type.static_shape or ():
-            proto.tensor_type.shape.dim.add().dim_value = dim
+    proto = onnx_package().TypeProto()
+    if value is not None and value.type is not None:
+        _fill_type(proto, value.type)
     return proto
+
+
+def _fill_type(proto: Proto, kind: Type) -> None:
+    """Write a type into a `TypeProto`."""
+    if isinstance(kind, TensorType):
+        proto.tensor_type.elem_type = _NUMBERS[kind.dtype.name]
+        for dim in kind.shape or ():
+            made = proto.tensor_type.shape.dim.add()
+            if isinstance(dim, IntImm):
+                made.dim_value = dim.value
+    elif isinstance(kind, SequenceType):
+        _fill_type(proto.sequence_type.elem_type, kind.item)
+    elif isinstance(kind, OptionalType):
+        _fill_type(proto.optional_type.elem_type, kind.item)
+    elif isinstance(kind, TupleType) and kind.items:
+        _fill_type(proto.sequence_type.elem_type, kind.items[0])

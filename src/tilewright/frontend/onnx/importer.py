@@ -7,7 +7,7 @@ module = from_onnx("bert.onnx", shapes={"input_ids": (1, 128)})
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from tilewright.frontend.builder import Builder, check_size
@@ -57,7 +57,7 @@ from tilewright.frontend.onnx.model import (
 )
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
-from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, find_converter
+from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.frontend.symbolic_values import symbolic_value
@@ -348,9 +348,10 @@ class _Importer:
 
             bodies = Bodies(run_graph, run_body, self.functions)
             context = NodeContext(node, opset, inputs, self.builder, bodies, self.small_types)
-            result = convert(context)
-            context.finish()
-            return (result,) if isinstance(result, GraphExpr) else result
+            with suppress(UseDefinition):
+                result = convert(context)
+                context.finish()
+                return (result,) if isinstance(result, GraphExpr) else result
         function = schema_function(node, opset, inputs)
         if function is not None:
             self.in_definition += 1
@@ -458,7 +459,7 @@ def _instantiate(node: OnnxNode, given: Mapping[str, AttributeValue], absent: se
         else:
             attributes[key] = value
     inputs = tuple("" if item in absent else item for item in node.inputs)
-    return replace(node, attributes=attributes, inputs=inputs, name=name)
+    return replace(node, attributes=attributes, inputs=inputs, name=name, proto=None)
 
 
 def _domain_text(domain: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.op import Array
@@ -60,6 +61,8 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attributes: Mapping[str, AttributeValue]
     overload: str = ""
+    proto: Any = field(default=None, compare=False, repr=False)
+    """The node as it was read, for ONNX's own definition of its operator; None if attributes were filled in since."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ class _Reader:
             outputs=outputs,
             attributes={_text(item.name): self.attribute(item) for item in proto.attribute},
             overload=_text(getattr(proto, "overload", "")),
+            proto=proto,
         )
 
     def attribute(self, proto: Proto) -> AttributeValue:

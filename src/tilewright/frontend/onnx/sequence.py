@@ -12,10 +12,11 @@ import numpy as np
 
 from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.frontend.onnx.model import OnnxGraph
-from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.reader import data_type
+from tilewright.frontend.onnx.registry import UseDefinition, converter
 from tilewright.graph.dimensions import same
-from tilewright.graph.expr import GraphExpr, Tuple
+from tilewright.graph.expr import Call, GraphExpr, Tuple
+from tilewright.graph.op import is_call_to
 from tilewright.ir.dtype import BOOL, FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
@@ -66,15 +67,21 @@ def as_sequence(builder: Builder, value: GraphExpr) -> GraphExpr:
     return builder.call("sequence.make", *items, result=SequenceType(common_type(value.type.items)))
 
 
+def _is_empty(value: GraphExpr) -> bool:
+    """Whether a sequence is certainly one of nothing."""
+    return isinstance(value, Call) and is_call_to(value, "sequence.make") and not value.args
+
+
 def _known(value: GraphExpr) -> bool:
     """Whether the items of a sequence are known."""
-    return isinstance(value.type, TupleType)
+    return isinstance(value.type, TupleType) or _is_empty(value)
 
 
 def _items(node: NodeContext, index: int = 0) -> list[GraphExpr]:
     """The items of an input that is a sequence whose items are known."""
     value = node.input(index)
-    assert isinstance(value.type, TupleType)
+    if not isinstance(value.type, TupleType):
+        return []
     return [node.builder.item(value, at) for at in range(len(value.type.items))]
 
 
@@ -114,8 +121,8 @@ def _check(node: NodeContext) -> None:
 @converter("SequenceEmpty")
 def sequence_empty(node: NodeContext) -> GraphExpr:
     """A sequence of nothing."""
-    node.ignore("dtype")  # what is put in says it
-    return _sequence(node, ())
+    held = TensorType(None, data_type(node.integer("dtype", 1), "the sequence"))
+    return node.call("sequence.make", result=SequenceType(held))
 
 
 @converter("SequenceConstruct")
@@ -264,7 +271,7 @@ def sequence_map(node: NodeContext) -> list[GraphExpr | None]:
     values = node.all_inputs()
     _check(node)
     if not all(_known(value) for value in values if isinstance(value.type, (SequenceType, TupleType))):
-        return _map_at_run_time(node, body, values)
+        raise UseDefinition  # a Loop over the positions
     first = _items(node)
     columns: list[list[GraphExpr]] = [[] for _ in body.outputs]
     lists = [_items(node, at) if _known(value) else None for at, value in enumerate(values)]
@@ -275,10 +282,6 @@ def sequence_map(node: NodeContext) -> list[GraphExpr | None]:
         for column, result in zip(columns, node.run_graph(body, given), strict=True):
             column.append(result)
     return [_sequence(node, column) for column in columns]
-
-
-def _map_at_run_time(node: NodeContext, body: OnnxGraph, values: Sequence[GraphExpr]) -> list[GraphExpr | None]:
-    raise UnsupportedError("SequenceMap over a sequence whose items only a run knows")
 
 
 # Optionals

@@ -136,10 +136,13 @@ def value_type(kind: Type | None, names: SymbolTable, variables: Sequence[TypeVa
         return ValueType(Kind.TENSOR, str(kind.dtype), tuple(names.extent(dim) for dim in tensor_dims(kind)))
     if isinstance(kind, TupleType):
         return ValueType(Kind.TUPLE, items=tuple(value_type(item, names, variables) for item in kind.items))
-    if isinstance(kind, SequenceType):
-        return ValueType(Kind.SEQUENCE, items=(value_type(kind.item, names, variables),))
-    if isinstance(kind, OptionalType):
-        return ValueType(Kind.OPTIONAL, items=(value_type(kind.item, names, variables),))
+    if isinstance(kind, (SequenceType, OptionalType)):
+        held = kind.item
+        if isinstance(held, TensorType) and (held.shape is None or None in held.shape):
+            item = ValueType(Kind.ANY_SHAPE, str(held.dtype))
+        else:
+            item = value_type(held, names, variables)
+        return ValueType(Kind.SEQUENCE if isinstance(kind, SequenceType) else Kind.OPTIONAL, items=(item,))
     if isinstance(kind, DataTypeName):
         return ValueType(Kind.DATA, kind.name)
     if isinstance(kind, DataTypeCall):

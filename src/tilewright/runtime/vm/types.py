@@ -18,6 +18,8 @@ class Kind(IntEnum):
     DATA = 4
     VARIABLE = 5
     FUNCTION = 6
+    ANY_SHAPE = 7
+    """A tensor of a data type; each item of a sequence may have a shape of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ def admit_tensor(value: object, expected: ValueType, symbols: dict[str, int], wh
                 hint=f"convert it, for example with .astype('{expected.name}')",
             )
         array = direct(array)
-    bind_shape(expected.shape, array.shape, symbols, where)
+    if expected.kind is not Kind.ANY_SHAPE:
+        bind_shape(expected.shape, array.shape, symbols, where)
     return array
 
 
@@ -92,7 +93,7 @@ class Admission:
             item, kind, arguments, place = task
             while kind.kind is Kind.VARIABLE and kind.number < len(arguments):
                 kind, arguments = arguments[kind.number]
-            if kind.kind is Kind.TENSOR:
+            if kind.kind in (Kind.TENSOR, Kind.ANY_SHAPE):
                 done.append(admit_tensor(item, kind, symbols, place))
             elif kind.kind is Kind.OPTIONAL and item is None:
                 done.append(None)
