@@ -71,7 +71,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))
     if options.fuse:
-        passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse))
+        group = module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse)
+        passes.append(group.with_options(target=options.target))
     return Pipeline("graph", passes)
 
 

@@ -16,6 +16,7 @@ from tilewright.graph.op import Operator
 from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
 from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
+from tilewright.target import Target
 
 
 def fused(params, body):
@@ -66,6 +67,45 @@ def test_few_channels_change_their_layout_in_the_convolution():
     assert fused([image], channels_last(image, random(0, 3, 3, 3, 8), padding=(0, 0, 0, 0))[1])[1] == separate[:2]
     deep = var("deep", 1, 16, 6, 6)
     assert fused([deep], channels_last(deep, random(0, 3, 3, 16, 8))[1])[1] == separate[:2]
+
+
+def separable(height, outputs, **attributes):
+    x = var("x", 1, height, height, 8)
+    given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    first = op("nn.conv2d", x, constant(random(0, 3, 3, 1, 8)), groups=8, padding=(1, 1, 1, 1), **given)
+    middle = op("nn.relu", first)
+    last = op("nn.conv2d", middle, constant(random(1, 1, 1, 8, outputs)), **{**given, **attributes})
+    return x, middle, last
+
+
+def kernels_for(target, x, body):
+    return [str(item.notes["name"]) for item in primitive_functions(fuse(typed([x], body), target))]
+
+
+def typed(params, body):
+    return infer_types(IRModule([function(params, body)]))
+
+
+def test_depthwise_convolutions_join_the_pointwise_one():
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(l2_bytes=32 << 10)
+    x, middle, last = separable(16, 24)
+    together, apart = (
+        ["fused_nn_conv2d_nn_relu_nn_conv2d_nn_relu"],
+        ["fused_nn_conv2d_nn_relu", "fused_nn_conv2d_nn_relu_1"],
+    )
+    assert kernels_for(target, x, op("nn.relu", last)) == together
+    data = random(3, 1, 16, 16, 8)
+    module = typed([x], op("nn.relu", last))
+    np.testing.assert_allclose(evaluate(fuse(module, target), data), evaluate(module, data), rtol=1e-5, atol=1e-6)
+    # Not without a target, for results that stay in the cache, for weights that do not, or for several readers.
+    assert kernels_for(None, x, op("nn.relu", last)) == apart
+    assert kernels_for(target.replace(l2_bytes=1 << 20), x, op("nn.relu", last)) == apart
+    x, _, last = separable(16, 1024)
+    assert kernels_for(target, x, op("nn.relu", last)) == apart
+    x, middle, last = separable(16, 8)
+    assert len(kernels_for(target, x, Tuple((last, op("exp", middle))))) == 3
+    x, _, last = separable(16, 24, strides=(2, 2))
+    assert kernels_for(target, x, op("nn.relu", last)) == apart
 
 
 def test_residual_add_is_part_of_the_second_convolution():

@@ -10,6 +10,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group; opaque operators are alone.
  4. A padded convolution of an image of few channels takes the change of layout before it.
+ 5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -22,6 +23,7 @@ its own, so that every result has storage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,9 +39,13 @@ from tilewright.graph.traverse import children, graph_functions, map_functions, 
 from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
+from tilewright.target import Target
 
 MAX_GROUP = 64
 """Operators a group may have: more makes kernels slow to compile and gains nothing."""
+_LEAST_BETWEEN, _MOST_WEIGHTS = 0.125, 0.25
+"""Parts of the second cache level: what results between two convolutions take at least, and weights at most, for both
+to be one kernel."""
 _NAME_LENGTH = 80
 _FEW_CHANNELS = 4
 """Channels of an image up to which a convolution may read planes: so many places in memory it walks at a time."""
@@ -55,10 +61,10 @@ _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "ar
 """Reductions that read each input element once."""
 
 
-def fuse(module: IRModule) -> IRModule:
-    """Group the operators of every function into primitive functions."""
+def fuse(module: IRModule, target: Target | None = None) -> IRModule:
+    """Group the operators of every function into primitive functions, for a target if one is given."""
     names: dict[str, int] = {}
-    result = map_functions(module, lambda function: _Fuser(function, names).run())
+    result = map_functions(module, lambda function: _Fuser(function, names, target).run())
     assert isinstance(result, IRModule)
     return result
 
@@ -132,11 +138,48 @@ def _has_more_elements(item: GraphExpr, other: GraphExpr) -> bool:
     return mine is None or its is None or not at_least(product(its), product(mine))
 
 
+def _is_depthwise(item: GraphExpr) -> bool:
+    """Whether an expression is a channels-last convolution of each channel by itself."""
+    attributes, shape = _channels_last(item)
+    return attributes is not None and attributes.groups > 1 and shape[2] == 1
+
+
+def _is_pointwise(item: GraphExpr) -> bool:
+    """Whether an expression is a channels-last 1 x 1 convolution of all pixels."""
+    attributes, shape = _channels_last(item)
+    if attributes is None or shape[:2] != (1, 1):
+        return False
+    return tuple(attributes.strides) == (1, 1) and not any(attributes.padding) and attributes.groups == 1
+
+
+def _channels_last(item: GraphExpr) -> tuple[Conv2dAttributes | None, tuple[int, ...]]:
+    """The attributes and the shape of the weights of a channels-last convolution; no attributes for anything else."""
+    if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d"):
+        return None, ()
+    attributes, shape = item.attributes, static_shape(item.args[1])
+    assert isinstance(attributes, Conv2dAttributes)
+    known = (attributes.data_layout, attributes.kernel_layout) == ("NHWC", "HWIO")
+    return (attributes, shape) if known and shape is not None else (None, ())
+
+
+def _bytes(item: GraphExpr) -> int | None:
+    """The size of a tensor of a static shape."""
+    shape = static_shape(item)
+    return None if shape is None else math.prod(shape) * item.tensor_type.dtype.itemsize
+
+
+def _contractions(group: _Group) -> int:
+    """How many contractions a group has."""
+    operators = [_operator(item) for item in group.members]
+    return sum(1 for item in operators if item is not None and item.kind is FusionKind.OUT_FUSABLE)
+
+
 class _Fuser:
     """One run over a function."""
 
-    def __init__(self, function: Function, names: dict[str, int]) -> None:
+    def __init__(self, function: Function, names: dict[str, int], target: Target | None) -> None:
         self.function = function
+        self.target = target
         self.names = names
         self.order = post_order(function)
         self.position = {id(item): place for place, item in enumerate(self.order)}
@@ -164,6 +207,7 @@ class _Fuser:
         for item in self.order:
             if id(item) in self.group:
                 self._fuse_layout(item)
+                self._fuse_separable(item)
         return self._rebuild()
 
     def _post_dominators(self) -> dict[int, GraphExpr | None]:
@@ -287,6 +331,28 @@ class _Fuser:
         alone = self.group[id(start)].members == [start]
         if planar and alone and shape[-1] <= _FEW_CHANNELS and any(conv.padding):
             self._merge((reader, start))
+
+    def _fuse_separable(self, anchor: GraphExpr) -> None:
+        """Rule 5: a depthwise convolution, with what follows it, into the 1 x 1 convolution that reads it.
+
+        Worth it where the results in between would not stay in the second cache level, and the weights do.
+        """
+        if self.target is None or not _is_depthwise(anchor):
+            return
+        last = max(self.group[id(anchor)].members, key=lambda item: self.position[id(item)])
+        readers = self.users[id(last)]
+        if len(readers) != 1 or not _is_pointwise(readers[0]) or not self._same_scope(anchor, readers[0]):
+            return
+        (reader,) = readers
+        assert isinstance(reader, Call)
+        between, weights = _bytes(last), _bytes(reader.args[1])
+        if reader.args[0] is not last or any(_contractions(self.group[id(item)]) != 1 for item in (anchor, reader)):
+            return
+        cache = self.target.l2_bytes
+        if between is None or weights is None:
+            return
+        if between >= cache * _LEAST_BETWEEN and 0 < weights <= cache * _MOST_WEIGHTS:
+            self._merge((reader, last))
 
     def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
         """Whether merging computes no expensive operator more than once for an element."""

@@ -1,4 +1,7 @@
-"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with all taps unrolled."""
+"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with all taps unrolled.
+
+A 1 x 1 convolution that follows may be in the same kernel.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 
 _MOST_UNROLLED_TAPS = 25
 
@@ -43,18 +46,72 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
         inner.append(row_inner)
     order.append(column_outer)
     sch.reorder(*order, *inner, lane)
-    sch.compute_at(anchor, order[-1])
-    reduction = schedule_tile(context, anchor, order[-1], tile)
-    # With all taps in sight, an element that several windows share is loaded once.
-    taps = context.extents(reduction)
-    if taps is not None and prod(taps) <= _MOST_UNROLLED_TAPS:
-        for loop in reduction:
-            sch.unroll(loop)
+    _schedule_taps(context, anchor, order[-1], tile)
     for loop in inner:
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+
+
+def _schedule_taps(context: CpuContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
+    """The convolution under the loop over tiles, in registers."""
+    context.sch.compute_at(anchor, place)
+    reduction = schedule_tile(context, anchor, place, tile)
+    # With all taps in sight, an element that several windows share is loaded once.
+    taps = context.extents(reduction)
+    if taps is not None and prod(taps) <= _MOST_UNROLLED_TAPS:
+        for loop in reduction:
+            context.sch.unroll(loop)
+
+
+def schedule_separable(
+    context: CpuContext, depthwise: BlockHandle, pointwise: BlockHandle, output: BlockHandle
+) -> None:
+    """A depthwise convolution and the 1 x 1 convolution of its results, one row of pixels after the other.
+
+    for n, y:
+        for xo, channels:  row[x, channel] = epilogue(depthwise)           (a register tile of pixels)
+        for xo, panel:     out[y, x, column] = epilogue(row x weights)     (a register tile of pixels x columns)
+
+    The row stays in the nearest caches. The weights must stay in the second level, since each row meets all of them.
+    """
+    sch = context.sch
+    for producer in sch.get_producers(depthwise):
+        schedule_injective(context, producer)
+    (row,) = sch.get_producers(pointwise)
+    if row.name == depthwise.name:
+        row = sch.cache_write(depthwise, 0, "local")
+    if pointwise.name == output.name:
+        output = sch.cache_write(pointwise, 0, "local")
+    n, y, x, c = sch.get_loops(output)
+    width, columns = context.extent(x), context.extent(c)
+    assert width is not None and columns is not None
+    registers = context.target.vector_registers
+    tile = register_tile(width, columns, context.lanes(pointwise), registers)
+    pack_weights(context, pointwise, tile)
+    panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
+    outer, inner = sch.split(x, [None, tile.rows])
+    sch.reorder(n, y, outer, panel, inner, vector, lane)
+    sch.compute_at(pointwise, panel)
+    schedule_tile(context, pointwise, panel, tile)
+    sch.compute_at(row, y, preserve_unit_loops=True)
+    *_, pixel, channel = sch.get_loops(row)
+    channels = context.extent(channel)
+    assert channels is not None
+    sliding = sliding_tile(width, channels, context.lanes(depthwise), registers)
+    pack_weights(context, depthwise, sliding)
+    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
+    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
+    sch.reorder(pixel_outer, channel_outer, pixel_inner, channel_inner)
+    _schedule_taps(context, depthwise, channel_outer, sliding)
+    for loop in (inner, vector, pixel_inner):
+        sch.unroll(loop)
+    for loop in (lane, channel_inner):
+        sch.vectorize(loop)
+    extents = context.extents([n, y])
+    assert extents is not None
+    context.parallelize([n, y], prod(extents) * width * columns * channels)
 
 
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:

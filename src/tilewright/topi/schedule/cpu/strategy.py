@@ -9,7 +9,7 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
-from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise
+from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_separable
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
@@ -45,6 +45,10 @@ def _schedule(context: CpuContext) -> None:
     outputs = sch.get_output_blocks()
     blocks = [context.block(handle) for handle in sch.blocks()]
     anchors = [block.name for block in blocks if block.annotations.get("anchor") in _CONTRACTIONS]
+    if len(outputs) == 1 and _kinds(context, anchors) == ["depthwise_conv2d", "conv2d"]:
+        depthwise, pointwise = (sch.get_block(name) for name in anchors)
+        schedule_separable(context, depthwise, pointwise, outputs[0])
+        return
     if len(outputs) == 1 and len(anchors) == 1:
         anchor = sch.get_block(anchors[0])
         consumers = [handle.name for handle in sch.get_consumers(anchor)]
@@ -52,8 +56,8 @@ def _schedule(context: CpuContext) -> None:
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
             if schedule_tile_matrix(context, anchor, outputs[0]) or schedule_dot_product(context, anchor, outputs[0]):
                 return
-            depthwise = context.block(anchor).annotations.get("anchor") == "depthwise_conv2d"
-            template = schedule_depthwise if depthwise else schedule_contraction
+            alone_in_channel = _kinds(context, anchors) == ["depthwise_conv2d"]
+            template = schedule_depthwise if alone_in_channel else schedule_contraction
             keep_planes(context, anchor)
             if streams_taps(context, anchor, outputs[0]):
                 template = schedule_taps
@@ -65,3 +69,8 @@ def _schedule(context: CpuContext) -> None:
     for handle in sch.blocks():
         if not context.block(handle).is_reduction:
             schedule_injective(context, handle)
+
+
+def _kinds(context: CpuContext, anchors: list[str]) -> list[object]:
+    """What the contractions of some names are."""
+    return [context.block(context.sch.get_block(name)).annotations["anchor"] for name in anchors]

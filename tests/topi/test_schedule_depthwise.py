@@ -1,0 +1,103 @@
+"""Depthwise convolutions with the 1 x 1 convolution of their results in one kernel: the right numbers, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.graph.expr import Function, GraphExpr, Var
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import call
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.primitive import lower_primitive
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import For, LoopKind
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.packing import packing_of
+
+LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+
+class Case:
+    """A separable convolution: its program and arrays for its parameters, the last for the result."""
+
+    def __init__(
+        self,
+        size: tuple[int, int, int, int],
+        outputs: int,
+        *,
+        stride: int = 1,
+        epilogue: str = "both",
+        dtype: str = "float32",
+        constants: bool = True,
+    ) -> None:
+        channels = size[-1]
+        rng = np.random.default_rng(sum(size))
+
+        def made(name: str, *shape: int) -> Var:
+            self.arrays.append(rng.standard_normal(shape).astype(dtype))
+            params.append(Var(name, tensor_type(shape, dtype)))
+            return params[-1]
+
+        self.arrays: list[np.ndarray] = []
+        params: list[Var] = []
+        x, w, u = made("x", *size), made("w", 3, 3, 1, channels), made("u", 1, 1, channels, outputs)
+        body: GraphExpr = call(
+            "nn.conv2d", x, w, groups=channels, padding=(1, 1, 1, 1), strides=(stride, stride), **LAYOUT
+        )
+        if epilogue == "both":
+            body = call("nn.relu", call("add", body, made("b", channels)))
+        body = call("nn.conv2d", body, u, **LAYOUT)
+        if epilogue == "both":
+            rows, columns = -(-size[1] // stride), -(-size[2] // stride)
+            body = call("add", call("add", body, made("d", outputs)), made("r", size[0], rows, columns, outputs))
+        function = infer_types(Function("main", tuple(params), body))
+        assert isinstance(function, Function)
+        self.expected = evaluate(IRModule([function]), *self.arrays)
+        self.tolerance = 1e-5 if dtype == "float32" else 1e-2
+        numbers = tuple(range(1, len(params))) if constants else ()
+        self.func = lower_primitive(function, "k", numbers)
+
+    def check(self, func: PrimFunc, target: Target) -> None:
+        """Run a scheduled version, compiled, and compare."""
+        packing = packing_of(func)
+        arrays = [
+            np.ascontiguousarray(packing[n].rearrange(array)) if n in packing else array
+            for n, array in enumerate(self.arrays)
+        ]
+        out = np.full(self.expected.shape, np.nan, self.expected.dtype)
+        tw.build(func, target=target)(*arrays, out)
+        scale = float(np.abs(self.expected.astype(np.float64)).max())
+        np.testing.assert_allclose(out / scale, self.expected / scale, rtol=0, atol=self.tolerance)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("epilogue", ["both", "none"])
+def test_separable(epilogue: str, stride: int, cores: int) -> None:
+    target = Target("native").replace(cores=cores)
+    case = Case((2, 14, 28, 48), 64, stride=stride, epilogue=epilogue)
+    scheduled = schedule_cpu(case.func, target)
+    assert len(packing_of(scheduled)) == 2
+    assert any(loop.kind is LoopKind.PARALLEL for loop in find_all(scheduled.body, For)) == (cores > 1)
+    case.check(scheduled, target)
+
+
+@pytest.mark.parametrize(
+    ("size", "outputs", "dtype", "constants"),
+    [
+        ((1, 5, 13, 7), 11, "float32", True),
+        ((1, 1, 1, 16), 16, "float32", True),
+        ((1, 6, 14, 32), 32, "float32", False),
+        ((1, 6, 14, 32), 32, "float16", True),
+    ],
+)
+def test_odd_shapes_and_types(size: tuple[int, int, int, int], outputs: int, dtype: str, constants: bool) -> None:
+    target = Target("native").replace(cores=1)
+    case = Case(size, outputs, dtype=dtype, constants=constants)
+    case.check(schedule_cpu(case.func, target), target)
