@@ -183,7 +183,7 @@ def test_optionals_of_the_program():
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([helper.make_node("SequenceInsert", ["s", "whole"], ["y"])], "have the data types float32, int64"),
+        ([helper.make_node("SequenceInsert", ["s", "whole"], ["y"])], "must be of one type"),
         ([helper.make_node("ConcatFromSequence", ["u"], ["y"], axis=0)], "number of dimensions is not known"),
     ],
 )

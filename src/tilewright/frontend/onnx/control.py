@@ -13,12 +13,13 @@ from tilewright.frontend.loops import Loop, Turn, build_loop, captured, item_ran
 from tilewright.frontend.onnx.context import Captures, NodeContext
 from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.sequence import as_sequence
 from tilewright.frontend.symbolic_values import symbolic_value
 from tilewright.graph.dimensions import Size, different
-from tilewright.graph.expr import GraphExpr, If, Tuple
+from tilewright.graph.expr import GraphExpr, If
 from tilewright.graph.ops.common import sizes_text
 from tilewright.graph.unify import Mismatch, Unifier, show_type
-from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
+from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UnsupportedError, UserError
 
 MOST_TURNS = 256
@@ -52,7 +53,8 @@ def branch(node: NodeContext) -> Sequence[GraphExpr]:
 
 def _side(node: NodeContext, graph: OnnxGraph) -> GraphExpr:
     """The value of a branch: its outputs, after what it binds itself."""
-    return node.builder.enclosed(lambda: node.builder.tuple(node.run_graph(graph, ())))
+    builder = node.builder
+    return builder.enclosed(lambda: builder.tuple([as_sequence(builder, value) for value in node.run_graph(graph, ())]))
 
 
 def _of_known_rank(value: GraphExpr) -> GraphExpr:
@@ -126,7 +128,7 @@ def _recursive_loop(node: NodeContext, body: OnnxGraph, carried: Sequence[GraphE
     turns = node.optional(0)
     limit = None if turns is None else builder.reshape(builder.cast(turns, "int64"), ())
     going = builder.reshape(node.input(1), ()) if counts else None
-    made = Loop(_name(node), limit, going, [_listed(node, value) for value in carried], run)
+    made = Loop(_name(node), limit, going, [as_sequence(node.builder, value) for value in carried], run)
     results, collected = build_loop(builder, node.bodies.functions, made)
     known = None if turns is None or counts else symbolic_value(turns)
     count: Size = node.symbol("turns") if known is None else known.reshape(-1)[0]
@@ -143,23 +145,6 @@ def _name(node: NodeContext) -> str:
     while name in taken:
         name, count = f"{base}_{count}", count + 1
     return name
-
-
-def _listed(node: NodeContext, value: GraphExpr) -> GraphExpr:
-    """A sequence whose items are known while importing as one whose length may change."""
-    if not isinstance(value.type, TupleType):
-        return value
-    if not value.type.items:
-        raise UnsupportedError("an empty sequence of unknown type at the start of a Loop")
-    joined = value.type.items[0]
-    for item in value.type.items[1:]:
-        joined = Unifier().join(joined, item)
-    items = (
-        value.items
-        if isinstance(value, Tuple)
-        else [node.builder.item(value, at) for at in range(len(value.type.items))]
-    )
-    return node.call("sequence.make", *items, result=SequenceType(joined))
 
 
 @converter("Scan", since=9)

@@ -14,10 +14,10 @@ from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, si
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import UseDefinition, converter
-from tilewright.graph.dimensions import same
 from tilewright.graph.expr import Call, GraphExpr, Tuple
 from tilewright.graph.op import is_call_to
-from tilewright.ir.dtype import BOOL, FLOAT32, DataType
+from tilewright.graph.unify import Mismatch, Unifier, show_type
+from tilewright.ir.dtype import BOOL, FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
@@ -34,29 +34,16 @@ def _sequence(node: NodeContext, items: Sequence[GraphExpr]) -> GraphExpr:
     return made
 
 
-def common_type(kinds: Sequence[Type], default: DataType = FLOAT32) -> Type:
+def common_type(kinds: Sequence[Type]) -> Type:
     """A type that all items of a sequence fit: dimensions (or the rank) that differ are unknown."""
-    if not kinds:
-        return TensorType(None, default)
-    first = kinds[0]
-    if all(kind is first for kind in kinds):
-        return first
-    if not all(isinstance(kind, TensorType) for kind in kinds):
-        raise UserError("the items of a sequence must be of one kind")
-    tensors = [kind for kind in kinds if isinstance(kind, TensorType)]
-    if any(kind.dtype is not tensors[0].dtype for kind in tensors):
-        raise UserError(f"the items of a sequence have the data types {', '.join(str(kind.dtype) for kind in tensors)}")
-    shapes = [kind.shape for kind in tensors if kind.shape is not None]
-    if len(shapes) < len(tensors) or len({len(shape) for shape in shapes}) > 1:
-        return TensorType(None, tensors[0].dtype)
-    return TensorType(tuple(_common(dims) for dims in zip(*shapes, strict=True)), tensors[0].dtype)
-
-
-def _common(dims: Sequence[PrimExpr | None]) -> PrimExpr | None:
-    first = dims[0]
-    if first is not None and all(dim is not None and same(dim, first) for dim in dims):
-        return first
-    return None
+    joined = kinds[0] if kinds else TensorType(None, FLOAT32)
+    try:
+        for kind in kinds[1:]:
+            joined = Unifier().join(joined, kind)
+    except Mismatch as error:
+        texts = ", ".join(show_type(kind) for kind in kinds)
+        raise UserError(f"the items of a sequence must be of one type, they are {texts}: {error}") from None
+    return joined
 
 
 def as_sequence(builder: Builder, value: GraphExpr) -> GraphExpr:
