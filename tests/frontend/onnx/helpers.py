@@ -15,6 +15,7 @@ from tilewright.frontend import from_onnx
 from tilewright.graph.expr import Call, Function, GraphExpr
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import Operator
+from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import post_order
 
@@ -139,3 +140,34 @@ def operators_of(module: IRModule) -> list[str]:
 def body_of(module: IRModule) -> GraphExpr:
     """The value that main gives."""
     return main_of(module).body
+
+
+def open_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, Sequence[int | str]]],
+    outputs: Sequence[str],
+    stored: Mapping[str, object] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model whose inputs are given as name -> (element type, dimensions)."""
+    infos = [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in inputs.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (stored or {}).items()]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(nodes, "open", infos, results, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def agree(model: onnx.ModelProto, *calls: Mapping[str, np.ndarray]) -> IRModule:
+    """The imported and the optimized module give what onnxruntime gives for every call (name -> array)."""
+    module = from_onnx(model)
+    optimized = optimize(module, GraphOptions(layout="NHWC"))
+    for inputs in calls:
+        want = run_onnxruntime(model, inputs)
+        for program in (module, optimized):
+            found = evaluate(program, *(inputs[param.name] for param in main_of(program).params))
+            found = found if isinstance(found, tuple) else (found,)
+            for mine, other in zip(found, want, strict=True):
+                assert mine.dtype == other.dtype
+                assert mine.shape == other.shape
+                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+    return module

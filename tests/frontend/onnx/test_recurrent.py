@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from tests.frontend.onnx.helpers import check, data, import_one, operators_of
+from tests.frontend.onnx.helpers import agree, check, data, import_one, open_model, operators_of
 from tilewright.support.errors import UnsupportedError, UserError
 
 _STEPS, _BATCH, _IN, _HIDDEN = 4, 2, 3, 5
@@ -164,3 +165,23 @@ def test_refusals_of_shapes():
         import_one("RNN", data(_STEPS, _BATCH, _IN), *w, None, data(1, 1, 1), hidden_size=_HIDDEN)
     with pytest.raises(UserError, match="needs the weights W and R"):
         import_one("RNN", data(_STEPS, _BATCH, _IN), w[0], hidden_size=_HIDDEN)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_any_number_of_steps_and_sequences(op_type, direction, with_lengths):
+    directions = 2 if direction == "bidirectional" else 1
+    stored = dict(zip("WRB", weights(op_type, directions), strict=True))
+    names = ["x", *stored, *(["lengths"] if with_lengths else [])]
+    results = ["y", "h", "c"] if op_type == "LSTM" else ["y", "h"]
+    node = helper.make_node(op_type, names, results, hidden_size=_HIDDEN, direction=direction)
+    inputs = {"x": (TensorProto.FLOAT, ["steps", "batch", _IN])}
+    if with_lengths:
+        inputs["lengths"] = (TensorProto.INT32, ["batch"])
+    model = open_model([node], inputs, results, stored)
+    calls = [{"x": data(steps, batch, _IN)} for steps, batch in ((1, 1), (4, 2), (7, 3))]
+    for call in calls:
+        if with_lengths:
+            call["lengths"] = np.arange(call["x"].shape[1], dtype=np.int32) % call["x"].shape[0] + 1
+    agree(model, *calls)

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from bench.zoo.bert import BertShape, dynamic_bert
-from tests.frontend.onnx.helpers import data, main_of, operators_of, run_onnxruntime
+from tests.frontend.onnx.helpers import agree, data, main_of, open_model, operators_of
 from tilewright.frontend import from_onnx
 from tilewright.graph.expr import Constant
 from tilewright.graph.interpreter import evaluate
@@ -16,31 +16,6 @@ from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
 from tilewright.graph.unify import show_type
 from tilewright.support.errors import UnsupportedError, UserError
-
-
-def open_model(nodes, inputs, outputs, stored=None, opset=17):
-    """A model whose inputs are given as name -> (element type, dimensions)."""
-    infos = [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in inputs.items()]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (stored or {}).items()]
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph(nodes, "open", infos, results, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
-def agree(model, *calls):
-    """The imported and the optimized module give what onnxruntime gives for every call (name -> array)."""
-    module = from_onnx(model)
-    optimized = optimize(module, GraphOptions(layout="NHWC"))
-    for inputs in calls:
-        want = run_onnxruntime(model, inputs)
-        for program in (module, optimized):
-            found = evaluate(program, *(inputs[param.name] for param in main_of(program).params))
-            found = found if isinstance(found, tuple) else (found,)
-            for mine, other in zip(found, want, strict=True):
-                assert mine.dtype == other.dtype
-                assert mine.shape == other.shape
-                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
-    return module
 
 
 def result_types(module):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import Size, add, different, multiply
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 Activation = tuple[str, float, float]
@@ -49,12 +51,12 @@ class _Layer:
     clip: float | None
 
     @property
-    def steps(self) -> int:
-        return shape_of(self.data)[0]
+    def steps(self) -> Size:
+        return sizes_of(self.data)[0]
 
     @property
-    def batch(self) -> int:
-        return shape_of(self.data)[1]
+    def batch(self) -> Size:
+        return sizes_of(self.data)[1]
 
     def of_direction(self, index: int, direction: int, shape: tuple[int, ...], what: str) -> GraphExpr | None:
         """The part of an input that belongs to a direction, or None if the input is left out."""
@@ -69,7 +71,7 @@ class _Layer:
 
     def weights(self, direction: int) -> tuple[GraphExpr, GraphExpr]:
         """The input and the recurrent weights."""
-        rows, features = self.gates * self.hidden, shape_of(self.data)[2]
+        rows, features = self.gates * self.hidden, size_at(self.data, 2)
         weight = self.of_direction(1, direction, (rows, features), "the weights W")
         recurrent = self.of_direction(2, direction, (rows, self.hidden), "the recurrent weights R")
         if weight is None or recurrent is None:
@@ -94,14 +96,16 @@ class _Layer:
             return builder.filled(0, shape, dtype_of(self.data))
         if self.batch_first and rank_of(value) == 3:
             value = builder.transpose(value, (1, 0, 2))
-        if shape_of(value) != (self.directions, *shape):
-            raise UserError(f"an initial state has shape {shape_of(value)}, not {(self.directions, *shape)}")
+        found, expected = sizes_of(value), (self.directions, *shape)
+        if len(found) != 3 or any(map(different, found, expected)):
+            raise UserError(f"an initial state has shape {sizes_text(found)}, not {sizes_text(expected)}")
+        value = builder.match(value, expected)
         return builder.reshape(builder.slice_axis(value, 0, direction, direction + 1), shape)
 
     def entering(self, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
         """What the input gives each gate, for all steps at once: (steps, batch, gates, hidden)."""
         builder, node = self.node.builder, self.node
-        flat = builder.reshape(self.data, (self.steps * self.batch, shape_of(self.data)[2]))
+        flat = builder.reshape(self.data, (multiply(self.steps, self.batch), sizes_of(self.data)[2]))
         result = node.call("matmul", flat, weight, transpose_b=True)
         result = result if bias is None else node.call("add", result, bias)
         return builder.reshape(result, (self.steps, self.batch, self.gates, self.hidden))
@@ -165,10 +169,12 @@ def _lengths(layer: _Layer) -> GraphExpr | None:
     lengths = layer.node.optional(4)
     if lengths is None:
         return None
-    if shape_of(lengths) != (layer.batch,):
-        raise UserError(f"sequence_lens has shape {shape_of(lengths)}, the batch is {layer.batch}")
+    found, steps = sizes_of(lengths), layer.steps
+    if len(found) != 1 or different(found[0], layer.batch):
+        raise UserError(f"sequence_lens has shape {sizes_text(found)}, the batch is {size_text(layer.batch)}")
+    lengths = layer.node.builder.match(lengths, (layer.batch,))
     known = evaluate(lengths)
-    return None if known is not None and (known >= layer.steps).all() else lengths
+    return None if known is not None and isinstance(steps, int) and (known >= steps).all() else lengths
 
 
 def _finish(layer: _Layer, runs: list[list[GraphExpr]], lengths: GraphExpr | None) -> list[GraphExpr | None]:
@@ -183,7 +189,7 @@ def _finish(layer: _Layer, runs: list[list[GraphExpr]], lengths: GraphExpr | Non
         if not node.wants_output(index + 1):
             results.append(None)
             continue
-        rows = [builder.slice_axis(states[index], 0, layer.steps, layer.steps + 1) for states in runs]
+        rows = [builder.slice_axis(states[index], 0, layer.steps, add(layer.steps, 1)) for states in runs]
         last = builder.concatenate(rows, axis=0)
         results.append(builder.transpose(last, (1, 0, 2)) if layer.batch_first else last)
     return results
@@ -197,9 +203,9 @@ def _outputs(layer: _Layer, direction: int, rows: GraphExpr, lengths: GraphExpr 
         begin, end = (steps, 0, 0), (0, batch, hidden)
         value = node.call("slice", rows, begin=begin, end=end, strides=(-1, 1, 1))
     else:
-        value = builder.slice_axis(rows, 0, 1, steps + 1)
+        value = builder.slice_axis(rows, 0, 1, add(steps, 1))
     if lengths is not None:
-        counted = builder.constant(builder.count(steps).reshape(steps, 1, 1), dtype_of(lengths))
+        counted = builder.reshape(builder.arange(steps, dtype=dtype_of(lengths)), (steps, 1, 1))
         running = node.call("less", counted, builder.reshape(lengths, (1, batch, 1)))
         value = node.call("where", running, value, builder.constant_like(0, value))
     return builder.reshape(value, (steps, 1, batch, hidden))
@@ -218,7 +224,8 @@ def lstm(node: NodeContext) -> list[GraphExpr | None]:
         peepholes = layer.of_direction(7, direction, (3 * layer.hidden,), "the peepholes P")
         extra = [] if lengths is None else [lengths]
         if peepholes is not None:
-            full = node.builder.filled(layer.steps, (layer.batch,), node.builder.constant(layer.steps, "int32").dtype)
+            steps = node.builder.cast(node.builder.shape_tensor((layer.steps,)), "int32")
+            full = node.builder.broadcast_to(steps, (layer.batch,))
             extra = [full if lengths is None else lengths, node.builder.reshape(peepholes, (3, layer.hidden))]
         states = node.call(
             "nn.lstm",
