@@ -328,3 +328,38 @@ def test_only_reductions_are_reassociated() -> None:
     x, y = make_buffer("X", (N,)), make_buffer("Y", (1,))
     running = PrimFunc("running", (x, y), loop(lambda i: BufferStore(y, (ZERO,), y[0] + x[i])))
     assert "reassoc" not in functions_to_ir([running], HOST)
+
+
+def test_scratch_of_the_callers_sizes_is_taken_before_the_loops() -> None:
+    n = Var("n")
+    a, b, t = make_buffer("A", (4, n)), make_buffer("B", (4, n)), make_buffer("T", (n,))
+    j = Var("j")
+
+    def row(i: Var):  # type: ignore[no-untyped-def]
+        fill = For(j, ZERO, n, LoopKind.SERIAL, BufferStore(t, (j,), a[i, j] * 2.0))
+        k = Var("k")
+        return Allocate(t, seq(fill, For(k, ZERO, n, LoopKind.SERIAL, BufferStore(b, (i, k), t[n - 1 - k]))))
+
+    func = PrimFunc("rows", (a, b), loop(row, IntImm(4)))
+    text = functions_to_ir([func], HOST)
+    assert text.index("call noalias align 64 ptr @tw_alloc") < text.index("\nloop")
+    assert_stages_agree(func, integers(4, 9), np.zeros((4, 9), "float32"), dims=(9,))
+
+
+def test_masked_vectors_of_private_memory_are_written_whole() -> None:
+    n = Var("n")
+    a, b, t = make_buffer("A", (40,)), make_buffer("B", (8,)), make_buffer("T", (8,), scope="local")
+    i, v, w, z = Var("i"), Var("v"), Var("w"), Var("z")
+    start = For(z, ZERO, IntImm(8), LoopKind.VECTORIZED, BufferStore(t, (z,), build.const(0.0, "float32")))
+    add = IfThenElse(build.lt(i * 8 + v, n), BufferStore(t, (v,), t[v] + a[i * 8 + v]))
+    body = seq(
+        start,
+        For(i, ZERO, (n + 7) // 8, LoopKind.SERIAL, For(v, ZERO, IntImm(8), LoopKind.VECTORIZED, add)),
+        For(w, ZERO, IntImm(8), LoopKind.VECTORIZED, BufferStore(b, (w,), t[w])),
+    )
+    func = PrimFunc("lanes", (n, a, b), Allocate(t, body))
+    text = functions_to_ir([func], HOST)
+    assert "llvm.masked.load" in text
+    assert "llvm.masked.store" not in text
+    for length in (0, 5, 8, 37):
+        assert_stages_agree(func, length, integers(40), np.zeros(8, "float32"))

@@ -58,6 +58,8 @@ class FunctionContext:
         self.analyzer = analyzer
         self.variables: dict[Var, str] = {}
         self.pointers: dict[Buffer, str] = {}
+        self.on_stack: set[Buffer] = set()
+        """Buffers of constant size that this call of the function alone sees."""
         self.tiles: dict[tuple[Buffer, int], int] = {}
         """The matrix tile register of a tile, by its buffer and first element."""
         self.tile_shapes: dict[int, tuple[int, int]] = {}

@@ -39,9 +39,25 @@ def emit_store(c: FunctionContext, buffer: Buffer, indices: tuple[PrimExpr, ...]
     stored = _to_memory(c, c.value(value), value.dtype)
     dtype = buffer.dtype.with_lanes(lanes)
     if isinstance(index, Ramp) and _is(index.stride, 1):
-        _contiguous_store(c, buffer, _address(c, buffer, index.base), stored, dtype)
+        address = _address(c, buffer, index.base)
+        if c.mask is not None and _is_private(c, buffer, index):
+            # All lanes are written, those that do not run as they were: what is written whole can stay in registers.
+            kind = memory_type(dtype)
+            before = c.op(f"load {kind}, ptr {address}, align {_align(buffer)}")
+            stored = c.op(f"select <{lanes} x i1> {c.mask}, {kind} {stored}, {kind} {before}")
+            c.do(f"store {kind} {stored}, ptr {address}, align {_align(buffer)}")
+            return
+        _contiguous_store(c, buffer, address, stored, dtype)
         return
     _scattered_store(c, buffer, index, stored, dtype)
+
+
+def _is_private(c: FunctionContext, buffer: Buffer, index: Ramp) -> bool:
+    """Whether all lanes, also those that do not run, lie in memory that nothing else can see."""
+    if buffer not in c.on_stack or not isinstance(index.base, IntImm):
+        return False
+    (size,) = buffer.static_shape or (0,)
+    return index.base.value >= 0 and index.base.value + index.lanes <= size
 
 
 def _flat_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -115,7 +131,10 @@ def _vector_load(c: FunctionContext, buffer: Buffer, index: PrimExpr) -> str:
     if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
         stride = index.stride.value
         if stride == 1:
-            return _contiguous_load(c, buffer, _address(c, buffer, index.base), dtype)
+            address = _address(c, buffer, index.base)
+            if _is_private(c, buffer, index):
+                return c.op(f"load {memory_type(dtype)}, ptr {address}, align {_align(buffer)}")
+            return _contiguous_load(c, buffer, address, dtype)
         if stride == -1:
             first = c.op(
                 f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {_address(c, buffer, index.base)}, "

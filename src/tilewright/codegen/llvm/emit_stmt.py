@@ -130,17 +130,20 @@ class FunctionEmitter:
         return self.module.declare("tw_free", "void", "ptr")
 
     def _take_memory(self, frame: Stmt) -> None:
-        """Memory of constant size is taken once, when the function starts."""
+        """Memory of a size that is known from the start is taken once, when the function starts."""
         on_stack = 0
         for stmt in _frame_allocations(frame, self.is_parallel_body):
             size = _constant_bytes(stmt.buffer)
             if size is None:
+                if all(var in self.captures for dim in stmt.buffer.shape for var in variables(dim)):
+                    self.context.pointers[stmt.buffer] = self._take(self.context.value(_bytes(stmt.buffer)))[0]
                 continue
             limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
             if size <= min(limit, FRAME_BYTES - on_stack):
                 on_stack += size
                 kind = f"[{max(size, 1)} x i8]"
                 self.context.pointers[stmt.buffer] = self.context.stack(kind, SCRATCH_ALIGNMENT)
+                self.context.on_stack.add(stmt.buffer)
             else:
                 self.context.pointers[stmt.buffer] = self._take(str(size))[0]
 
@@ -224,10 +227,7 @@ class FunctionEmitter:
             self.stmt(stmt.body)
             return
         c = self.context
-        size: PrimExpr = IntImm(stmt.buffer.dtype.itemsize, INDEX)
-        for dim in stmt.buffer.shape:
-            size = size * dim
-        pointer, slot = self._take(c.value(size))
+        pointer, slot = self._take(c.value(_bytes(stmt.buffer)))
         c.pointers[stmt.buffer] = pointer
         self.stmt(stmt.body)
         c.do(f"call void {self._free()}(ptr {pointer})")
@@ -372,6 +372,13 @@ def _frame_allocations(stmt: Stmt, inside: bool) -> list[Allocate]:
             continue
         stack.extend(inner_statements(item))
     return found
+
+
+def _bytes(buffer: Buffer) -> PrimExpr:
+    size: PrimExpr = IntImm(buffer.dtype.itemsize, INDEX)
+    for dim in buffer.shape:
+        size = size * dim
+    return size
 
 
 def _constant_bytes(buffer: Buffer) -> int | None:

@@ -53,7 +53,7 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
     else:
-        together = 1 if context.is_symbolic(rows[-1]) else _rows_together(context, extents, shared)
+        together = _rows_together(context, extents, shared)
         if together > 1:
             outer, inner = sch.split(rows[-1], [None, together])
             rows, rest = [*rows[:-1], outer], [inner, *rest]
