@@ -11,12 +11,14 @@ from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
 from tilewright.frontend import from_onnx
 from tilewright.frontend.onnx.registry import converters
+from tilewright.graph.expr import Function
+from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, schedule_kernel
-from tilewright.lower.model import LoweredModel, lower_model
+from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, model_key, store_model
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.executor import Executable
@@ -43,15 +45,17 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     winograd: bool = True,
+    specialize: Sequence[Mapping[str, int]] = (),
 ) -> Executable:
     """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
 
     `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
     the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
     `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
-    computation, whose rounding errors are a little smaller.
+    computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
+    model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
     """
-    return Compilation(model, target, threads, shapes=shapes, winograd=winograd).executable()
+    return Compilation(model, target, threads, shapes=shapes, winograd=winograd, specialize=specialize).executable()
 
 
 class Compilation:
@@ -69,8 +73,10 @@ class Compilation:
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
         winograd: bool = True,
+        specialize: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.winograd = winograd
+        self.specialize = tuple(dict(sizes) for sizes in specialize)
         self.threads = _checked_threads(threads)
         self.target = _cpu_target(target, self.threads)
         self._model = model
@@ -88,14 +94,32 @@ class Compilation:
     @cached_property
     def optimized(self) -> IRModule:
         """The graph after all graph passes."""
+        return self._optimized(self.imported)
+
+    def _optimized(self, module: IRModule) -> IRModule:
         with trace.span("optimize"):
-            return optimize(self.imported, GraphOptions(layout="NHWC", target=self.target, winograd=self.winograd))
+            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=self.winograd))
 
     @cached_property
     def lowered(self) -> LoweredModel:
         """Kernels, memory plan and steps."""
+        variants = [self._variant(sizes) for sizes in self.specialize]
         with trace.span("lower_model"):
-            return lower_model(self.optimized, self.target)
+            return lower_model(self.optimized, self.target, variants)
+
+    def _variant(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], IRModule]:
+        """The model for fixed sizes of its symbols, optimised."""
+        main = self.imported[ENTRY]
+        symbols = input_symbols(main) if isinstance(main, Function) else ()
+        names = [symbol.name for symbol in symbols]
+        if set(sizes) != set(names) or any(not isinstance(size, int) or size < 0 for size in sizes.values()):
+            raise UserError(
+                f"specialize needs a size of every symbolic dimension, not {dict(sizes)}",
+                hint=f"the model has: {', '.join(names) or 'none'}",
+            )
+        fixed = tuple(sizes[name] for name in names)
+        bound = bind_symbols(self.imported, dict(zip(symbols, fixed, strict=True)))
+        return fixed, self._optimized(bound)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -133,10 +157,15 @@ class Compilation:
         return self._artifact
 
     def _key(self) -> str | None:
-        """The name of the result in the cache, for a model file; others are compiled anew (their kernels are cached)."""
+        """The name of the result in the cache, for a model file; others are compiled anew (kernels are cached)."""
         if not isinstance(self._model, (str, os.PathLike, bytes)) or "lowered" in self.__dict__:
             return None
-        options = {"threads": self.threads, "shapes": self._shapes, "winograd": self.winograd}
+        options = {
+            "threads": self.threads,
+            "shapes": self._shapes,
+            "winograd": self.winograd,
+            "specialize": self.specialize,
+        }
         return model_key(self._model, self.target, options, converters())
 
     def executable(self) -> Executable:

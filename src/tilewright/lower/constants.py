@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,19 +16,24 @@ _ALIGNMENT = 64
 
 
 class ConstantStore:
-    """Collects constants and gives each its place."""
+    """Collects constants and gives each its place.
 
-    def __init__(self) -> None:
+    With `by_content`, equal constants are stored once even if they are different objects: those of the variants of a
+    model are.
+    """
+
+    def __init__(self, by_content: bool = False) -> None:
+        self.by_content = by_content
         self._arrays: list[npt.NDArray[np.generic]] = []
         self._infos: list[ConstantInfo] = []
-        self._offsets: dict[tuple[int, object], int] = {}
+        self._offsets: dict[tuple[object, object], int] = {}
         # Constants are told apart by identity, so they must live as long as the store.
         self._kept: list[Constant] = []
         self._size = 0
 
     def add(self, constant: Constant, arrangement: IndexMap | None) -> int:
         """The offset of a constant, rearranged if a map is given."""
-        key = (id(constant), None if arrangement is None else structural_key(arrangement))
+        key = (self._identity(constant), None if arrangement is None else structural_key(arrangement))
         known = self._offsets.get(key)
         if known is not None:
             return known
@@ -40,6 +47,12 @@ class ConstantStore:
         self._offsets[key] = offset
         self._size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return offset
+
+    def _identity(self, constant: Constant) -> object:
+        if not self.by_content:
+            return id(constant)
+        digest = hashlib.sha256(np.ascontiguousarray(constant.data).data).digest()
+        return (constant.data.shape, str(constant.dtype), digest)
 
     def table(self) -> tuple[ConstantInfo, ...]:
         """What is stored, and where."""

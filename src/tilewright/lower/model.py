@@ -40,6 +40,8 @@ class LoweredModel:
     segments: tuple[Segment, ...]
     info: ModelInfo
     program: LoweredProgram | None = None
+    variants: tuple[tuple[tuple[int, ...], Segment], ...] = ()
+    """Segments for fixed values of the symbols, after the general one."""
 
     @property
     def plans(self) -> tuple[MemoryPlan, ...]:
@@ -68,10 +70,13 @@ class LoweredModel:
             compiled = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
         by_symbol = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
         with trace.span("constants"):
-            store = ConstantStore()
+            store = ConstantStore(by_content=bool(self.variants))
             parts = [_with_constants(segment, by_symbol, store) for segment in self.segments]
+            variants = tuple(
+                replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in self.variants
+            )
             info = parts[0] if self.program is None else self.program.model(store, parts)
-            info = replace(info, constants=store.table())
+            info = replace(info, constants=store.table(), variants=variants)
         entry = compile_cached(
             emit_entry(info),
             triple=self.target.triple,
@@ -114,8 +119,13 @@ def _stored_step(
     return Step(step.kernel, tuple(args))
 
 
-def lower_model(module: IRModule, target: Target) -> LoweredModel:
-    """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run."""
+def lower_model(
+    module: IRModule, target: Target, variants: Sequence[tuple[Sequence[int], IRModule]] = ()
+) -> LoweredModel:
+    """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run.
+
+    `variants` are the same model for fixed values of its symbols (in the order of `input_symbols`), optimised likewise.
+    """
     main = module[ENTRY]
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
@@ -123,13 +133,21 @@ def lower_model(module: IRModule, target: Target) -> LoweredModel:
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     if needs_machine(main):
+        if variants:
+            raise UnsupportedError("a model with control flow or sizes from data cannot be specialized")
         program = lower_program(module, ENTRY, name, outputs, kernels)
         return LoweredModel(target, kernels.kernels, program.segments, program.info, program)
-    segment = lower_segment(main, name, outputs, kernels, SymbolTable(), _input_symbols(main))
-    return LoweredModel(target, kernels.kernels, (segment,), segment.info)
+    segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main))
+    special = []
+    for number, (fixed, variant) in enumerate(variants):
+        part = variant[ENTRY]
+        assert isinstance(part, Function)
+        made = lower_segment(part, f"{name}_variant{number}", outputs, kernels, SymbolTable(), ())
+        special.append((tuple(fixed), made))
+    return LoweredModel(target, kernels.kernels, (segment,), segment.info, None, tuple(special))
 
 
-def _input_symbols(main: Function) -> Sequence[Symbol]:
+def input_symbols(main: Function) -> tuple[Symbol, ...]:
     """The symbols that the shapes of the inputs bind."""
     found: dict[Symbol, None] = {}
     for param in main.params:
