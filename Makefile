@@ -22,7 +22,7 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint fuzz bench docs clean distclean setup c-compiler
+.PHONY: help demo test lint fuzz bench docs clean distclean setup c-compiler torch
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,6 +58,13 @@ c-compiler:
 	    || echo "   (could not: those tests will skip)"; \
 	fi
 
+# The tests of the PyTorch frontend skip, with a reason, where torch is not. (A torch that is there is kept.)
+torch: $(READY)
+	@$(BIN)/python -c 'import torch, expecttest' 2>/dev/null || { \
+	  echo "== installing torch for the tests of the PyTorch frontend"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[torch]' expecttest 2>/dev/null \
+	    || echo "   (could not: those tests will skip)"; }
+
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
@@ -67,7 +74,7 @@ lint: $(READY)
 	@echo "== mypy --strict src/tilewright"
 	@$(BIN)/mypy --strict src/tilewright
 
-test: lint c-compiler
+test: lint c-compiler torch
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
 

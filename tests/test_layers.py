@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
     "lower": 7,
     "tune": 8,
     "compiler": 9,
+    "torch_backend": 10,
     "cli": 10,
     "__init__": 11,
     "__main__": 12,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.frontend.torch import (
     arithmetic,
+    attention,
     contract,
     convolution,
     creation,
@@ -26,6 +27,7 @@ __all__ = ["converted_operators", "from_torch"]
 
 FAMILIES = (
     arithmetic,
+    attention,
     contract,
     convolution,
     creation,

@@ -10,21 +10,45 @@ from tilewright.frontend.torch.registry import find_converter, refusal
 def decomposition_table() -> Any:
     """The table for `ExportedProgram.run_decompositions`: all that torch can take apart but what is converted."""
     import torch
-    from torch._decomp import decomposition_table as known
 
     table: Any = torch.export.default_decompositions()
-    operator: Any
     usual = {operator.name() for operator in list(table.keys())}
-    overloads: Any = known.items()
-    for operator, decompose in overloads:
-        if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
-            continue
-        # Views stay whole: their references are primitives that cannot be made functional.
-        is_view = any(item.alias_info is not None for item in operator._schema.returns)
-        if operator.name() not in usual and not is_view:
+    for operator, decompose in _known():
+        if operator.name() not in usual:
             table[operator] = decompose
     for operator in list(table.keys()):
-        name = operator.name()
-        if find_converter(name) is not None or refusal(name) is not None:
+        if _is_kept(operator):
             table.pop(operator)
     return table
+
+
+def graph_decompositions() -> dict[Any, Any]:
+    """The table for graphs that `torch.compile` captures, where composite operators are taken apart already."""
+    from torch._decomp import core_aten_decompositions
+
+    usual: Any = core_aten_decompositions()
+    table = dict(_known()) | {operator: usual[operator] for operator in list(usual.keys())}
+    return {operator: decompose for operator, decompose in table.items() if not _is_kept(operator)}
+
+
+def _known() -> list[tuple[Any, Any]]:
+    """Everything that torch has a decomposition for, less views: those are primitives that cannot be functional."""
+    import torch
+    from torch._decomp import decomposition_table as known
+
+    found: list[tuple[Any, Any]] = []
+    operator: Any
+    overloads: Any = known.items()
+    for operator, decompose in overloads:
+        kind: Any = type(operator)
+        if kind is not torch._ops.OpOverload or operator.namespace != "aten":
+            continue
+        if all(item.alias_info is None for item in operator._schema.returns):
+            found.append((operator, decompose))
+    return found
+
+
+def _is_kept(operator: Any) -> bool:
+    """Whether an operator stays whole: it has a converter, or is refused by its own name."""
+    name = operator.name()
+    return find_converter(name) is not None or refusal(name) is not None
