@@ -183,6 +183,27 @@ class TestTemplates:
         for make in (scores, context):
             assert LoopKind.VECTORIZED in kinds(check_symbolic(make, [1, 16, 35], target))
 
+    @pytest.mark.parametrize("name", ["batch", "image", "planar", "pointwise", "depthwise", "transposed", "pool"])
+    def test_windows_of_symbolic_extents(self, target: Target, name: str) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            x = Var("x", tensor_type((n, 5, 5, 4) if name == "batch" else (1, n, n, 4), "float32"))
+            if name == "pool":
+                return kernel([x], call("nn.avg_pool2d", x, kernel=(3, 3), padding=(1, 1, 1, 1), layout="NHWC"))
+            if name == "planar":
+                x, weight = Var("x", tensor_type((1, 3, n, n), "float32")), var("w", 6, 3, 3, 3)
+                return kernel([x, weight], call("nn.conv2d", x, weight, padding=(1, 1, 1, 1)))
+            if name == "transposed":
+                weight, layout = var("w", 4, 4, 4, 16), {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+                body = call("nn.conv2d_transpose", x, weight, strides=(2, 2), padding=(1, 1, 1, 1), **layout)
+                return kernel([x, weight], body)
+            weight = var("w", 1, 1, 4, 32) if name == "pointwise" else var("w", 3, 3, 4, 16)
+            if name == "depthwise":
+                weight = var("w", 3, 3, 1, 4)
+            pad, groups = (0, 1)[name != "pointwise"], 4 if name == "depthwise" else 1
+            return kernel([x, weight], call("nn.relu", conv(x, weight, padding=(pad,) * 4, groups=groups)))
+
+        check_symbolic(make, [1, 4, 9], target)
+
     @pytest.mark.parametrize("name", ["nn.softmax", "nn.layer_norm", "sum", "transpose", "tanh", "rows"])
     def test_other_kernels_of_symbolic_extents(self, target: Target, name: str) -> None:
         def make(n: int | ir.Var) -> PrimFunc:
