@@ -227,6 +227,38 @@ def test_convolutions_of_any_image_size():
     assert result_types(module)[1] == "float32[n, 5]"
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"])
+def test_resize_of_any_image_size(mode, coordinates):
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode, coordinate_transformation_mode=coordinates),
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("Resize", ["x", "", "", "size"], ["z"], mode=mode, nearest_mode="floor",
+                         coordinate_transformation_mode=coordinates),
+        helper.make_node("Add", ["z", "like"], ["sum"]),
+    ]  # fmt: skip
+    stored = {"scales": np.array([1, 1, 2, 1.5], np.float32)}
+    inputs = {"x": (FLOAT, ["n", 2, "h", "w"]), "like": (FLOAT, ["n", 2, "a", "b"])}
+    model = open_model(nodes, inputs, ["y", "sum"], stored)
+    calls = [{"x": data(1, 2, 4, 6), "like": data(1, 2, 7, 5)}, {"x": data(2, 2, 2, 2), "like": data(2, 2, 4, 6)}]
+    agree(model, *calls)
+
+
+def test_einsum_and_quantisation_of_any_batch():
+    nodes = [
+        helper.make_node("Einsum", ["x", "w"], ["e"], equation="bnd,de->bne"),
+        helper.make_node("Einsum", ["e", "e"], ["scores"], equation="bne,bme->bnm"),
+        helper.make_node("DynamicQuantizeLinear", ["scores"], ["q", "scale", "zero"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+        helper.make_node("QuantizeLinear", ["x", "steps", "zeros"], ["xq"], axis=2),
+        helper.make_node("DequantizeLinear", ["xq", "steps", "zeros"], ["xd"], axis=2),
+    ]
+    stored = {"w": data(4, 3), "steps": np.array([0.1, 0.2, 0.3, 0.4], np.float32), "zeros": np.zeros(4, np.int8)}
+    model = open_model(nodes, {"x": (FLOAT, ["b", "n", 4])}, ["scores", "xd"], stored)
+    module = agree(model, {"x": data(2, 3, 4)}, {"x": data(1, 5, 4)})
+    assert result_types(module) == ["float32[b, n, n]", "float32[b, n, 4]"]
+
+
 def test_zero_length_inputs():
     nodes = [helper.make_node("Concat", ["past", "x"], ["all"], axis=1), helper.make_node("Relu", ["all"], ["y"])]
     model = open_model(nodes, {"past": (FLOAT, ["b", "past", 2]), "x": (FLOAT, ["b", "n", 2])}, ["y"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import shape_of
+from tilewright.frontend.builder import rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import Size, add, different, multiply
+from tilewright.graph.dimensions import product as elements
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 Term = tuple[GraphExpr, str]
@@ -45,15 +47,15 @@ def _parse(equation: str, values: Sequence[GraphExpr]) -> tuple[list[str], str]:
         named = len(term.replace("...", ""))
         if not all(letter.isalpha() for letter in term.replace("...", "")) or term.count("...") > 1:
             raise UserError(f"{term!r} is not a term of an equation")
-        spare = len(shape_of(value)) - named
+        spare = rank_of(value) - named
         if spare < 0 or (spare and "..." not in term):
-            raise UserError(f"the term {term!r} does not fit an input of shape {shape_of(value)}")
+            raise UserError(f"the term {term!r} does not fit an input of shape {sizes_text(sizes_of(value))}")
         most = max(most, spare)
     if most > len(_ELLIPSIS_LETTERS):
         raise UnsupportedError(f"an ellipsis of {most} dimensions")
     expanded = []
     for term, value in zip(terms, values, strict=True):
-        spare = len(shape_of(value)) - len(term.replace("...", ""))
+        spare = rank_of(value) - len(term.replace("...", ""))
         expanded.append(term.replace("...", _ELLIPSIS_LETTERS[most - spare : most]))
     if len(sides) == 2:
         result = sides[1].replace("...", _ELLIPSIS_LETTERS[:most])
@@ -76,15 +78,17 @@ def _without_repeats(node: NodeContext, value: GraphExpr, letters: str) -> Term:
 
 
 def _diagonal(node: NodeContext, value: GraphExpr, letters: str, first: int, second: int) -> Term:
-    shape = shape_of(value)
+    shape = sizes_of(value)
     size = shape[first]
-    if shape[second] != size:
-        raise UserError(f"dimensions {first} and {second} of {shape} have one letter but two sizes")
+    if different(shape[second], size):
+        raise UserError(f"dimensions {first} and {second} of {sizes_text(shape)} have one letter but two sizes")
+    value = node.builder.match(value, [size if axis == second else dim for axis, dim in enumerate(shape)])
     others = [axis for axis in range(len(shape)) if axis not in (first, second)]
     moved = node.builder.transpose(value, [*others, first, second])
     rest = [shape[axis] for axis in others]
-    flat = node.builder.reshape(moved, (*rest, size * size))
-    places = node.builder.constant(node.builder.count(size, size + 1), "int64")
+    flat = node.builder.reshape(moved, (*rest, multiply(size, size)))
+    step = node.builder.reshape(node.builder.shape_tensor((add(size, 1),)), ())
+    places = node.call("multiply", node.builder.arange(size), step)
     return node.call("take", flat, places, axis=len(rest)), "".join(letters[axis] for axis in others) + letters[first]
 
 
@@ -100,12 +104,18 @@ def _contract(node: NodeContext, left: Term, right: Term, needed: set[str]) -> T
     """The product of two terms, summed over what no one needs any more."""
     left = _sum_out(node, left, needed | set(right[1]))
     right = _sum_out(node, right, needed | set(left[1]))
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Size] = {}
     for value, letters in (left, right):
-        for letter, size in zip(letters, shape_of(value), strict=True):
-            if sizes.setdefault(letter, size) not in (size, 1) and size != 1:
-                raise UserError(f"the dimension {letter!r} is {sizes[letter]} in one input and {size} in another")
-            sizes[letter] = max(sizes[letter], size)
+        for letter, size in zip(letters, sizes_of(value), strict=True):
+            known = sizes.setdefault(letter, size)
+            if known == 1 or size == 1:
+                sizes[letter] = size if known == 1 else known
+            elif different(known, size):
+                raise UserError(
+                    f"the dimension {letter!r} is {size_text(known)} in one input and {size_text(size)} in another"
+                )
+            elif isinstance(size, int):
+                sizes[letter] = size
     shared = [letter for letter in left[1] if letter in right[1]]
     batch = [letter for letter in shared if letter in needed]
     inner = [letter for letter in shared if letter not in needed]
@@ -118,7 +128,7 @@ def _contract(node: NodeContext, left: Term, right: Term, needed: set[str]) -> T
         value = node.builder.transpose(value, [letters.index(letter) for letter in (*batch, *first, *last)])
         groups = [[sizes[letter] for letter in group] for group in (first, last)]
         return node.builder.reshape(
-            value, (*(sizes[letter] for letter in batch), math.prod(groups[0]), math.prod(groups[1]))
+            value, (*(sizes[letter] for letter in batch), elements(groups[0]), elements(groups[1]))
         )
 
     product = node.call("matmul", matrix(left, rows, inner), matrix(right, inner, columns))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, SmallType, decode, encode
+from tilewright.graph.dimensions import different
 from tilewright.graph.expr import Constant, GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.graph.rewrite import make
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
@@ -17,15 +19,16 @@ from tilewright.support.errors import UnsupportedError, UserError
 
 def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, block: int) -> GraphExpr:
     """A scale or zero point for the whole tensor, for each place along an axis, or for blocks along it."""
-    shape, dims = shape_of(value), shape_of(data)
-    if not shape or (shape == (1,) and (not dims or dims[axis] != 1)):
+    shape, sizes = sizes_of(value), sizes_of(data)
+    if not shape or (shape == (1,) and (not sizes or sizes[axis] != 1)):
         return node.builder.reshape(value, ())
-    if not dims:
-        raise UserError(f"scales of shape {shape} do not fit a single number")
+    if not sizes:
+        raise UserError(f"scales of shape {sizes_text(shape)} do not fit a single number")
     if len(shape) == 1 and not block:
-        if shape[0] != dims[axis]:
-            raise UserError(f"{shape[0]} scales do not fit dimension {axis} of {dims}")
-        return node.builder.reshape(value, (shape[0], *(1,) * (len(dims) - axis - 1)))
+        if different(shape[0], sizes[axis]):
+            raise UserError(f"{size_text(shape[0])} scales do not fit dimension {axis} of {sizes_text(sizes)}")
+        return node.builder.reshape(value, (shape[0], *(1,) * (len(sizes) - axis - 1)))
+    shape, dims = shape_of(value), shape_of(data)
     if len(shape) != len(dims) or block < 1 or shape[axis] != -(-dims[axis] // block):
         raise UserError(f"scales of shape {shape} in blocks of {block} do not fit data of shape {dims}")
     wide = node.builder.reshape(value, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
@@ -126,9 +129,9 @@ def shifted(node: NodeContext, value: GraphExpr, zero: GraphExpr | None, axis: i
     if zero is None:
         return wide
     zero = node.builder.cast(zero, INT32)
-    if rank_of(zero) == 1 and axis is not None and shape_of(zero) != (1,):
-        zero = node.builder.reshape(zero, (shape_of(zero)[0], *(1,) * (-axis - 1)))
-    elif shape_of(zero) == (1,):
+    if rank_of(zero) == 1 and axis is not None and sizes_of(zero) != (1,):
+        zero = node.builder.reshape(zero, (sizes_of(zero)[0], *(1,) * (-axis - 1)))
+    elif sizes_of(zero) == (1,):
         zero = node.builder.reshape(zero, ())
     return node.call("subtract", wide, zero)
 
@@ -156,12 +159,12 @@ def qlinear_matmul(node: NodeContext) -> GraphExpr:
     b = shifted(node, node.input(3), node.input(5), -1)
     product = node.builder.cast(build_matmul(node, a, b), FLOAT32)
     scale_a, scale_b = node.builder.cast(node.input(1), FLOAT32), node.builder.cast(node.input(4), FLOAT32)
-    if rank_of(scale_a) == 1 and shape_of(scale_a) != (1,):
-        scale_a = node.builder.reshape(scale_a, (*shape_of(scale_a), 1))
+    if rank_of(scale_a) == 1 and sizes_of(scale_a) != (1,):
+        scale_a = node.builder.reshape(scale_a, (*sizes_of(scale_a), 1))
     value = node.call("multiply", node.call("multiply", product, scale_a), scale_b)
     zero, scale = node.input(7), node.builder.cast(node.input(6), FLOAT32)
     result = quantized(node, value, scale, zero, dtype_of(zero))
-    return node.builder.reshape(result, shape_of(product))
+    return node.builder.reshape(result, sizes_of(product))
 
 
 @converter("QLinearConv")
@@ -171,8 +174,8 @@ def qlinear_conv(node: NodeContext) -> GraphExpr:
     weight = shifted(node, node.input(3), node.input(5), -rank_of(node.input(3)))
     product = node.builder.cast(build_conv(node, data, weight, node.optional(8)), FLOAT32)
     scale = node.call("multiply", node.input(1), node.input(4))
-    if shape_of(scale) not in ((), (1,)):
-        scale = node.builder.reshape(scale, (shape_of(scale)[0], *(1,) * (rank_of(product) - 2)))
+    if sizes_of(scale) not in ((), (1,)):
+        scale = node.builder.reshape(scale, (sizes_of(scale)[0], *(1,) * (rank_of(product) - 2)))
     value = node.call("multiply", product, scale)
     zero = node.input(7)
-    return node.builder.reshape(quantized(node, value, node.input(6), zero, dtype_of(zero)), shape_of(product))
+    return node.builder.reshape(quantized(node, value, node.input(6), zero, dtype_of(zero)), sizes_of(product))

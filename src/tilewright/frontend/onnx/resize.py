@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.resize_symbolic import resample_axis, scaled_size
+from tilewright.graph.dimensions import Size, Sizes, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
+from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 _LARGEST_AXIS = 1 << 22
@@ -55,7 +59,7 @@ def resize_by_scales(node: NodeContext) -> GraphExpr:
 def resize(node: NodeContext) -> GraphExpr:
     """Scales or sizes as inputs, for all axes or some."""
     data = node.input(0)
-    dims = shape_of(data)
+    dims = sizes_of(data)
     rank = len(dims)
     axes = node.axes(node.ints("axes", tuple(range(rank))), rank)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
@@ -68,9 +72,12 @@ def resize(node: NodeContext) -> GraphExpr:
         antialias=node.flag("antialias"),
         extrapolation=node.number("extrapolation_value", 0.0),
     )
-    scales, sizes = [1.0] * rank, list(dims)
+    scales: list[float | None] = [1.0] * rank
+    sizes = list(dims)
     if node.has_input(3) and shape_of(node.input(3)) != (0,):
-        given_sizes = node.constant_ints(3, "sizes")
+        given_sizes = node.sizes(3, "sizes")
+        if given_sizes is None:
+            raise UnsupportedError("Resize to sizes that are computed from the values of inputs")
         _check_count(given_sizes, axes, "sizes")
         _apply_sizes(dims, axes, given_sizes, policy, scales, sizes)
     elif node.has_input(2) and shape_of(node.input(2)) != (0,):
@@ -78,7 +85,7 @@ def resize(node: NodeContext) -> GraphExpr:
         _check_count(given, axes, "scales")
         for axis, scale in zip(axes, given, strict=True):
             scales[axis] = scale
-            sizes[axis] = _scaled(dims[axis], scale)
+            sizes[axis] = scaled_size(dims[axis], scale)
     else:
         raise UserError("Resize needs scales or sizes")
     regions: dict[int, tuple[float, float]] = {}
@@ -97,43 +104,51 @@ def _check_count(values: object, axes: tuple[int, ...], what: str) -> None:
 
 
 def _apply_sizes(
-    dims: tuple[int, ...],
+    dims: Sizes,
     axes: tuple[int, ...],
-    wanted: tuple[int, ...],
+    wanted: Sizes,
     policy: str,
-    scales: list[float],
-    sizes: list[int],
+    scales: list[float | None],
+    sizes: list[Size],
 ) -> None:
-    ratios = [size / dims[axis] if dims[axis] else 1.0 for axis, size in zip(axes, wanted, strict=True)]
+    ratios = [_ratio(dims[axis], size) for axis, size in zip(axes, wanted, strict=True)]
     match policy:
         case "stretch":
             for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
                 scales[axis], sizes[axis] = ratio, size
         case "not_larger" | "not_smaller":
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            known = [ratio for ratio in ratios if ratio is not None]
+            if len(known) != len(ratios):
+                raise UnsupportedError(f"Resize by the policy {policy!r} of data of shape {sizes_text(dims)}")
+            ratio = min(known) if policy == "not_larger" else max(known)
             for axis in axes:
-                scales[axis], sizes[axis] = ratio, math.floor(dims[axis] * ratio + 0.5)
+                dim = dims[axis]
+                assert isinstance(dim, int)
+                scales[axis], sizes[axis] = ratio, math.floor(dim * ratio + 0.5)
         case _:
             raise UserError(f"unknown keep_aspect_ratio_policy {policy!r}")
 
 
-def _scaled(dim: int, scale: float) -> int:
-    if not math.isfinite(scale) or scale <= 0:
-        raise UserError(f"a scale must be positive, it is {scale}")
-    return math.floor(dim * float(np.float32(scale)))
+def _ratio(dim: Size, size: Size) -> float | None:
+    """How much an axis is stretched; None if only a run knows."""
+    if same(dim, size):
+        return 1.0
+    if not isinstance(dim, int) or not isinstance(size, int):
+        return None
+    return size / dim if dim else 1.0
 
 
-def _sizes(data: GraphExpr, scales: tuple[float, ...]) -> list[int]:
+def _sizes(data: GraphExpr, scales: tuple[float, ...]) -> list[Size]:
     if len(scales) != rank_of(data):
-        raise UserError(f"{len(scales)} scales do not fit data of shape {shape_of(data)}")
-    return [_scaled(dim, float(scale)) for dim, scale in zip(shape_of(data), scales, strict=True)]
+        raise UserError(f"{len(scales)} scales do not fit data of shape {sizes_text(sizes_of(data))}")
+    return [scaled_size(dim, float(scale)) for dim, scale in zip(sizes_of(data), scales, strict=True)]
 
 
 def _resample(
     node: NodeContext,
     data: GraphExpr,
-    sizes: list[int],
-    scales: list[float],
+    sizes: Sequence[Size],
+    scales: Sequence[float | None],
     rule: _Rule,
     regions: dict[int, tuple[float, float]],
 ) -> GraphExpr:
@@ -141,12 +156,19 @@ def _resample(
         raise UserError(f"unknown mode {rule.mode!r} of Resize", hint="one of nearest, linear, cubic")
     result = data
     outside: list[tuple[int, Array]] = []
-    for axis, dim in enumerate(shape_of(data)):
-        if sizes[axis] == dim and scales[axis] == 1.0 and axis not in regions:
+    for axis, dim in enumerate(sizes_of(data)):
+        size, scale = sizes[axis], scales[axis]
+        if same(size, dim) and scale == 1.0 and axis not in regions:
             continue
-        if not 0 < sizes[axis] <= _LARGEST_AXIS or dim == 0:
-            raise UserError(f"cannot resize dimension {axis} from {dim} to {sizes[axis]}")
-        places, weights, beyond = _taps(rule, dim, sizes[axis], scales[axis], regions.get(axis))
+        if not isinstance(size, int) or not isinstance(dim, int) or scale is None:
+            if rule.antialias or regions:
+                raise UnsupportedError(f"Resize with antialias or roi of data of shape {sizes_text(sizes_of(data))}")
+            names = (rule.mode, rule.transformation, rule.nearest)
+            result = resample_axis(node, result, axis, (dim, size), scale, names)
+            continue
+        if not 0 < size <= _LARGEST_AXIS or dim == 0:
+            raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
+        places, weights, beyond = _taps(rule, dim, size, scale, regions.get(axis))
         result = _along(node, result, axis, places, weights)
         if beyond.any():
             outside.append((axis, beyond))
