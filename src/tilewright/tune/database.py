@@ -1,0 +1,262 @@
+"""The database of measured schedules: one SQLite file, keyed by the structure of the kernel and the target.
+
+    with Database(path) as database:
+        database.add([Record(...)])
+        best = database.best(task_key, target_text)
+
+Every batch is one transaction in write-ahead mode: whatever was added survives a `kill -9` of the process, and several
+tuners may write to one file. A candidate has one row: measured again, it keeps the quicker time, and counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.support.errors import UserError
+from tilewright.support.files import replacing
+from tilewright.topi.schedule.choices import Answer, answers_from_json, answers_to_json
+
+SCHEMA_VERSION = 1
+_APPLICATION = 0x54574442  # "TWDB"
+_BUSY_SECONDS = 30.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    key TEXT PRIMARY KEY, label TEXT NOT NULL, flops REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (
+    task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL,
+    seconds REAL, error TEXT, reference REAL, created REAL NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (task, target, answers)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS quickest ON records (task, target, seconds);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One measured candidate: its answers, and its time in seconds or why it has none.
+
+    `reference` is the time of the default schedule measured beside it: their ratio cancels a machine's drift. `run` and
+    `number` say when in which tuning it was measured.
+    """
+
+    task: str
+    target: str
+    answers: Mapping[str, Answer]
+    seconds: float | None
+    error: str | None = None
+    reference: float | None = None
+    created: float = field(default_factory=time.time)
+    run: str = ""
+    number: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the candidate ran and was right."""
+        return self.seconds is not None
+
+    @property
+    def relative(self) -> float | None:
+        """Its time as a part of the default schedule's, if both are known."""
+        if self.seconds is None or not self.reference:
+            return None
+        return self.seconds / self.reference
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "task": self.task,
+            "target": self.target,
+            "answers": answers_to_json(self.answers),
+            "seconds": self.seconds,
+            "error": self.error,
+            "reference": self.reference,
+            "created": self.created,
+            "run": self.run,
+            "number": self.number,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Record:
+        """The record that `to_json` stored."""
+        return Record(**{**data, "answers": answers_from_json(data["answers"])})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A kernel the database knows: its key, a name for people, its arithmetic, how many records it has."""
+
+    key: str
+    label: str
+    flops: float
+    records: int
+
+
+class Database:
+    """A file of records. Usable from one thread; open it once per thread or process that needs it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        if read_only and not self.path.exists():
+            raise UserError("there is no such database", where=str(path), hint="tilewright tune makes one")
+        if not read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        # as_uri escapes what a file's name may contain.
+        address = f"{self.path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        try:
+            self._connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+            self._prepare(read_only)
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"cannot use the database: {error}", where=str(path)) from None
+
+    def _prepare(self, read_only: bool) -> None:
+        run = self._connection.execute
+        application = run("PRAGMA application_id").fetchone()[0]
+        version = run("PRAGMA user_version").fetchone()[0]
+        empty = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not empty and application != _APPLICATION:
+            raise UserError("this is a database of another program", where=str(self.path))
+        if version > SCHEMA_VERSION:
+            raise UserError(
+                f"the database was written by a newer Tilewright (format {version}, this reads up to {SCHEMA_VERSION})",
+                where=str(self.path),
+            )
+        if read_only:
+            return
+        run("PRAGMA journal_mode = WAL")
+        # Committed records survive the death of the process; a power cut may cost the last few.
+        run("PRAGMA synchronous = NORMAL")
+        if empty:
+            self._connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
+                f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def add_task(self, key: str, label: str, flops: float) -> None:
+        """Remember a kernel's name and arithmetic."""
+        self._connection.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (key, label, flops))
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Store a batch, all of it or nothing. Of two times of one candidate the quicker stays."""
+        rows = [
+            (
+                item.task,
+                item.target,
+                json.dumps(answers_to_json(item.answers), separators=(",", ":")),
+                *(item.seconds, item.error, item.reference, item.created, item.run, item.number),
+            )
+            for item in records
+        ]
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (task, target, answers) DO UPDATE SET"
+                " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
+                " created = excluded.created, run = excluded.run, number = excluded.number"
+                " WHERE records.seconds IS NULL OR excluded.seconds < records.seconds",
+                rows,
+            )
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def records(self, task: str | None = None, target: str | None = None) -> Iterator[Record]:
+        """Records, oldest first; of one task and one target if given."""
+        query = (
+            "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
+            " WHERE (?1 IS NULL OR task = ?1) AND (?2 IS NULL OR target = ?2) ORDER BY created, number"
+        )
+        for row in self._connection.execute(query, (task, target)):
+            yield _record(row)
+
+    def best(self, task: str, target: str) -> Record | None:
+        """The quickest right record of a task on a target."""
+        row = self._connection.execute(
+            "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
+            " WHERE task = ? AND target = ? AND seconds IS NOT NULL ORDER BY seconds LIMIT 1",
+            (task, target),
+        ).fetchone()
+        return None if row is None else _record(row)
+
+    def count(self) -> int:
+        """The number of records."""
+        found: int = self._connection.execute("SELECT count(*) FROM records").fetchone()[0]
+        return found
+
+    def tasks(self) -> list[TaskRow]:
+        """The kernels, those with most records first."""
+        rows = self._connection.execute(
+            "SELECT r.task, coalesce(t.label, ''), coalesce(t.flops, 0), count(*) FROM records r"
+            " LEFT JOIN tasks t ON t.key = r.task GROUP BY r.task ORDER BY count(*) DESC, r.task"
+        )
+        return [TaskRow(*row) for row in rows]
+
+    def targets(self) -> list[str]:
+        """The targets that have records."""
+        return [row[0] for row in self._connection.execute("SELECT DISTINCT target FROM records ORDER BY target")]
+
+    def merge(self, other: Database) -> int:
+        """Take over all records and tasks of another database; returns how many records are new."""
+        before = self.count()
+        for key, label, flops in other._connection.execute("SELECT key, label, flops FROM tasks"):
+            self.add_task(key, label, flops)
+        self.add(other.records())
+        return self.count() - before
+
+    def prune(self, keep: int) -> int:
+        """Keep the `keep` quickest records of each task and target; returns how many went."""
+        if keep < 0:
+            raise UserError(f"the number of records to keep must be at least 0, not {keep}")
+        before = self.count()
+        self._connection.execute(
+            "DELETE FROM records WHERE (task, target, answers) IN (SELECT task, target, answers FROM ("
+            " SELECT task, target, answers, row_number() OVER (PARTITION BY task, target"
+            " ORDER BY seconds IS NULL, seconds) AS place FROM records) WHERE place > ?)",
+            (keep,),
+        )
+        return before - self.count()
+
+    def export(self, path: str | os.PathLike[str]) -> int:
+        """Write all records as lines of JSON; returns their number."""
+        lines = [json.dumps(record.to_json()) + "\n" for record in self.records()]
+        with replacing(Path(path)) as temporary:
+            temporary.write_text("".join(lines), encoding="utf-8")
+        return len(lines)
+
+    def import_lines(self, path: str | os.PathLike[str]) -> int:
+        """Take over the records that `export` wrote; returns how many are new."""
+        before = self.count()
+        records: list[Record] = []
+        with open(path, encoding="utf-8") as file:
+            for place, line in enumerate(file, start=1):
+                try:
+                    records.append(Record.from_json(json.loads(line)))
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise UserError(f"line {place} is no record: {error}", where=str(path)) from None
+        self.add(records)
+        return self.count() - before
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    task, target, answers, *rest = row
+    return Record(task, target, answers_from_json(json.loads(answers)), *rest)

@@ -1,0 +1,135 @@
+"""Measuring candidates: built in some processes, checked and timed in another, while the next ones are being built.
+
+    with LocalMeasurer() as measurer:
+        for result in measurer.measure(task, points): ...
+
+A measurer is anything with `measure`: here on this machine; over the network and on a cluster in files of their own.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tilewright.lower.kernel import CompiledKernel, compile_kernel
+from tilewright.support.errors import TilewrightError
+from tilewright.target.host import usable_cpus
+from tilewright.topi.schedule.choices import Answer
+from tilewright.tune.builder import BuildRequest
+from tilewright.tune.child import Child
+from tilewright.tune.runner import Budget, Timing, Trial
+from tilewright.tune.space import Point
+from tilewright.tune.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What came of one candidate: its time and the default schedule's beside it, or why there is none."""
+
+    answers: Mapping[str, Answer]
+    seconds: float | None
+    reference: float | None = None
+    error: str | None = None
+
+
+class Measurer(Protocol):
+    """Measures candidates somewhere."""
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        """The measurements of some points, in their order, each as soon as it and those before it are there."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long building and running one candidate may take, and how much memory its process."""
+
+    build_seconds: float = 60.0
+    run_seconds: float = 30.0
+    memory_bytes: int = 8 << 30
+
+
+class LocalMeasurer:
+    """Measures on this machine: one process runs candidates, the others build them."""
+
+    def __init__(
+        self, builders: int | None = None, *, budget: Budget | None = None, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self.budget = budget or Budget()
+        cpus = sorted(usable_cpus())
+        count = builders if builders is not None else max(1, len(cpus) - 1)
+        # A processor of its own for what is timed, where there is one to spare.
+        quiet = frozenset(cpus[-1:]) if len(cpus) > 1 else None
+        others = frozenset(cpus[:-1]) if len(cpus) > 1 else None
+        module = "tilewright.tune.builder"
+        self._builders = [
+            Child(module, memory_bytes=self.limits.memory_bytes, cpus=others) for _ in range(max(1, count))
+        ]
+        self._single = Child("tilewright.tune.runner", memory_bytes=self.limits.memory_bytes, cpus=quiet)
+        self._several = Child("tilewright.tune.runner", memory_bytes=self.limits.memory_bytes)
+
+    def close(self) -> None:
+        """End the processes."""
+        for child in (*self._builders, self._single, self._several):
+            child.close()
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        """Build and run; errors are part of the answer."""
+        default = compile_kernel(task.kernel, task.target)
+        runner = self._single if task.target.cores == 1 else self._several
+        for point, built in zip(points, self._built(task, points), strict=True):
+            if isinstance(built, TilewrightError):
+                yield Measurement(point, None, error=f"build: {built}")
+                continue
+            trial = Trial(task.kernel.func, task.target, built, default, self.budget)
+            try:
+                timing = runner.ask(trial, self.limits.run_seconds)
+            except TilewrightError as error:
+                yield Measurement(point, None, error=f"run: {error}")
+                continue
+            assert isinstance(timing, Timing)
+            yield Measurement(point, timing.seconds, min(timing.reference))
+
+    def _built(self, task: Task, points: Sequence[Point]) -> Iterator[CompiledKernel | TilewrightError]:
+        """The code of each point or what went wrong, in order, a few ahead of what is being run."""
+        slots: list[queue.Queue[CompiledKernel | TilewrightError]] = [queue.Queue(1) for _ in points]
+        waiting = iter(range(len(points)))
+        lock = threading.Lock()
+        stopped = threading.Event()
+
+        def work(child: Child) -> None:
+            while not stopped.is_set():
+                with lock:
+                    number = next(waiting, None)
+                if number is None:
+                    return
+                kernel = replace(task.kernel, answers=dict(points[number]))
+                try:
+                    reply = child.ask(BuildRequest(kernel, task.target), self.limits.build_seconds)
+                    assert isinstance(reply, CompiledKernel)
+                    slots[number].put(reply)
+                except TilewrightError as error:
+                    slots[number].put(error)
+
+        threads = [threading.Thread(target=work, args=(child,), daemon=True) for child in self._builders]
+        for thread in threads:
+            thread.start()
+        try:
+            for slot in slots:
+                yield slot.get()
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join()

@@ -1,0 +1,54 @@
+"""Tasks: the kernels of a model that are worth tuning, each with how often the model runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.lower.kernel import Kernel
+from tilewright.lower.model import LoweredModel
+from tilewright.target import Target
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.context import TYPICAL_SIZE
+from tilewright.tune.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel to be tuned for a target. `uses` is how often one run of the model calls it."""
+
+    kernel: Kernel
+    target: Target
+    uses: int = 1
+
+    @property
+    def key(self) -> str:
+        """The name under which the database knows it: the kernel's symbol, which holds its structural key."""
+        return self.kernel.symbol
+
+    @property
+    def label(self) -> str:
+        """A name for people."""
+        return self.kernel.symbol.removeprefix("tw_").rpartition("_")[0]
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic of one call."""
+        return self.kernel.work.at(TYPICAL_SIZE)[0]
+
+    def space(self) -> Space:
+        """The schedules to search."""
+        return Space(self.kernel.func, self.target)
+
+
+def extract_tasks(model: LoweredModel) -> list[Task]:
+    """The kernels of a model whose schedule has a choice to make, those with most arithmetic first."""
+    uses = model.uses_by_symbol()
+    tasks = [Task(kernel, model.target, uses[kernel.symbol]) for kernel in model.kernels]
+    open_ones = [task for task in tasks if _has_choice(task)]
+    return sorted(open_ones, key=lambda task: (-task.flops * task.uses, task.key))
+
+
+def _has_choice(task: Task) -> bool:
+    asked = Choices()
+    task.space().schedule(asked)
+    return any(len(question.options) > 1 for question in asked.asked.values())

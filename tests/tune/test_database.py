@@ -1,0 +1,158 @@
+"""The database of measured schedules: what is committed stays, once; other files are refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.support.errors import UserError
+from tilewright.tune.database import Database, Record
+
+
+def _record(number: int = 0, seconds: float | None = 1.0, task: str = "task", target: str = "llvm") -> Record:
+    answers = {"tile": (number, 2), "order": "rows", "unroll": True}
+    return Record(task, target, answers, seconds, None if seconds else "crash", 2.0, 5.0 + number, "run", number)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "a database?.db"
+
+
+def test_records_come_back_as_they_were(path: Path) -> None:
+    with Database(path) as database:
+        database.add_task("task", "conv", 1e9)
+        database.add([_record(0), _record(1, None)])
+    with Database(path, read_only=True) as database:
+        assert list(database.records()) == [_record(0), _record(1, None)]
+        assert database.count() == 2
+        [task] = database.tasks()
+        assert (task.key, task.label, task.flops, task.records) == ("task", "conv", 1e9, 2)
+        assert database.targets() == ["llvm"]
+
+
+def test_the_best_is_the_quickest_that_is_right(path: Path) -> None:
+    with Database(path) as database:
+        assert database.best("task", "llvm") is None
+        database.add([_record(0, 3.0), _record(1, 2.0), _record(2, None), _record(3, 1.0, target="other")])
+        best = database.best("task", "llvm")
+        assert best is not None and best.number == 1
+        assert best.relative == 1.0
+
+
+def test_a_candidate_measured_again_counts_once_and_keeps_the_quicker_time(path: Path) -> None:
+    with Database(path) as database:
+        database.add([_record(0, 3.0)])
+        database.add([_record(0, 2.0)])
+        database.add([_record(0, 4.0)])
+        database.add([_record(0, None)])
+        assert [item.seconds for item in database.records()] == [2.0]
+
+
+def test_a_failure_gives_way_to_a_time(path: Path) -> None:
+    with Database(path) as database:
+        database.add([_record(0, None)])
+        database.add([_record(0, 2.0)])
+        assert [item.ok for item in database.records()] == [True]
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(path: Path) -> None:
+    with Database(path) as database:
+        with pytest.raises(TypeError):
+            database.add([_record(0), Record("task", "llvm", {"tile": object()}, 1.0)])  # type: ignore[dict-item]
+        with pytest.raises(sqlite3.Error):
+            database.add([_record(1), Record("task", "llvm", {}, "not a number" * 2, created=None)])  # type: ignore[arg-type]
+        assert database.count() == 0
+
+
+def test_merge_prune_export_import(path: Path, tmp_path: Path) -> None:
+    with Database(path) as database, Database(tmp_path / "other.db") as other:
+        database.add([_record(0, 3.0), _record(1, 2.0)])
+        other.add_task("task", "conv", 1.0)
+        other.add([_record(1, 1.0), _record(2, None), _record(3, 0.5, task="more")])
+        assert database.merge(other) == 2
+        assert database.merge(other) == 0
+        assert database.count() == 4
+        lines = tmp_path / "records.jsonl"
+        assert database.export(lines) == 4
+        assert database.prune(1) == 2
+        assert sorted(item.number for item in database.records()) == [1, 3]
+        assert database.import_lines(lines) == 2
+        with pytest.raises(UserError, match="at least 0"):
+            database.prune(-1)
+
+
+def test_lines_that_are_no_records(path: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "bad.jsonl"
+    for text in ("nonsense", "[]", '{"task": "x"}'):
+        lines.write_text(text)
+        with Database(path) as database, pytest.raises(UserError, match="line 1 is no record"):
+            database.import_lines(lines)
+
+
+def test_files_that_are_no_database(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.db"
+    junk.write_bytes(b"this is no database" * 100)
+    with pytest.raises(UserError, match="cannot use the database"):
+        Database(junk)
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE things (x)")
+    with pytest.raises(UserError, match="another program"):
+        Database(foreign)
+    with pytest.raises(UserError, match="no such database"):
+        Database(tmp_path / "missing.db", read_only=True)
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    Database(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(UserError, match="newer Tilewright"):
+        Database(path)
+
+
+def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
+    """A process that stores records and reports each one is killed: everything reported is there, once."""
+    path = tmp_path / "killed.db"
+    code = (
+        "import sys\nfrom tilewright.tune.database import Database, Record\n"
+        "database = Database(sys.argv[1])\n"
+        "for number in range(10**6):\n"
+        "    database.add([Record('task', 'llvm', {'n': number}, 1.0, number=number)])\n"
+        "    print(number, flush=True)\n"
+    )
+    for turn in range(3):
+        process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.05 * (turn + 1))
+        os.kill(process.pid, signal.SIGKILL)
+        reported = [int(word) for word in process.communicate()[0].split()]
+        with Database(path) as database:
+            stored = sorted(item.number for item in database.records())
+        assert stored == sorted(set(stored))
+        assert set(reported) <= set(stored)
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    code = (
+        "import sys\nfrom tilewright.tune.database import Database, Record\n"
+        "start = int(sys.argv[2])\n"
+        "with Database(sys.argv[1]) as database:\n"
+        "    for n in range(start, start + 50):\n"
+        "        database.add([Record('task', 'llvm', {'n': n}, 1.0)])\n"
+    )
+    Database(path).close()
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(path), str(start)]) for start in (0, 50)]
+    assert [process.wait() for process in processes] == [0, 0]
+    with Database(path, read_only=True) as database:
+        assert database.count() == 100
