@@ -11,6 +11,7 @@ from tests.codegen.compiled import HOST, assert_stages_agree, integers
 from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.llvm.build import functions_to_ir
 from tilewright.codegen.llvm.emit_prefetch import next_lines
+from tilewright.ir.build import const
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import substitute
 from tilewright.tir.buffer import BufferLoad, make_buffer
@@ -41,7 +42,7 @@ def test_the_whole_next_panel_is_fetched(rows: int, depth: int, width: int) -> N
     loops = nest([10, rows, depth], seq())
     p, _, k = (loop.var for loop in loops)
     length = depth * width
-    found = next_lines(Analyzer(), loops, BufferLoad(w, ((p * depth + k) * width,)), length)
+    found = next_lines(Analyzer(), loops, BufferLoad(w, ((p * depth + k) * width,)), length, length)
     assert found is not None
     for panel in (0, 3):
         start = (panel + 1) * length
@@ -52,7 +53,7 @@ def test_panels_fused_with_rows() -> None:
     w = make_buffer("W", (4096,))
     loops = nest([10 * 7, 8], seq(), "fk")
     f, k = (loop.var for loop in loops)
-    found = next_lines(Analyzer(), loops, BufferLoad(w, ((f // 7 * 8 + k) * 64,)), 512)
+    found = next_lines(Analyzer(), loops, BufferLoad(w, ((f // 7 * 8 + k) * 64,)), 512, 512)
     assert found is not None
     position, count = found
     assert count == 1
@@ -63,7 +64,7 @@ def test_panels_fused_with_rows() -> None:
 def test_too_few_iterations_fetch_nothing() -> None:
     w = make_buffer("W", (1 << 16,))
     loops = nest([4, 1, 2], seq())
-    assert next_lines(Analyzer(), loops, BufferLoad(w, (loops[0].var * 4096,)), 4096) is None
+    assert next_lines(Analyzer(), loops, BufferLoad(w, (loops[0].var * 4096,)), 4096, 4096) is None
 
 
 def test_a_program_that_fetches_ahead() -> None:
@@ -74,3 +75,30 @@ def test_a_program_that_fetches_ahead() -> None:
     func = PrimFunc("panels", (w, out), For(p, ZERO, IntImm(4), LoopKind.SERIAL, inner))
     assert "call void @llvm.prefetch.p0" in functions_to_ir([func], HOST)
     assert_stages_agree(func, integers(4 * 64), np.zeros(4, "float32"))
+
+
+def test_what_is_used_after_the_loop_is_fetched_while_it_runs() -> None:
+    # Each p sums 64 elements of W into B[p * 32 ...]; the next place in B and the row after the next of X are fetched.
+    w, x, out = make_buffer("W", (64,)), make_buffer("X", (16 * 32,)), make_buffer("B", (8 * 32,))
+    total = make_buffer("S", (1,))
+    p, k, j = Var("p"), Var("k"), Var("j")
+    zero = BufferStore(total, (ZERO,), const(0.0, "float32"))
+    add = BufferStore(total, (ZERO,), BufferLoad(total, (ZERO,)) + BufferLoad(w, (k,)))
+    notes = {PREFETCH: {"B": 32, "X": [32, 64]}}
+    inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations=notes)
+    place = p * 32 + j
+    store = BufferStore(out, (place,), BufferLoad(total, (ZERO,)) + BufferLoad(x, (place,)))
+    copy = For(j, ZERO, IntImm(32), LoopKind.SERIAL, store)
+    func = PrimFunc("rows", (w, x, total, out), For(p, ZERO, IntImm(8), LoopKind.SERIAL, seq(zero, inner, copy)))
+    calls = [line for line in functions_to_ir([func], HOST).splitlines() if "call void @llvm.prefetch" in line]
+    # To be written, then to be read.
+    assert [line.split("i32 ")[1][0] for line in calls] == ["1", "0"]
+    assert_stages_agree(func, integers(64), integers(16 * 32), np.zeros(1, "float32"), np.zeros(8 * 32, "float32"))
+
+
+def test_rows_further_ahead() -> None:
+    image = make_buffer("X", (4096,))
+    loops = nest([8, 4, 8], seq())
+    found = next_lines(Analyzer(), loops, BufferLoad(image, (loops[0].var * 256,)), 256, 768)
+    assert found is not None
+    assert set(range(2 * 256 + 768, 2 * 256 + 1024, 16)) <= fetched(loops, *found, 2)

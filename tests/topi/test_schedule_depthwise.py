@@ -16,7 +16,7 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, LoopKind
+from tilewright.tir.stmt import PREFETCH, For, LoopKind
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 
@@ -101,3 +101,18 @@ def test_odd_shapes_and_types(size: tuple[int, int, int, int], outputs: int, dty
     target = Target("native").replace(cores=1)
     case = Case(size, outputs, dtype=dtype, constants=constants)
     case.check(schedule_cpu(case.func, target), target)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
+    target = Target("native").replace(cores=1, l2_bytes=64 << 10)
+    case = Case((1, 14, 28, 48), 64, stride=stride)
+    scheduled = schedule_cpu(case.func, target)
+    (notes,) = [loop.annotations[PREFETCH] for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations]
+    image, result = scheduled.buffers[0], scheduled.buffers[-1]
+    residual = scheduled.buffers[-2]
+    row = 28 * 48
+    assert isinstance(notes, dict)
+    assert {*notes} == {image.name, residual.name, result.name}
+    assert list(notes[image.name]) == [stride * row, 3 * row]
+    case.check(scheduled, target)

@@ -7,6 +7,9 @@ a few each, or several the same line, so that memory is read at an even pace beh
     for p:  for r in range(R):  for k in range(K):              W[p * n + k * 32 ...] used
                                     prefetch W[p * n + n + (r * K + k) * (n / (R * K))]
 
+`{"W": [n, m]}` fetches n elements from the m-th on instead: rows of an image that windows slide over. The loop itself
+may not use the buffer at all: what is stored, or read, after it can be fetched while it runs.
+
 Hardware follows a slow stream only a few lines ahead; arithmetic then waits for memory at each new panel.
 """
 
@@ -18,10 +21,10 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
 from tilewright.codegen.llvm.context import FunctionContext
 from tilewright.codegen.llvm.types import memory_type
-from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp
-from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
+from tilewright.ir.visit import find_all, pre_order, substitute, uses_any, variables
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import PREFETCH, For
+from tilewright.tir.stmt import PREFETCH, BufferStore, For
 
 LINE_BYTES = 64
 _MOST_A_STEP = 8
@@ -33,40 +36,59 @@ def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
     wanted = loops[-1].annotations.get(PREFETCH)
     if not isinstance(wanted, dict):
         return
-    loads: dict[str, BufferLoad] = {}
-    for load in find_all(loops[-1].body, BufferLoad):
-        loads.setdefault(load.buffer.name, load)
-    for name, length in wanted.items():
-        if name in loads and isinstance(length, int):
-            _fetch_next(c, loops, loads[name], length)
+    for name, given in wanted.items():
+        length, ahead = given if isinstance(given, (list, tuple)) else (given, given)
+        access = _first_access(loops, str(name))
+        if access is None:
+            continue
+        if all(item in c.variables for index in access.indices for item in variables(index)):
+            _fetch_next(c, loops, access, length, ahead)
 
 
-def _fetch_next(c: FunctionContext, loops: Sequence[For], load: BufferLoad, length: int) -> None:
-    found = next_lines(c.analyzer, loops, load, length)
+def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:
+    """The first use of a buffer in the innermost loop that uses it, as loops further inside begin."""
+    for loop in reversed(loops):
+        for item in pre_order(loop.body):
+            if isinstance(item, (BufferLoad, BufferStore)) and item.buffer.name == name:
+                inner: dict[Var, PrimExpr] = {below.var: below.min for below in find_all(loop.body, For)}
+                for around in loops:
+                    inner.pop(around.var, None)
+                return item.replace(indices=tuple(substitute(index, inner) for index in item.indices))
+    return None
+
+
+def _fetch_next(
+    c: FunctionContext, loops: Sequence[For], access: BufferLoad | BufferStore, length: int, ahead: int
+) -> None:
+    found = next_lines(c.analyzer, loops, access, length, ahead)
     if found is None:
         return
     position, count = found
-    kind = memory_type(load.buffer.dtype.element)
+    kind = memory_type(access.buffer.dtype.element)
     declared = c.module.declare("llvm.prefetch.p0", "void", "ptr, i32 immarg, i32 immarg, i32 immarg")
-    first = c.op(f"getelementptr {kind}, ptr {c.pointer(load.buffer)}, i64 {c.value(position)}", "p")
+    first = c.op(f"getelementptr {kind}, ptr {c.pointer(access.buffer)}, i64 {c.value(position)}", "p")
     for number in range(count):
-        distance = number * _line(load.buffer)
+        distance = number * _line(access.buffer)
         place = first if not number else c.op(f"getelementptr {kind}, ptr {first}, i64 {distance}", "p")
-        # To be read, in the second cache level, as data.
-        c.do(f"call void {declared}(ptr {place}, i32 0, i32 2, i32 1)")
+        # To be read or written, in the second cache level, as data.
+        written = int(isinstance(access, BufferStore))
+        c.do(f"call void {declared}(ptr {place}, i32 {written}, i32 2, i32 1)")
 
 
-def next_lines(analyzer: Analyzer, loops: Sequence[For], load: BufferLoad, length: int) -> tuple[PrimExpr, int] | None:
-    """Where an iteration of nested loops has to fetch, and how many lines, so that together they fetch all.
+def next_lines(
+    analyzer: Analyzer, loops: Sequence[For], access: BufferLoad | BufferStore, length: int, ahead: int
+) -> tuple[PrimExpr, int] | None:
+    """Where an iteration of nested loops has to fetch, and how many lines, so that together they fetch all of `length`.
 
+    What they fetch begins `ahead` elements after the first that they use.
     None where the loops have too few iterations for that, or the index cannot be followed.
     """
-    (index,) = load.indices
+    (index,) = access.indices
     if isinstance(index, Ramp):
         index = index.base
     if not index.dtype.is_scalar:
         return None
-    line = _line(load.buffer)
+    line = _line(access.buffer)
     lines = -(-length // line)
     counter, steps, start = _walk(analyzer, loops, index, length)
     count = -(-lines // steps)
@@ -74,7 +96,7 @@ def next_lines(analyzer: Analyzer, loops: Sequence[For], load: BufferLoad, lengt
         return None
     # With steps to spare several fetch the same line: running further ahead would drive out what is in use.
     distance = count * line if count > 1 else -(-length // steps)
-    return analyzer.simplify(start + counter * distance + length), count
+    return analyzer.simplify(start + counter * distance + ahead), count
 
 
 def _line(buffer: Buffer) -> int:

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import prefetch_panels
+from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
@@ -69,6 +69,8 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     reduction = schedule_tile(context, anchor, order[-1], tile)
     if not resident:
         prefetch_panels(context, anchor, reduction, tile, in_blocks)
+    elif row is not None:
+        prefetch_results(context, output, reduction, tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.expr import const_value
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.analysis.linear import linear
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import prefetch_results
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 
@@ -94,7 +100,9 @@ def schedule_separable(
     outer, inner = sch.split(x, [None, tile.rows])
     sch.reorder(n, y, outer, panel, inner, vector, lane)
     sch.compute_at(pointwise, panel)
-    schedule_tile(context, pointwise, panel, tile)
+    reduction = schedule_tile(context, pointwise, panel, tile)
+    _prefetch_rows(context, depthwise, reduction)
+    prefetch_results(context, output, reduction, tile)
     sch.compute_at(row, y, preserve_unit_loops=True)
     *_, pixel, channel = sch.get_loops(row)
     channels = context.extent(channel)
@@ -112,6 +120,23 @@ def schedule_separable(
     extents = context.extents([n, y])
     assert extents is not None
     context.parallelize([n, y], prod(extents) * width * columns * channels)
+
+
+def _prefetch_rows(context: CpuContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
+    """Fetch the rows of the image that the next row of results needs, while this one is multiplied."""
+    block = context.block(depthwise)
+    images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
+    own = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    for image in images:
+        shape = image.buffer.static_shape
+        if shape is None or len(shape) != 4 or not uses_any(image.indices[1], own[1:2]):
+            continue
+        step = linear(image.indices[1]).terms.get(own[1])
+        taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
+        if step is None or not taps or taps[0] is None:
+            continue
+        row = shape[2] * shape[3]
+        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
 
 
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:

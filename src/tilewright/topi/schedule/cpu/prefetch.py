@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.tir.buffer import Buffer
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.cpu.context import CpuContext
@@ -37,6 +38,26 @@ def prefetch_panels(
         fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
         if fits and reduction:
             context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
+
+
+def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+    """While rows of the result are computed, fetch the places of the next rows, and of what is added to those.
+
+    Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
+    results do not stay in the second cache level: a tile that is stored all at once would wait for memory.
+    """
+    block = context.block(output)
+    result = block.writes[0].buffer
+    own = tuple(item.var for item in block.iters)
+    added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
+    wanted = [result, *(buffer for buffer in added if buffer in context.sch.func.params)]
+    shape = result.static_shape
+    if not reduction or shape is None or sum(map(_bytes, wanted)) <= context.target.l2_bytes * _CACHE_SHARE:
+        return
+    length = tile.rows * shape[-1]
+    notes = context.loop(reduction[-1]).annotations.get(PREFETCH, {})
+    assert isinstance(notes, dict)
+    context.sch.annotate(reduction[-1], PREFETCH, {**notes, **{buffer.name: length for buffer in wanted}})
 
 
 def _bytes(buffer: Buffer) -> int:
