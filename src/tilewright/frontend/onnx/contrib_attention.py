@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import Size, Sizes, add, multiply, same, subtract
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -30,9 +32,16 @@ class Scores:
     softcap: float = 0.0
 
 
+def dims_of(node: NodeContext, value: GraphExpr, rank: int) -> Sizes:
+    """The dimensions of a value that must have so many."""
+    if rank_of(value) != rank:
+        raise UserError(f"{node.node.op_type} needs {rank} dimensions here, there are {rank_of(value)}")
+    return sizes_of(value)
+
+
 def split_heads(node: NodeContext, value: GraphExpr, heads: int) -> GraphExpr:
     """(batch, length, heads * size) -> (batch, heads, length, size)."""
-    batch, length, width = shape_of(value)
+    (batch, length, _), width = dims_of(node, value, 3), size_at(value, 2)
     if heads < 1 or width % heads:
         raise UserError(f"a width of {width} does not divide into {heads} heads")
     parts = node.builder.reshape(value, (batch, length, heads, width // heads))
@@ -41,8 +50,8 @@ def split_heads(node: NodeContext, value: GraphExpr, heads: int) -> GraphExpr:
 
 def join_heads(node: NodeContext, value: GraphExpr) -> GraphExpr:
     """(batch, heads, length, size) -> (batch, length, heads * size)."""
-    batch, heads, length, size = shape_of(value)
-    return node.builder.reshape(node.builder.transpose(value, (0, 2, 1, 3)), (batch, length, heads * size))
+    batch, heads, length, size = dims_of(node, value, 4)
+    return node.builder.reshape(node.builder.transpose(value, (0, 2, 1, 3)), (batch, length, multiply(heads, size)))
 
 
 def attend(node: NodeContext, query: GraphExpr, key: GraphExpr, value: GraphExpr, how: Scores) -> GraphExpr:
@@ -58,15 +67,10 @@ def attend(node: NodeContext, query: GraphExpr, key: GraphExpr, value: GraphExpr
     return join_heads(node, node.call("matmul", weights, value))
 
 
-def positions(node: NodeContext, count: int, begin: int = 0) -> GraphExpr:
-    """begin, begin + 1 ... as int64."""
-    return node.call("arange", count=count, start=begin)
-
-
-def causal_bias(node: NodeContext, length: int, total: int, like: GraphExpr, window: int = -1) -> GraphExpr:
+def causal_bias(node: NodeContext, length: Size, total: Size, like: GraphExpr, window: int = -1) -> GraphExpr:
     """What keeps queries (the last ones of all places) from seeing later keys, or keys before their window."""
-    rows = node.builder.reshape(positions(node, length, total - length), (length, 1))
-    columns = positions(node, total)
+    rows = node.builder.reshape(node.builder.arange(length, subtract(total, length)), (length, 1))
+    columns = node.builder.arange(total)
     hidden = node.call("greater", columns, rows)
     if window > 0:
         distance = node.call("subtract", rows, columns)
@@ -84,20 +88,22 @@ def _filled(node: NodeContext, hidden: GraphExpr, value: float, like: GraphExpr)
     return node.call("where", hidden, fill, node.builder.constant_like(0, like))
 
 
-def _mask_bias(node: NodeContext, mask: GraphExpr, batch: int, total: int, like: GraphExpr, fill: float) -> GraphExpr:
+def _mask_bias(node: NodeContext, mask: GraphExpr, batch: Size, total: Size, like: GraphExpr, fill: float) -> GraphExpr:
     """A mask in any of its forms as a bias of the scores (batch, heads, length, total)."""
     builder = node.builder
-    shape = shape_of(mask)
+    shape = sizes_of(mask)
     if len(shape) == 1:
-        if shape not in ((batch,), (2 * batch,)):
-            raise UnsupportedError(f"{node.node.op_type} with a mask of shape {shape} for a batch of {batch}")
-        columns = positions(node, total)
+        twice = same(shape[0], multiply(batch, 2))
+        if not twice and not same(shape[0], batch):
+            raise UnsupportedError(
+                f"{node.node.op_type} with a mask of shape {sizes_text(shape)} for a batch of {size_text(batch)}"
+            )
+        columns = builder.arange(total)
         ends = builder.reshape(builder.cast(builder.slice_axis(mask, 0, 0, batch), INT64), (batch, 1, 1, 1))
         hidden = node.call("greater_equal", columns, ends)
-        if shape == (2 * batch,):
-            starts = builder.reshape(
-                builder.cast(builder.slice_axis(mask, 0, batch, 2 * batch), INT64), (batch, 1, 1, 1)
-            )
+        if twice:
+            starts = builder.cast(builder.slice_axis(mask, 0, batch, shape[0]), INT64)
+            starts = builder.reshape(starts, (batch, 1, 1, 1))
             hidden = node.call("logical_or", hidden, node.call("less", columns, starts))
         return _filled(node, hidden, fill, like)
     if len(shape) == 2:
@@ -125,11 +131,11 @@ def attention(node: NodeContext) -> list[GraphExpr | None]:
     node.ignore("rotary_embedding_dim")
     _refuse(node, (6, "a length of the past"))
     builder = node.builder
-    batch, length, _ = shape_of(data)
+    batch, length, _ = dims_of(node, data, 3)
     projected = node.call("matmul", data, node.input(1))
     if node.has_input(2):
         projected = node.call("add", projected, node.input(2))
-    width = shape_of(projected)[2]
+    width = size_at(projected, 2)
     sizes = node.ints("qkv_hidden_sizes", (width // 3,) * 3)
     if len(sizes) != 3 or sum(sizes) != width:
         raise UserError(f"qkv_hidden_sizes {sizes} do not add up to {width}")
@@ -139,10 +145,10 @@ def attention(node: NodeContext) -> list[GraphExpr | None]:
     if node.has_input(4):
         old = [builder.slice_axis(node.input(4), 0, at, at + 1) for at in (0, 1)]
         key, value = (
-            builder.concatenate([builder.reshape(past, shape_of(past)[1:]), new], 2)
+            builder.concatenate([builder.reshape(past, dims_of(node, past, 5)[1:]), new], 2)
             for past, new in zip(old, (key, value), strict=True)
         )
-    total = shape_of(key)[2]
+    total = sizes_of(key)[2]
     fill = node.number("mask_filter_value", -10000.0)
     bias: list[GraphExpr] = []
     if node.has_input(3):
@@ -172,10 +178,12 @@ def multi_head_attention(node: NodeContext) -> list[GraphExpr | None]:
         raise UnsupportedError("MultiHeadAttention of packed queries, keys and values")
     builder = node.builder
     parts = [node.input(at) for at in range(3)]
+    if any(rank_of(part) not in (3, 4) for part in parts):
+        raise UnsupportedError("MultiHeadAttention of packed keys and values")
     if node.has_input(3):
         begin = 0
         for at, part in enumerate(parts):
-            width = shape_of(part)[2] if rank_of(part) == 3 else shape_of(part)[1] * shape_of(part)[3]
+            width = size_at(part, 2) if rank_of(part) == 3 else size_at(part, 1) * size_at(part, 3)
             if rank_of(part) == 3:
                 parts[at] = node.call("add", part, builder.slice_axis(node.input(3), 0, begin, begin + width))
             begin += width
@@ -183,8 +191,8 @@ def multi_head_attention(node: NodeContext) -> list[GraphExpr | None]:
     if node.has_input(6) and node.has_input(7):
         key = builder.concatenate([node.input(6), key], 2)
         value = builder.concatenate([node.input(7), value], 2)
-    batch, _, length, size = shape_of(query)
-    total = shape_of(key)[2]
+    (batch, _, length, _), size = sizes_of(query), size_at(query, 3)
+    total = sizes_of(key)[2]
     fill = node.number("mask_filter_value", -10000.0)
     bias: list[GraphExpr] = []
     if node.has_input(4):
@@ -216,27 +224,28 @@ def group_query_attention(node: NodeContext) -> list[GraphExpr | None]:
     if node.has_input(1) and node.has_input(2):
         key, value = node.input(1), node.input(2)
     else:
-        width = shape_of(query)[2]
+        dims_of(node, query, 3)
+        width = size_at(query, 2)
         size = width // (heads + 2 * shared)
         ends = (0, heads * size, (heads + shared) * size, width)
         query, key, value = (builder.slice_axis(query, 2, ends[at], ends[at + 1]) for at in range(3))
     query = split_heads(node, query, heads)
     key, value = split_heads(node, key, shared), split_heads(node, value, shared)
-    batch, _, length, size = shape_of(query)
-    before = shape_of(node.input(3))[2] if node.has_input(3) else 0
+    (batch, _, length, _), size = sizes_of(query), size_at(query, 3)
+    before: Size = dims_of(node, node.input(3), 4)[2] if node.has_input(3) else 0
     if node.flag("do_rotary"):
-        places = node.input(9) if node.has_input(9) else builder.reshape(positions(node, length, before), (1, length))
+        places = node.input(9) if node.has_input(9) else builder.reshape(builder.arange(length, before), (1, length))
         rotary = _rotary_tables(node, node.input(7), node.input(8), places)
         interleaved = node.flag("rotary_interleaved")
         query, key = (rotate(node, item, *rotary, interleaved=interleaved) for item in (query, key))
     node.ignore("rotary_interleaved")
-    if node.has_input(3) and before:
+    if node.has_input(3) and before != 0:
         key, value = builder.concatenate([node.input(3), key], 2), builder.concatenate([node.input(4), value], 2)
-    total = before + length
+    total = add(before, length)
     bias = [causal_bias(node, length, total, query, node.integer("local_window_size", -1))]
     ends_of = builder.reshape(builder.cast(node.input(5), INT64), (batch, 1, 1, 1))
-    hidden = node.call("greater", positions(node, total), ends_of)
-    if length == 1 or before:
+    hidden = node.call("greater", builder.arange(total), ends_of)
+    if length == 1 or before != 0:
         bias.append(_filled(node, hidden, _lowest(query), query))
     scale = node.number("scale", 0.0) or 1 / math.sqrt(size)
     how = Scores(scale, bias, node.number("softcap", 0.0))
@@ -247,10 +256,10 @@ def group_query_attention(node: NodeContext) -> list[GraphExpr | None]:
 def _repeat_heads(node: NodeContext, value: GraphExpr, times: int) -> GraphExpr:
     if times == 1:
         return value
-    batch, heads, length, size = shape_of(value)
+    batch, heads, length, size = sizes_of(value)
     wide = node.builder.reshape(value, (batch, heads, 1, length, size))
     wide = node.builder.broadcast_to(wide, (batch, heads, times, length, size))
-    return node.builder.reshape(wide, (batch, heads * times, length, size))
+    return node.builder.reshape(wide, (batch, multiply(heads, times), length, size))
 
 
 def _rotary_tables(
@@ -265,8 +274,8 @@ def _rotary_tables(
 def rotate(node: NodeContext, value: GraphExpr, cosine: GraphExpr, sine: GraphExpr, *, interleaved: bool) -> GraphExpr:
     """Pairs of the first numbers of each head turned by their angles; the rest stays."""
     builder = node.builder
-    batch, heads, length, size = shape_of(value)
-    half = shape_of(cosine)[-1]
+    batch, heads, length, _ = dims_of(node, value, 4)
+    size, half = size_at(value, 3), size_at(cosine, -1)
     if 2 * half > size:
         raise UserError(f"tables of {half} angles do not fit heads of {size}")
     turned = builder.slice_axis(value, 3, 0, 2 * half)
@@ -299,18 +308,17 @@ def rotary_embedding(node: NodeContext) -> GraphExpr:
     cosines, sines = node.input(2), node.input(3)
     joined = rank_of(data) == 3
     if joined:
-        width = shape_of(data)[2]
         if not heads:
             if part:
                 raise UserError("RotaryEmbedding of a part of each head needs num_heads")
-            heads = width // (2 * shape_of(cosines)[1])
+            heads = size_at(data, 2) // max(1, 2 * size_at(cosines, -1))
         data = split_heads(node, data, heads)
-    length = shape_of(data)[2]
+    length = dims_of(node, data, 4)[2]
     if rank_of(places) == 2:
         rows = places
     else:
         first = node.builder.cast(node.builder.reshape(places, (1, 1)), INT64)
-        rows = node.call("add", first, node.builder.reshape(positions(node, length), (1, length)))
+        rows = node.call("add", first, node.builder.reshape(node.builder.arange(length), (1, length)))
     rotary = _rotary_tables(node, cosines, sines, rows)
     result = rotate(node, data, *rotary, interleaved=node.flag("interleaved"))
     return join_heads(node, result) if joined else result

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.onnx.activation import build_softsign
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import gemm
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.pooling import max_pool
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import constants
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -185,7 +188,7 @@ def _layer_norm(
     node: NodeContext, data: GraphExpr, gamma: GraphExpr, beta: GraphExpr | None, epsilon: float
 ) -> GraphExpr:
     if beta is None:
-        beta = node.builder.filled(0, shape_of(gamma), dtype_of(data))
+        beta = node.builder.filled(0, sizes_of(gamma), dtype_of(data))
     return node.call("nn.layer_norm", data, gamma, beta, axis=rank_of(data) - 1, epsilon=epsilon)
 
 
@@ -194,7 +197,9 @@ def embed_layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     """The sum of word, position and segment embeddings, normalised; how many words each mask keeps."""
     words, positions = node.input(2), node.input(3)
     ids = node.input(0)
-    batch, length = shape_of(ids)
+    if rank_of(ids) != 2:
+        raise UserError(f"EmbedLayerNormalization needs words of 2 dimensions, there are {rank_of(ids)}")
+    batch, length = sizes_of(ids)
     total = node.call("take", words, ids, axis=0)
     if node.has_input(8):
         total = node.call("add", total, node.call("take", positions, node.input(8), axis=0))
@@ -259,9 +264,10 @@ def _unpacked(node: NodeContext, packed: GraphExpr, shape: tuple[int, ...], bits
     """Bytes as the numbers they hold, the lowest bits first, as float32 of a shape."""
     builder = node.builder
     per_byte = 8 // bits
-    total = int(np.prod(shape))
-    if int(np.prod(shape_of(packed))) * per_byte != total:
-        raise UserError(f"packed numbers of shape {shape_of(packed)} do not fill {shape}")
+    total = math.prod(shape)
+    found = constants(sizes_of(packed))
+    if found is None or math.prod(found) * per_byte != total:
+        raise UserError(f"packed numbers of shape {sizes_text(sizes_of(packed))} do not fill {shape}")
     column = builder.reshape(packed, (total // per_byte, 1))
     shifts = builder.constant(np.arange(per_byte, dtype=np.uint8) * bits, UINT8)
     shifted = node.call("right_shift", column, shifts)

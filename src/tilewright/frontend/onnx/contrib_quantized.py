@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
@@ -19,7 +19,7 @@ converter("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 def _scalar(node: NodeContext, value: GraphExpr) -> GraphExpr:
     """A scale or zero point of one element as a scalar; a list stays as it is."""
-    return node.builder.reshape(value, ()) if shape_of(value) == (1,) else value
+    return node.builder.reshape(value, ()) if sizes_of(value) == (1,) else value
 
 
 def _real(node: NodeContext, first: int) -> GraphExpr:
@@ -132,7 +132,7 @@ def qgemm(node: NodeContext) -> GraphExpr:
     """alpha * a @ b + c on 8-bit numbers; in 8 bits again if the result has a scale, else in float32."""
     a, b = (shifted(node, node.input(first), node.input(first + 2), -1) for first in (0, 3))
     transpose_a, transpose_b = node.flag("transA"), node.flag("transB")
-    if transpose_b and rank_of(node.input(5)) == 1 and shape_of(node.input(5)) != (1,):
+    if transpose_b and rank_of(node.input(5)) == 1 and sizes_of(node.input(5)) != (1,):
         b = shifted(node, node.input(3), node.input(5), -2)
     product = node.call("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     if node.has_input(6):
