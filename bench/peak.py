@@ -68,6 +68,54 @@ def arithmetic_peak(target: Target, dtype: str) -> Peak | None:
     return Peak(dtype, float(operations * _chains(target) * _STEPS), call)
 
 
+def tile_peak(target: Target, dtype: str) -> Peak | None:
+    """Products of matrix tiles, four in turn, with nothing loaded; None where the CPU has none.
+
+    int8: 16 x 16 x 64 multiply-adds an instruction; bfloat16: 16 x 16 x 32.
+    """
+    instruction, depth = {"int8": ("tdpbusd", 64), "bfloat16": ("tdpbf16ps", 32)}[dtype]
+    if not target.has_feature("amx-int8" if dtype == "int8" else "amx-bf16"):
+        return None
+    function = _compile(_tile_ir(instruction), target)
+    data = aligned_empty((64,), np.dtype(np.uint8))
+    # The configuration of eight registers of 16 rows of 64 bytes.
+    data[...] = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
+    arguments = (address_of(data), 0, _STEPS)
+
+    def call(keep: object = data) -> None:
+        function(*arguments)
+
+    return Peak(f"{dtype} tiles", 2.0 * 16 * 16 * depth * 4 * _STEPS, call)
+
+
+def _tile_ir(instruction: str) -> str:
+    zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(8))
+    steps = "\n".join(f"  call void @llvm.x86.{instruction}(i8 {n}, i8 {4 + n // 2}, i8 {6 + n % 2})" for n in range(4))
+    return f"""
+declare i64 @syscall(i64, ...)
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.{instruction}(i8, i8, i8)
+define void @peak(ptr %data, ptr %out, i64 %count) {{
+entry:
+  %asked = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+  call void @llvm.x86.ldtilecfg(ptr %data)
+{zeros}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{steps}
+  %next = add i64 %i, 1
+  %again = icmp ult i64 %next, %count
+  br i1 %again, label %loop, label %end
+end:
+  call void @llvm.x86.tilerelease()
+  ret void
+}}
+"""
+
+
 def read_peak(target: Target, size: int) -> Peak:
     """Reading `size` bytes once, in order, into vector registers."""
     lanes = target.lanes(32)

@@ -15,6 +15,7 @@ from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
@@ -66,7 +67,12 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]
     if options.target is not None:
         products = module_pass("integer_products", requires="graph_typed")(integer_products)
-        passes += [products.with_options(target=options.target), *_SIMPLIFY]
+        halves = module_pass("half_products", requires="graph_typed")(half_products)
+        passes += [
+            products.with_options(target=options.target),
+            *_SIMPLIFY,
+            halves.with_options(target=options.target),
+        ]
     if options.target is not None and options.winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
 from tilewright.ir.build import all_of
-from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, PrimExpr, Range, StringImm, Var, is_const_int
+from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Ramp, Range, StringImm, Var, is_const_int
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -81,7 +81,7 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Acc
         case BufferStore():
             _loads(buffer, (*stmt.indices, stmt.value), (*path, (stmt, 0)), found)
             if stmt.buffer is buffer:
-                found.append(Access(stmt.indices, True, (*path, (stmt, 1))))
+                found.append(_lanes_as_loop(stmt.indices, True, (*path, (stmt, 1))))
         case IfThenElse():
             _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), found)
             _collect(buffer, stmt.then_body, (*path, (stmt, 0)), found)
@@ -108,7 +108,19 @@ def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], 
             if isinstance(item, Call) and item.name in ("access_ptr", "element_distance"):
                 addressed.update(item.args)
             elif isinstance(item, BufferLoad) and item.buffer is buffer and item not in addressed:
-                found.append(Access(item.indices, False, path))
+                found.append(_lanes_as_loop(item.indices, False, path))
+
+
+def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[Step, ...]) -> Access:
+    """An access; the lanes of vector indices are iterations of a loop of its own."""
+    lanes = max((index.lanes for index in indices if isinstance(index, Ramp)), default=1)
+    if lanes == 1:
+        return Access(indices, is_store, path)
+    var = Var("lane")
+    plain = tuple(index.base + var * index.stride if isinstance(index, Ramp) else index for index in indices)
+    stmt, child = path[-1]
+    loop = For(var, ZERO, IntImm(lanes), LoopKind.SERIAL, stmt)
+    return Access(plain, is_store, (*path[:-1], (loop, 0), (stmt, child)))
 
 
 def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], found: list[Access]) -> None:

@@ -45,7 +45,7 @@ def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: Block
         return False
     row = row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
-    tile = _tile(rows, product.width, instruction.lanes, context.target.vector_registers)
+    tile = vector_tile(rows, product.width, instruction.lanes, context.target.vector_registers)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -73,7 +73,7 @@ def _weights_stay(context: CpuContext, anchor: BlockHandle, product: Product) ->
     return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
 
 
-def _tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
+def vector_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
     """The register tile with the best ratio of arithmetic to loads; columns are whole vectors."""
     best, best_score = RegisterTile(1, 1, lanes), -1.0
     for vectors in divisors(columns // lanes, _MOST_VECTORS):

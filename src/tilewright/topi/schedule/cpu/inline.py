@@ -28,6 +28,8 @@ def inline_stages(context: CpuContext) -> None:
 
 
 def _keep(context: CpuContext, handle: BlockHandle, block: Block) -> bool:
+    if block.annotations.get("kept"):
+        return True
     consumers = [context.block(consumer) for consumer in context.sch.get_consumers(handle)]
     if any("anchor" in consumer.annotations for consumer in consumers):
         # A contraction reads each element many times: compute it once, unless it only picks elements by name.

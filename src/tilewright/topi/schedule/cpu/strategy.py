@@ -11,6 +11,7 @@ from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_separable
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
+from tilewright.topi.schedule.cpu.half import is_half_product, schedule_half_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
@@ -42,6 +43,9 @@ def _schedule(context: CpuContext) -> None:
         schedule_recurrence(context)
         return
     inline_stages(context)
+    if is_half_product(context):
+        schedule_half_product(context)
+        return
     outputs = sch.get_output_blocks()
     blocks = [context.block(handle) for handle in sch.blocks()]
     anchors = [block.name for block in blocks if block.annotations.get("anchor") in _CONTRACTIONS]
