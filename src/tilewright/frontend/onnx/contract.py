@@ -6,6 +6,7 @@ from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UserError
 
 
@@ -53,7 +54,8 @@ def gemm(node: NodeContext) -> GraphExpr:
     shape = sizes_of(result)
     total = node.call("add", result, c)
     if sizes_of(total) != shape:
-        raise UserError(f"the third input {shape_of(c)} does not broadcast to the product {shape}")
+        texts = sizes_text(sizes_of(c)), sizes_text(shape)
+        raise UserError(f"the third input {texts[0]} does not broadcast to the product {texts[1]}")
     return total
 
 

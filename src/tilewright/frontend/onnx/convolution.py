@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Extents, Window, from_planes, read_extents, read_window, to_planes
-from tilewright.graph.dimensions import different
+from tilewright.frontend.onnx.windows import (
+    Extents,
+    Window,
+    from_planes,
+    known_sizes,
+    read_extents,
+    read_window,
+    to_planes,
+)
+from tilewright.graph.dimensions import Sizes, different, multiply
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
@@ -62,12 +70,12 @@ def _planes(node: NodeContext, data: GraphExpr) -> GraphExpr:
     """NCDHW data as one image a depth: (N*D)CHW."""
     batch, channels, depth, *plane = sizes_of(data)
     turned = node.builder.transpose(data, (0, 2, 1, 3, 4))
-    return node.builder.reshape(turned, (batch * depth, channels, *plane))
+    return node.builder.reshape(turned, (multiply(batch, depth), channels, *plane))
 
 
 def _weight_plane(node: NodeContext, weight: GraphExpr, at: int) -> GraphExpr:
     """One plane of a weight in three dimensions."""
-    shape = shape_of(weight)
+    shape = sizes_of(weight)
     return node.builder.reshape(node.builder.slice_axis(weight, 2, at, at + 1), (*shape[:2], *shape[3:]))
 
 
@@ -78,7 +86,8 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
     stride, space, taps = extents.strides[0], extents.dilation[0], extents.kernel[0]
     before, after = (0, 0, extents.before[0], 0, 0), (0, 0, extents.after[0], 0, 0)
     padded = node.call("pad", data, before=before, after=after) if any((*before, *after)) else data
-    batch, channels, depth, *plane = shape_of(padded)
+    batch, channels, _, *plane = sizes_of(padded)
+    depth = size_at(padded, 2)
     steps = (depth - (taps - 1) * space - 1) // stride + 1
     if steps < 1:
         raise UserError(f"the window does not fit along the depth of data of shape {shape_of(data)}")
@@ -103,7 +112,7 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
         )
         total = part if total is None else node.call("add", total, part)
     assert total is not None
-    _, outputs, rows, columns = shape_of(total)
+    _, outputs, rows, columns = sizes_of(total)
     return builder.transpose(builder.reshape(total, (batch, steps, outputs, rows, columns)), (0, 2, 1, 3, 4))
 
 
@@ -114,7 +123,7 @@ def _transposed_volume(
     builder = node.builder
     window = Window.of(*(tuple(part[1:]) for part in extents.fields()))
     stride, space, taps = extents.strides[0], extents.dilation[0], extents.kernel[0]
-    batch, _, depth = shape_of(data)[:3]
+    batch, depth = sizes_of(data)[0], size_at(data, 2)
     images = _planes(node, data)
     full = (depth - 1) * stride + (taps - 1) * space + 1 + extra[0]
     total: GraphExpr | None = None
@@ -129,7 +138,7 @@ def _transposed_volume(
             dilation=window.dilation,
             groups=groups,
         )
-        _, outputs, rows, columns = shape_of(part)
+        _, outputs, rows, columns = sizes_of(part)
         # Planes `stride` apart: zeros are put after each, those after the last are cut off.
         part = builder.reshape(part, (batch, depth, 1, outputs, rows, columns))
         if stride > 1:
@@ -165,7 +174,7 @@ def conv_transpose(node: NodeContext) -> GraphExpr:
     declared = node.ints("kernel_shape", kernel)
     if declared != kernel:
         raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
-    extents, extra = _transposed_window(node, kernel, shape_of(data)[2:])
+    extents, extra = _transposed_window(node, kernel, sizes_of(data)[2:])
     groups = node.integer("group", 1)
     if rank == 3:
         return add_bias(node, _transposed_volume(node, data, weight, extents, extra, groups), node.optional(2))
@@ -183,9 +192,7 @@ def conv_transpose(node: NodeContext) -> GraphExpr:
     return from_planes(node, add_bias(node, result, node.optional(2)), rank)
 
 
-def _transposed_window(
-    node: NodeContext, kernel: tuple[int, ...], size: tuple[int, ...]
-) -> tuple[Extents, tuple[int, ...]]:
+def _transposed_window(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> tuple[Extents, tuple[int, ...]]:
     rank = len(kernel)
     ones = (1,) * rank
     strides, dilation = node.ints("strides", ones), node.ints("dilations", ones)
@@ -209,13 +216,14 @@ def _transposed_window(
         if len(wanted) != rank:
             raise UserError(f"output_shape must have {rank} entries, it is {wanted}")
     elif mode.startswith("SAME"):
-        wanted = tuple(length * stride for length, stride in zip(size, strides, strict=True))
+        wanted = tuple(length * stride for length, stride in zip(known_sizes(size, mode), strides, strict=True))
     before, after = list(pads[:rank]), list(pads[rank:])
     if mode == "VALID":
         before, after = [0] * rank, [0] * rank
     if wanted is not None:
+        lengths = known_sizes(size, "output_shape")
         for axis in range(rank):
-            full = (size[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1 + extra[axis]
+            full = (lengths[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1 + extra[axis]
             total = full - wanted[axis]
             if total < 0:
                 # The result is larger than what the kernel reaches: the rest is rows that only hold the bias.

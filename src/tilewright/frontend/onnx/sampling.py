@@ -11,12 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import Builder, dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import Builder, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import add_bias
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import read_extents
+from tilewright.graph.dimensions import different, multiply
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -126,10 +128,11 @@ def _linear(node: NodeContext, x: GraphExpr, length: int, zeros: bool) -> list[_
 def grid_sample(node: NodeContext) -> GraphExpr:
     """Data read at the places of a grid, whose coordinates run from -1 to 1."""
     data, grid = node.input(0), node.builder.cast(node.input(1), FLOAT32)
-    size, places = shape_of(data)[2:], shape_of(grid)
-    rank = len(size)
-    if rank < 1 or len(places) != rank + 2 or places[-1] != rank or places[0] != shape_of(data)[0]:
-        raise UserError(f"a grid of shape {places} does not fit data of shape {shape_of(data)}")
+    size = tuple(size_at(data, axis) for axis in range(2, rank_of(data)))
+    places, rank = sizes_of(grid), len(size)
+    if rank < 1 or len(places) != rank + 2 or places[-1] != rank or different(places[0], sizes_of(data)[0]):
+        texts = sizes_text(places), sizes_text(sizes_of(data))
+        raise UserError(f"a grid of shape {texts[0]} does not fit data of shape {texts[1]}")
     mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     aligned = node.flag("align_corners")
@@ -148,10 +151,13 @@ def grid_sample(node: NodeContext) -> GraphExpr:
         else:
             x = arithmetic.multiply(arithmetic.add(arithmetic.multiply(x, float(length)), -1.0), 0.5)
         axes.append(_grid_taps(node, x, length, mode, padding, aligned))
-    batch, channels = shape_of(data)[:2]
-    rows = builder.reshape(builder.transpose(data, (0, *range(2, rank + 2), 1)), (batch * math.prod(size), channels))
-    starts = builder.count(batch, math.prod(size)).reshape(batch, *(1,) * rank)
-    start = builder.constant(starts, INT64) if batch > 1 else None
+    batch, channels = sizes_of(data)[:2]
+    flat = (multiply(batch, math.prod(size)), channels)
+    rows = builder.reshape(builder.transpose(data, (0, *range(2, rank + 2), 1)), flat)
+    start: GraphExpr | None = None
+    if batch != 1:
+        step = builder.constant(math.prod(size), INT64)
+        start = builder.reshape(node.call("multiply", builder.arange(batch), step), (batch, *(1,) * rank))
     result = _gather(node, rows, axes, size, start)
     return builder.transpose(result, (0, rank + 1, *range(1, rank + 1)))
 
