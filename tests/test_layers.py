@@ -37,11 +37,13 @@ FLOORS: dict[str, int] = {
     "topi": 6,
     "lower": 7,
     "tune": 8,
+    "request": 8,
     "compiler": 9,
-    "torch_backend": 10,
-    "cli": 10,
-    "__init__": 11,
-    "__main__": 12,
+    "front": 10,
+    "torch_backend": 11,
+    "cli": 11,
+    "__init__": 12,
+    "__main__": 13,
 }
 
 # Packages that may see only these, whatever lies below them.

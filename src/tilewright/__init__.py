@@ -19,7 +19,8 @@ from tilewright.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from tilewright import frontend, graph, rpc, runtime, te, tir
-    from tilewright.compiler import Compilation, build, compile
+    from tilewright.compiler import Compilation, build
+    from tilewright.front import compile
     from tilewright.ir.function import IRModule
     from tilewright.runtime.executor import Executable
     from tilewright.runtime.load import load
@@ -42,7 +43,7 @@ _NAMES = {
     "TilewrightError": "tilewright.support.errors",
     "UserError": "tilewright.support.errors",
     "build": "tilewright.compiler",
-    "compile": "tilewright.compiler",
+    "compile": "tilewright.front",
     "hybrid": "tilewright.te.hybrid",
     "load": "tilewright.runtime.load",
     "script": "tilewright.tir.script",

@@ -1,4 +1,4 @@
-"""The public face of the compiler: `compile` a model, `build` a loop program, see the stages of a `Compilation`."""
+"""The compiler: `Compilation` of a model with all its stages, and `build` for loop programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
 from tilewright.frontend import from_onnx
-from tilewright.frontend.onnx.registry import converters
 from tilewright.graph.expr import Function
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import GraphOptions, optimize
@@ -19,12 +18,13 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
-from tilewright.lower.model_cache import load_model, model_key, store_model
+from tilewright.lower.model_cache import load_model, store_model
+from tilewright.request import CompileRequest, ModelLike, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import Module
 from tilewright.support import trace
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.te.schedule import Schedule as TensorSchedule
 from tilewright.te.tensor import Tensor
@@ -34,28 +34,6 @@ from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
-
-ModelLike = IRModule | str | os.PathLike[str] | bytes
-
-
-def compile(
-    model: ModelLike,
-    target: Target | str = "native",
-    threads: int | None = None,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    winograd: bool = True,
-    specialize: Sequence[Mapping[str, int]] = (),
-) -> Executable:
-    """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
-
-    `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
-    the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
-    `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
-    computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
-    model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
-    """
-    return Compilation(model, target, threads, shapes=shapes, winograd=winograd, specialize=specialize).executable()
 
 
 class Compilation:
@@ -75,21 +53,30 @@ class Compilation:
         winograd: bool = True,
         specialize: Sequence[Mapping[str, int]] = (),
     ) -> None:
-        self.winograd = winograd
-        self.specialize = tuple(dict(sizes) for sizes in specialize)
-        self.threads = _checked_threads(threads)
-        self.target = _cpu_target(target, self.threads)
-        self._model = model
-        self._shapes = _checked_shapes(model, shapes)
+        self._start(request(model, target, threads, shapes, winograd, specialize))
+
+    @classmethod
+    def of(cls, wanted: CompileRequest) -> Compilation:
+        """The compilation that a request asks for."""
+        made = cls.__new__(cls)
+        made._start(wanted)
+        return made
+
+    def _start(self, wanted: CompileRequest) -> None:
+        if isinstance(wanted.model, IRModule) and wanted.shapes is not None:
+            raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
+        self.request = wanted
+        self.target = wanted.target
+        self.threads = wanted.threads
         self._artifact: Artifact | None = None
 
     @cached_property
     def imported(self) -> IRModule:
         """The graph as the model has it."""
-        if isinstance(self._model, IRModule):
-            return self._model
+        if isinstance(self.request.model, IRModule):
+            return self.request.model
         with trace.span("import"):
-            return from_onnx(self._model, shapes=self._shapes)
+            return from_onnx(self.request.model, shapes=self.request.shapes)
 
     @cached_property
     def optimized(self) -> IRModule:
@@ -98,12 +85,12 @@ class Compilation:
 
     def _optimized(self, module: IRModule) -> IRModule:
         with trace.span("optimize"):
-            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=self.winograd))
+            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=self.request.winograd))
 
     @cached_property
     def lowered(self) -> LoweredModel:
         """Kernels, memory plan and steps."""
-        variants = [self._variant(sizes) for sizes in self.specialize]
+        variants = [self._variant(sizes) for sizes in self.request.specialize]
         with trace.span("lower_model"):
             return lower_model(self.optimized, self.target, variants)
 
@@ -148,25 +135,14 @@ class Compilation:
     def artifact(self) -> Artifact:
         """The compiled model: code, constants and tables."""
         if self._artifact is None:
-            key = self._key()
+            # Stages that were looked at stay those of the result.
+            key = None if "lowered" in self.__dict__ else self.request.key
             self._artifact = None if key is None else load_model(key)
             if self._artifact is None:
                 self._artifact = self.lowered.compile(self.threads)
                 if key is not None:
                     store_model(key, self._artifact)
         return self._artifact
-
-    def _key(self) -> str | None:
-        """The name of the result in the cache, for a model file; others are compiled anew (kernels are cached)."""
-        if not isinstance(self._model, (str, os.PathLike, bytes)) or "lowered" in self.__dict__:
-            return None
-        options = {
-            "threads": self.threads,
-            "shapes": self._shapes,
-            "winograd": self.winograd,
-            "specialize": self.specialize,
-        }
-        return model_key(self._model, self.target, options, converters())
 
     def executable(self) -> Executable:
         """The compiled model, ready to run here."""
@@ -193,7 +169,7 @@ def build(
     `program` is a tensor-expression schedule (with `args` in the order of the parameters), a loop schedule, a function,
     or a module of functions. Call the result, or pick a function of it by name.
     """
-    resolved = _cpu_target(target, None)
+    resolved = cpu_target(target)
     functions = _functions(program, args, name)
     payload = compile_functions(functions, resolved)
     artifact = Artifact(
@@ -204,33 +180,6 @@ def build(
         functions=[_function_info(function) for function in functions],
     )
     return deploy.module(artifact)
-
-
-def _checked_threads(threads: int | None) -> int | None:
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
-    return threads
-
-
-def _cpu_target(target: Target | str, threads: int | None) -> Target:
-    """The resolved target; a model for one thread is scheduled as for one core."""
-    if not isinstance(target, (Target, str)):
-        raise UserError(f"a target is a text or a tw.Target, not a {type(target).__name__}", hint="target='native'")
-    resolved = target if isinstance(target, Target) else Target(target)
-    if not resolved.is_cpu:
-        raise UnsupportedError(
-            f"there is no back end for the target kind {resolved.kind!r} yet",
-            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
-        )
-    return resolved if threads is None else resolved.replace(cores=threads)
-
-
-def _checked_shapes(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]] | None:
-    if shapes is None:
-        return None
-    if isinstance(model, IRModule):
-        raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
-    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _functions(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.compiler import compile
+from tilewright.front import compile
 from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch

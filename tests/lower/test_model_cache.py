@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from tilewright import compiler
 from tilewright.codegen.llvm.cache import shared_cache
 from tilewright.frontend.onnx import registry
 from tilewright.lower import model_cache
-from tilewright.support import settings
+from tilewright.support import extensions, settings
 from tilewright.target import Target
 
 IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
@@ -34,9 +35,9 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     done: list[object] = []
     real = compiler.lower_model
 
-    def counting(module: tw.IRModule, target: Target) -> object:
+    def counting(module: tw.IRModule, *rest: Any) -> object:
         done.append(module)
-        return real(module, target)
+        return real(module, *rest)
 
     monkeypatch.setattr(compiler, "lower_model", counting)
     return done
@@ -120,9 +121,9 @@ def test_models_with_converters_of_the_user_are_compiled(
     lowered: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tw.compile(small(), threads=1)
-    monkeypatch.setitem(
-        registry._TABLE, ("mine", "Twice"), [registry.Entry(1, 9, lambda node: node.call("negative", node.input(0)))]
-    )
+    monkeypatch.setattr(extensions, "_foreign", [])
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+    registry.converter("Twice", domain="mine")(lambda node: node.call("negative", node.input(0)))
     tw.compile(small(), threads=1)
     assert len(lowered) == 2
 

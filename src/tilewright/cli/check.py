@@ -27,7 +27,7 @@ from tilewright.cli.onnx_models import (
 )
 from tilewright.cli.reduce import add_run_arguments
 from tilewright.cli.trial import difference
-from tilewright.compiler import compile
+from tilewright.front import compile
 from tilewright.frontend import from_onnx
 from tilewright.graph.expr import Function
 from tilewright.graph.interpreter import evaluate

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.compiler import compile
+from tilewright.front import compile
 from tilewright.support.errors import CompilerBug, UserError
 
 Array = npt.NDArray[Any]

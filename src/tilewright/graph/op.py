@@ -27,6 +27,7 @@ from tilewright.graph.expr import Attributes, Call, GraphExpr
 from tilewright.ir.node import Node, node
 from tilewright.ir.types import Type
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.extensions import note_registration
 from tilewright.support.span import Span
 
 Array = npt.NDArray[Any]
@@ -118,6 +119,7 @@ def operator(
             raise UserError(f"operator {name} is registered twice")
         if host and kind is not FusionKind.OPAQUE:
             raise CompilerBug(f"operator {name} is done by the host: it must be opaque")
+        note_registration(infer)
         description = (infer.__doc__ or "").strip()
         _REGISTRY[name] = Operator(
             name, inputs, kind, attributes, infer, reference, variadic, optional, elementwise, host, description

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -19,13 +19,12 @@ import numpy as np
 
 from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
 from tilewright.codegen.llvm.toolchain import llvm_version
-from tilewright.graph.op import operators
 from tilewright.runtime.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.convert import Array
 from tilewright.support import settings, trace
+from tilewright.support.extensions import is_extended
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.target import Target
-from tilewright.topi.registry import computations
 
 _EXTERNAL_DATA = b"\x0a\x08location"
 """How a reference to a file beside the model starts in a protobuf: that file is not part of the key."""
@@ -38,14 +37,12 @@ def model_key(
     model: str | os.PathLike[str] | bytes,
     target: Target,
     options: Mapping[str, object],
-    extensions: Sequence[object] = (),
 ) -> str | None:
     """The name of what a model file compiles to; None where it must be compiled anew.
 
-    `options` are everything else that decides the result, of plain values; `extensions` are the functions that import
-    models, all of which must be Tilewright's own.
+    `options` are everything else that decides the result, of plain values.
     """
-    if shared_cache() is None or _is_watched() or not _is_plain(extensions):
+    if shared_cache() is None or _is_watched() or is_extended():
         return None
     content = model
     if not isinstance(content, bytes):
@@ -67,12 +64,6 @@ def model_key(
 def _is_watched() -> bool:
     """Whether someone looks at, or changes, the stages of compilation."""
     return settings.VERIFY.get() or settings.OVERRIDE_DIR.get() is not None or "dump" in settings.TRACE.get()
-
-
-def _is_plain(extensions: Sequence[object]) -> bool:
-    """Whether all that was registered is Tilewright's own."""
-    registered = [*(item.infer for item in operators().values()), *computations(), *extensions]
-    return all(getattr(item, "__module__", "").split(".")[0] == "tilewright" for item in registered)
 
 
 def load_model(key: str) -> Artifact | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import UnsupportedError
+from tilewright.support.extensions import note_registration
 from tilewright.te.tensor import Tensor
 
 Compute = Callable[[list[Tensor], Any, Type], "Tensor | list[Tensor]"]
@@ -21,6 +22,7 @@ def compute_of(*names: str) -> Callable[[C], C]:
     """Register the computation of one or several operators."""
 
     def register(function: C) -> C:
+        note_registration(function)
         for name in names:
             _COMPUTES[name] = function
         return function
@@ -43,11 +45,6 @@ def compute_operator(name: str, inputs: list[Tensor], attributes: object, result
 def registered() -> tuple[str, ...]:
     """The names of operators that have a computation."""
     return tuple(_COMPUTES)
-
-
-def computations() -> tuple[Compute, ...]:
-    """All registered computations."""
-    return tuple(_COMPUTES.values())
 
 
 def result_shape(result: Type, index: int = 0) -> tuple[PrimExpr, ...]:

@@ -149,7 +149,8 @@ part:
   %scaled.next = add i64 %scaled, %extent
   %last = udiv i64 %scaled.next, %parts
   %claims = getelementptr i32, ptr {claims}, i64 %here
-  br label %look
+  %own = icmp eq i64 %tried, 0
+  br i1 %own, label %claim, label %look
 look:
   ; A look costs less than a claim that comes too late, and most parts of others are finished.
   %taken = load atomic i32, ptr %claims monotonic, align 4

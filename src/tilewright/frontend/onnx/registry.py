@@ -9,6 +9,7 @@ from typing import TypeVar
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import CompilerBug
+from tilewright.support.extensions import note_registration
 
 Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
 """Gives the outputs in order; one value stands for a single output, None for an output that was not asked for."""
@@ -42,6 +43,7 @@ def converter(*op_types: str, since: int = 1, until: int = 1 << 30, domain: str 
     """Register a converter for operators of a domain, from an opset on and up to another."""
 
     def register(convert: C) -> C:
+        note_registration(convert)
         for op_type in op_types:
             entries = _TABLE.setdefault((domain, op_type), [])
             if any(entry.since <= until and since <= entry.until for entry in entries):
@@ -58,11 +60,6 @@ def find_converter(domain: str, op_type: str, opset: int) -> Converter | None:
         if entry.since <= opset <= entry.until:
             return entry.convert
     return None
-
-
-def converters() -> tuple[Converter, ...]:
-    """All registered converters."""
-    return tuple(entry.convert for entries in _TABLE.values() for entry in entries)
 
 
 def converted_operators() -> dict[tuple[str, str], list[tuple[int, int]]]:

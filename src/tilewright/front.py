@@ -1,0 +1,40 @@
+"""`compile`: a model in, an `Executable` out. The compiler is loaded only if the cache does not have the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from tilewright.codegen.llvm import deploy
+from tilewright.lower.model_cache import load_model
+from tilewright.request import ModelLike, request
+from tilewright.runtime.executor import Executable
+from tilewright.target import Target
+
+
+def compile(
+    model: ModelLike,
+    target: Target | str = "native",
+    threads: int | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    winograd: bool = True,
+    specialize: Sequence[Mapping[str, int]] = (),
+) -> Executable:
+    """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
+
+    `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
+    the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
+    `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
+    computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
+    model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
+    """
+    wanted = request(model, target, threads, shapes, winograd, specialize)
+    if wanted.target.is_host and wanted.key is not None:
+        artifact = load_model(wanted.key)
+        if artifact is not None:
+            return deploy.executable(artifact, threads)
+    compilation = import_module("tilewright.compiler").Compilation.of(wanted)
+    result = compilation.executable()
+    assert isinstance(result, Executable)
+    return result

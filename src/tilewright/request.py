@@ -1,0 +1,83 @@
+"""What is to be compiled: a model, a target and options, checked; and the name of the result in the cache.
+
+This file imports little: a model whose artifact is in the cache is ready before the compiler itself would be loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from tilewright.lower.model_cache import model_key
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from tilewright.ir.function import IRModule
+
+ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
+_FILES = (str, os.PathLike, bytes)
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """One compilation: everything that decides its result."""
+
+    model: ModelLike
+    target: Target
+    threads: int | None
+    shapes: Mapping[str, tuple[int, ...]] | None
+    winograd: bool
+    specialize: tuple[Mapping[str, int], ...]
+
+    @cached_property
+    def key(self) -> str | None:
+        """The name of the result in the cache, for a model file; others are compiled anew (kernels are cached)."""
+        if not isinstance(self.model, _FILES):
+            return None
+        options = {
+            "threads": self.threads,
+            "shapes": self.shapes,
+            "winograd": self.winograd,
+            "specialize": self.specialize,
+        }
+        return model_key(self.model, self.target, options)
+
+
+def request(
+    model: ModelLike,
+    target: Target | str,
+    threads: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    winograd: bool,
+    specialize: Sequence[Mapping[str, int]],
+) -> CompileRequest:
+    """A checked request; a model for one thread is scheduled as for one core."""
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
+    resolved = cpu_target(target)
+    fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
+    return CompileRequest(
+        model,
+        resolved if threads is None else resolved.replace(cores=threads),
+        threads,
+        fixed,
+        winograd,
+        tuple(dict(sizes) for sizes in specialize),
+    )
+
+
+def cpu_target(target: Target | str) -> Target:
+    """The resolved target, which must be a CPU."""
+    if not isinstance(target, (Target, str)):
+        raise UserError(f"a target is a text or a tw.Target, not a {type(target).__name__}", hint="target='native'")
+    resolved = target if isinstance(target, Target) else Target(target)
+    if not resolved.is_cpu:
+        raise UnsupportedError(
+            f"there is no back end for the target kind {resolved.kind!r} yet",
+            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+        )
+    return resolved
