@@ -11,31 +11,37 @@ from tilewright.runtime.vm.storage import Storage
 FLOAT = np.dtype(np.float32)
 
 
+def empty(storage: Storage, *shape: int) -> np.ndarray:
+    array, start = storage.empty(shape, FLOAT)
+    assert start == address(array)
+    return array
+
+
 def address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
 def test_memory_is_used_again_only_when_no_view_is_left() -> None:
     storage = Storage()
-    first = storage.empty((4, 5), FLOAT)
+    first = empty(storage, 4, 5)
     place, view = address(first), first[1:].reshape(-1)
     assert place % 64 == 0
     del first
-    other = storage.empty((4, 5), FLOAT)
+    other = empty(storage, 4, 5)
     assert address(other) != place
     held = (view, [view])
     del view
-    assert address(storage.empty((4, 5), FLOAT)) not in (place, address(other))
+    assert address(empty(storage, 4, 5)) not in (place, address(other))
     del held
-    assert address(storage.empty((20,), FLOAT)) == place
+    assert address(empty(storage, 20)) == place
 
 
 def test_sizes_that_are_near_share_memory() -> None:
     storage = Storage()
-    place = address(storage.empty((1000,), FLOAT))
-    assert address(storage.empty((1010,), FLOAT)) == place
-    assert storage.empty((0, 3), FLOAT).shape == (0, 3)
-    assert storage.empty((), FLOAT).shape == ()
+    place = address(empty(storage, 1000))
+    assert address(empty(storage, 1010)) == place
+    assert empty(storage, 0, 3).shape == (0, 3)
+    assert empty(storage).shape == ()
 
 
 def test_threads_never_get_the_same_memory() -> None:
@@ -44,7 +50,7 @@ def test_threads_never_get_the_same_memory() -> None:
 
     def work(seed: int) -> None:
         for _ in range(300):
-            array = storage.empty((64,), FLOAT)
+            array = empty(storage, 64)
             array[:] = seed
             if not (array == seed).all():
                 wrong.append(seed)

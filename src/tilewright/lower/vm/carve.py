@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.passes.fuse import is_view
 from tilewright.ir.types import FunctionType, TupleType, Type
-from tilewright.lower.vm.analysis import Analysis, Block, is_kernel
+from tilewright.lower.vm.analysis import Analysis, Block, is_kernel, is_leaf
 from tilewright.support.errors import CompilerBug
 
 Key = tuple[int, int]
@@ -38,7 +38,7 @@ def carve(analysis: Analysis, block: Block, items: Sequence[GraphExpr]) -> list[
     native: set[int] = set()
     turns: list[Carved] = []
     for item in items:
-        runs_natively = is_kernel(item) or _is_in_segment(analysis, item, native)
+        runs_natively = is_kernel(item) or _waits_for_no_machine(analysis, item, turn, native)
         when = 0
         for needed in _needed(analysis, block, item):
             if id(needed) not in turn:
@@ -58,11 +58,20 @@ def carve(analysis: Analysis, block: Block, items: Sequence[GraphExpr]) -> list[
     return turns
 
 
-def _is_in_segment(analysis: Analysis, item: GraphExpr, native: set[int]) -> bool:
-    """Whether a value is a view or a part of what kernels computed: a kernel may take it in the same turn."""
+def _waits_for_no_machine(analysis: Analysis, item: GraphExpr, turn: dict[int, int], native: set[int]) -> bool:
+    """Whether a value is there at the start, or is a view or a part of what is or of what kernels compute.
+
+    A kernel may take it in its own turn.
+    """
+    if isinstance(item, Var) or is_leaf(item):
+        return True
     if isinstance(item, Call) and is_view(item):
-        return id(analysis.value(item.args[0])) in native
-    return isinstance(item, TupleGet) and id(analysis.value(item.value)) in native
+        base = analysis.value(item.args[0])
+    elif isinstance(item, TupleGet):
+        base = analysis.value(item.value)
+    else:
+        return False
+    return id(base) in native or id(base) not in turn
 
 
 def _needed(analysis: Analysis, block: Block, item: GraphExpr) -> list[GraphExpr]:

@@ -25,7 +25,7 @@ from tilewright.graph.expr import (
     Var,
     VarPattern,
 )
-from tilewright.graph.op import Operator
+from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.passes.fuse import is_view, view_offset
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -403,6 +403,12 @@ class FunctionLowering:
         return None
 
     def _host(self, item: Call, host: Call) -> None:
+        if is_call_to(host, "shape.match"):
+            # It says what the dimensions of a value are, which is what MATCH does.
+            source = self.register(item.args[0])
+            self.environment[(id(item), _WHOLE)] = source
+            self._match(source, item.type, f"the value of {item.span}" if item.span else "a value", True)
+            return
         kinds = item.type.items if isinstance(item.type, TupleType) else (item.type,)
         arguments = self._registers(item.args)
         results = tuple(self.code.register() for _ in kinds)

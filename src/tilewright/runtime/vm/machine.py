@@ -26,14 +26,13 @@ from tilewright.runtime.vm.program import (
     BIND,
     EQUAL,
     BlobConstant,
-    HostCall,
     Instruction,
     Opcode,
     Program,
     TextConstant,
     VmFunction,
 )
-from tilewright.runtime.vm.storage import Storage
+from tilewright.runtime.vm.storage import Storage, is_borrowed
 from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
 from tilewright.runtime.vm.verify import verify
 from tilewright.support.errors import CompilerBug, UserError
@@ -73,7 +72,6 @@ class Machine:
         size = sum_of_constants(artifact)
         verify(self.program, self.model.segments, size, self.model.name)
         self._constants_start = constants_address(artifact, library)
-        self._constants_end = self._constants_start + size
         self.parts = [Part(info, library, self._constants_start) for info in self.model.segments]
         self.workspaces = Workspaces()
         self.storage = Storage()
@@ -147,12 +145,12 @@ class Machine:
                 start = time.perf_counter() if observer is not None else 0.0
                 prepared.call(
                     [address_of(registers[source]) for source in sources],
-                    [address_of(output) for output in outputs],
+                    [address for _, address in outputs],
                     workspace_address,
                 )
                 if observer is not None:
                     observer(Opcode.SEGMENT, number, time.perf_counter() - start)
-                for result, output in zip(results, outputs, strict=True):
+                for result, (output, _) in zip(results, outputs, strict=True):
                     registers[result] = output
             elif opcode == _RELEASE:
                 for register in instruction[1]:
@@ -247,19 +245,11 @@ class Machine:
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input or of the constants: those are copied."""
         if isinstance(value, np.ndarray):
-            if value.dtype == object:
-                return value.copy()
-            start = address_of(value)
-            inside = self._constants_start <= start < self._constants_end
-            shared = inside or any(isinstance(i, np.ndarray) and np.may_share_memory(i, value) for i in inputs)
-            return value.copy() if shared else value
+            made_here = is_borrowed(value) or (value.base is None and not any(value is item for item in inputs))
+            return value if made_here and value.dtype != object else value.copy()
         if isinstance(value, tuple):
             return tuple(self.own(item, inputs) for item in value)
         return [self.own(item, inputs) for item in value] if isinstance(value, list) else value
-
-    def describe_host(self, number: int) -> HostCall:
-        """A host call of the program."""
-        return self.program.hosts[number]
 
 
 class _Memory:

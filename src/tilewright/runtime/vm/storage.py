@@ -22,6 +22,13 @@ _MOST_FREE = 16
 """Blocks of one size that are kept."""
 
 
+_Memory = tuple[Array, int]
+
+
+class _Block:
+    """Marks the types of blocks."""
+
+
 @cache
 def _block_type(size: int) -> Any:
     """Borrowed memory of a size; on its death the memory goes back to where it came from.
@@ -33,17 +40,17 @@ def _block_type(size: int) -> Any:
         if len(block.home) < _MOST_FREE:
             block.home.append(block.memory)
 
-    return type("Block", (ctypes.c_char * size,), {"__del__": give_back})
+    return type("Block", (ctypes.c_char * size, _Block), {"__del__": give_back})
 
 
 class Storage:
     """The memory of one program; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._free: dict[int, deque[Array]] = {}
+        self._free: dict[int, deque[_Memory]] = {}
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An uninitialised, aligned array."""
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, int]:
+        """An uninitialised, aligned array, and its address."""
         count = dtype.itemsize
         for extent in shape:
             count *= extent
@@ -52,12 +59,13 @@ class Storage:
         if home is None:
             home = self._free.setdefault(size, deque())
         try:
-            raw = home.pop()
+            memory = home.pop()
         except IndexError:
-            raw = _new(size)
+            memory = _new(size)
+        raw, address = memory
         block = _block_type(size).from_buffer(raw)
-        block.memory, block.home = raw, home
-        return np.ndarray(shape, dtype, block)
+        block.memory, block.home = memory, home
+        return np.ndarray(shape, dtype, block), address
 
 
 def _size_class(count: int) -> int:
@@ -68,11 +76,20 @@ def _size_class(count: int) -> int:
     return -(-count // step) * step
 
 
-def _new(size: int) -> Array:
-    """Aligned memory, as an array of bytes."""
+def is_borrowed(array: Array) -> bool:
+    """Whether the memory of an array, or of what it is a view of, is a block of a storage."""
+    base: Any = array.base
+    if isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, _Block)
+
+
+def _new(size: int) -> _Memory:
+    """Aligned memory, as an array of bytes, and its address."""
     try:
         raw = np.empty(size + ALIGNMENT, np.uint8)
     except MemoryError:
         raise UserError(f"no memory for a value of {human_bytes(size)}") from None
-    start = -address_of(raw) % ALIGNMENT
-    return raw[start : start + size]
+    address = address_of(raw)
+    start = -address % ALIGNMENT
+    return raw[start : start + size], address + start

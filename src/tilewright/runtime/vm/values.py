@@ -11,10 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.runtime.convert import Array, direct, to_storage
+from tilewright.runtime.convert import Array, direct, is_direct, to_storage
+from tilewright.runtime.dtypes import C_TYPES, storage_dtype
 from tilewright.runtime.shapes import bind_shape
 from tilewright.runtime.vm.types import DataDefinition, Kind, ValueType
 from tilewright.support.errors import UserError
+
+_STORAGE = {name: storage_dtype(name) for name in C_TYPES}
 
 Value: TypeAlias = "Array | tuple[Value, ...] | list[Value] | DataValue | Closure | None"
 
@@ -50,6 +53,10 @@ class Closure:
 
 def admit_tensor(value: object, expected: ValueType, symbols: dict[str, int], where: str) -> Array:
     """A tensor that a user passes, checked and as compiled code reads it; symbols take their values."""
+    # Quick for what most calls pass; everything else is looked at more closely.
+    is_plain = type(value) is np.ndarray and value.shape == expected.shape and is_direct(value)
+    if is_plain and isinstance(value, np.ndarray) and value.dtype == _STORAGE.get(expected.name):
+        return value
     if expected.name == "string":
         array = np.asarray(value, object)
         if not all(isinstance(item, str) for item in array.reshape(-1)):
