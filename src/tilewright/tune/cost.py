@@ -1,0 +1,158 @@
+"""Cost models: which of some programs are likely to be quick, learned from those that were measured.
+
+A score is the speed of a program relative to the best of its task, 1 for the best and 0 for those that failed: so
+scores of different tasks mean the same, and what is learned on one carries over to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.support.errors import MissingDependencyError, UserError
+
+Matrix = npt.NDArray[np.float32]
+Vector = npt.NDArray[np.float32]
+
+
+class CostModel(Protocol):
+    """Learns scores from features."""
+
+    def fit(self, features: Matrix, scores: Vector, tasks: Sequence[str]) -> None:
+        """Learn from all that is known so far; `tasks` names the task of each row."""
+
+    def predict(self, features: Matrix) -> Vector:
+        """Scores of programs, higher for quicker ones; only their order means something."""
+
+
+@dataclass(slots=True)
+class RandomModel:
+    """Knows nothing: what a model-guided search does with it is the baseline for every other model."""
+
+    seed: int = 0
+
+    def fit(self, features: Matrix, scores: Vector, tasks: Sequence[str]) -> None:
+        """Learns nothing."""
+
+    def predict(self, features: Matrix) -> Vector:
+        """Random scores, the same for the same features."""
+        weights = np.random.default_rng(self.seed).standard_normal(features.shape[1])
+        return np.asarray(np.modf(np.abs(features @ weights) * 1e3)[0], np.float32)
+
+
+Objective = Literal["rank", "regression"]
+
+
+@dataclass(slots=True)
+class TreeModel:
+    """Gradient-boosted trees. `rank` learns which of two programs of a task is quicker, `regression` the score itself.
+
+    `prior` is a model trained on other tasks: new trees are grown on top of what it says.
+    """
+
+    objective: Objective = "rank"
+    rounds: int = 120
+    depth: int = 6
+    rate: float = 0.15
+    threads: int = 1
+    seed: int = 0
+    prior: TreeModel | None = None
+    _booster: Any = field(default=None, repr=False)
+
+    def fit(self, features: Matrix, scores: Vector, tasks: Sequence[str]) -> None:
+        """Grow trees on everything measured so far."""
+        xgboost = _xgboost()
+        if len(scores) != len(features) or len(tasks) != len(features):
+            raise UserError(f"{len(features)} programs need as many scores and tasks")
+        # Rows of one task must lie together to be ranked against each other.
+        order = np.argsort(np.unique(np.asarray(tasks), return_inverse=True)[1], kind="stable")
+        groups = np.unique(np.asarray(tasks)[order], return_inverse=True)[1]
+        data = xgboost.DMatrix(features[order], label=scores[order], qid=groups, nthread=self.threads)
+        if self.prior is not None:
+            data.set_base_margin(self.prior.predict(features[order]))
+        parameters = {
+            "objective": "rank:pairwise" if self.objective == "rank" else "reg:squarederror",
+            "max_depth": self.depth,
+            "eta": self.rate,
+            "min_child_weight": 0 if self.objective == "rank" else 1,
+            "subsample": 0.9,
+            "colsample_bytree": 0.7,
+            "nthread": self.threads,
+            "seed": self.seed,
+            "verbosity": 0,
+        }
+        if self.objective == "rank":
+            # Scores are real numbers, and far apart ones matter more than neighbours.
+            parameters.update({"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8})
+        self._booster = xgboost.train(parameters, data, num_boost_round=self.rounds)
+
+    def predict(self, features: Matrix) -> Vector:
+        """Scores; zeros before anything was learned."""
+        start = self.prior.predict(features) if self.prior is not None else None
+        if self._booster is None:
+            return np.zeros(len(features), np.float32) if start is None else start
+        data = _xgboost().DMatrix(features, nthread=self.threads)
+        if start is not None:
+            data.set_base_margin(start)
+        return np.asarray(self._booster.predict(data, output_margin=True), np.float32)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trees (without those of a prior)."""
+        if self._booster is None:
+            raise UserError("the model has learned nothing that could be saved")
+        self._booster.save_model(os.fspath(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> TreeModel:
+        """The model that `save` wrote."""
+        xgboost = _xgboost()
+        if not Path(path).exists():
+            raise UserError("there is no such model", where=str(path))
+        model = cls(**options)
+        model._booster = xgboost.Booster()
+        try:
+            model._booster.load_model(os.fspath(path))
+        except xgboost.core.XGBoostError as error:
+            raise UserError(f"this is no saved cost model: {str(error).splitlines()[-1]}", where=str(path)) from None
+        return model
+
+
+def _xgboost() -> Any:
+    try:
+        import xgboost
+    except ImportError:
+        raise MissingDependencyError.for_extra("xgboost-cpu", "tune", "the cost model of boosted trees") from None
+    return xgboost
+
+
+def scores_of(seconds: Sequence[float | None], tasks: Sequence[str]) -> Vector:
+    """Scores of measured programs: the best time of the task over the program's own, 0 for failures."""
+    best: dict[str, float] = {}
+    for value, task in zip(seconds, tasks, strict=True):
+        if value is not None:
+            best[task] = min(best.get(task, value), value)
+    return np.asarray(
+        [0.0 if value is None else best[task] / value for value, task in zip(seconds, tasks, strict=True)], np.float32
+    )
+
+
+def pairwise_accuracy(predicted: Vector, scores: Vector, least_gap: float = 0.02) -> float:
+    """How often the model orders two programs rightly, over pairs whose scores differ by more than `least_gap`."""
+    difference = scores[:, None] - scores[None, :]
+    clear = difference > least_gap
+    if not clear.any():
+        return 1.0
+    said = predicted[:, None] - predicted[None, :]
+    return float(((said > 0) & clear).sum() + 0.5 * ((said == 0) & clear).sum()) / float(clear.sum())
+
+
+def recall_at(predicted: Vector, scores: Vector, count: int) -> float:
+    """How many of the `count` best programs are among the `count` that the model likes best."""
+    count = min(count, len(scores))
+    return len(set(np.argsort(-predicted)[:count]) & set(np.argsort(-scores)[:count])) / max(1, count)

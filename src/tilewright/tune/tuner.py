@@ -1,0 +1,262 @@
+"""The tuner: measures candidates of a model's kernels until the trials or the time are spent.
+
+    report = tune(tasks, database, TuneOptions(trials=500), on_batch=print)
+
+Every task begins with its default schedule. Batches go to the task whose next one promises most for the whole model
+(`_promise`): uses times what recent batches gained and what may still be hoped for. Records are committed batch by
+batch, so stopping at any moment keeps everything, and tuning again starts from what the database knows.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.support.errors import UserError
+from tilewright.tune.cost import CostModel, TreeModel
+from tilewright.tune.database import Database, Record
+from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
+from tilewright.tune.search import (
+    AnnealingSearch,
+    CoordinateDescent,
+    EvolutionarySearch,
+    GeneticSearch,
+    GridSearch,
+    RandomSearch,
+    Search,
+)
+from tilewright.tune.space import Point, Space, key_of
+from tilewright.tune.task import Task
+
+SEARCHES = ("annealing", "evolution", "genetic", "random", "grid")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What to spend and how: `trials` and `seconds` are for the whole model (0: no limit, but not both)."""
+
+    trials: int = 500
+    seconds: float = 0.0
+    batch: int = 8
+    search: str = "evolution"
+    seed: int = 0
+    early_stop: int = 64
+    """Trials of a task without a gain after which it counts as done."""
+    model: Callable[[], CostModel] = TreeModel
+    prior: Path | None = None
+
+    def checked(self) -> TuneOptions:
+        """The options, if they make sense."""
+        if self.trials < 0 or self.seconds < 0 or not (self.trials or self.seconds):
+            raise UserError("say how long to tune: a number of trials, a time, or both")
+        if self.batch < 1 or self.early_stop < 1:
+            raise UserError("the size of a batch and the patience must be at least 1")
+        if self.search not in SEARCHES:
+            raise UserError(f"unknown search {self.search!r}", hint=f"one of {', '.join(SEARCHES)}")
+        return self
+
+
+@dataclass(slots=True)
+class Progress:
+    """One task as it is being tuned."""
+
+    task: Task
+    space: Space
+    search: Search
+    best: Point
+    best_seconds: float = float("inf")
+    default_seconds: float = float("inf")
+    trials: int = 0
+    failures: int = 0
+    since_gain: int = 0
+    finished: bool = False
+    polishing: bool = False
+    history: list[float] = field(default_factory=list)
+    """The best time after each trial."""
+
+    @property
+    def gain(self) -> float:
+        """How much quicker than the default schedule."""
+        return self.default_seconds / self.best_seconds if self.best_seconds < float("inf") else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What tuning did."""
+
+    tasks: tuple[Progress, ...]
+    trials: int
+    seconds: float
+    measuring_seconds: float
+    stopped: bool
+
+    @property
+    def before(self) -> float:
+        """Seconds of one run of the model in the tuned kernels with default schedules."""
+        return sum(item.default_seconds * item.task.uses for item in self.tasks if item.trials)
+
+    @property
+    def after(self) -> float:
+        """The same with the best schedules."""
+        return sum(min(item.best_seconds, item.default_seconds) * item.task.uses for item in self.tasks if item.trials)
+
+
+OnBatch = Callable[[Sequence[Progress], Progress, int], None]
+"""Called after each batch: all tasks, the one that was measured, all trials so far."""
+
+
+def tune(
+    tasks: Sequence[Task],
+    database: Database,
+    options: TuneOptions,
+    *,
+    measurer: Measurer | None = None,
+    on_batch: OnBatch = lambda tasks, task, trials: None,
+) -> Report:
+    """Tune tasks; the database gets every measurement. An interrupt from the keyboard ends it as the budget would."""
+    options = options.checked()
+    own = measurer is None
+    measuring = measurer or LocalMeasurer()
+    start = time.monotonic()
+    run = uuid.uuid4().hex[:12]
+    spent, measured_seconds, stopped = 0, 0.0, False
+    progress = [_begin(task, database, options) for task in tasks]
+    try:
+        while True:
+            left = options.trials - spent if options.trials else 1 << 30
+            if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
+                break
+            item = _most_promising(progress)
+            if item is None:
+                break
+            points = _next_points(item, min(options.batch, left))
+            if not points:
+                item.finished = True
+                continue
+            began = time.monotonic()
+            results = list(measuring.measure(item.task, points))
+            measured_seconds += time.monotonic() - began
+            database.add(_records(item, results, run, spent))
+            spent += len(results)
+            _learn(item, results, options)
+            on_batch(progress, item, spent)
+    except KeyboardInterrupt:
+        stopped = True
+    finally:
+        if own:
+            measuring.close()
+    return Report(tuple(progress), spent, time.monotonic() - start, measured_seconds, stopped)
+
+
+def _begin(task: Task, database: Database, options: TuneOptions) -> Progress:
+    """A task with everything that the database knows of it."""
+    space = task.space()
+    database.add_task(task.key, task.label, float(task.flops))
+    item = Progress(task, space, make_search(space, task, options), space.default)
+    known = list(database.records(task.key, str(task.target)))
+    if known:
+        for record in known:
+            _note(item, record.answers, record.seconds, record.reference)
+        item.search.observe([(record.answers, record.seconds) for record in known])
+        item.since_gain = 0
+    return item
+
+
+def make_search(space: Space, task: Task, options: TuneOptions) -> Search:
+    """The search that the options name."""
+    seed = options.seed
+    if options.search == "random":
+        return RandomSearch(space, seed)
+    if options.search == "grid":
+        return GridSearch(space, seed)
+    if options.search == "genetic":
+        return GeneticSearch(space, seed)
+    model = options.model()
+    if options.prior is not None and isinstance(model, TreeModel):
+        model.prior = TreeModel.load(options.prior)
+    kind = AnnealingSearch if options.search == "annealing" else EvolutionarySearch
+    return kind(space, model, seed, task=task.key)
+
+
+def _next_points(item: Progress, count: int) -> list[Point]:
+    if not item.trials:
+        # The default schedule is the first candidate: tuning never ends with less.
+        first: list[Point] = [item.space.default]
+        return first + [point for point in item.search.propose(count - 1) if key_of(point) != key_of(first[0])]
+    return item.search.propose(count)
+
+
+def _most_promising(progress: Sequence[Progress]) -> Progress | None:
+    """The task whose next batch promises most: untried ones first, then by the gradient of the model's time."""
+    open_tasks = [item for item in progress if not item.finished]
+    if not open_tasks:
+        return None
+    return max(open_tasks, key=_promise)
+
+
+def _promise(item: Progress) -> float:
+    weight = item.task.uses
+    if not item.trials:
+        return float("inf") if item.task.flops else 1e-9
+    current = min(item.best_seconds, item.default_seconds)
+    if current == float("inf"):
+        return 0.0
+    window = item.history[-32:]
+    gained = max(0.0, window[0] - window[-1]) / max(1, len(window)) if window[0] < float("inf") else current
+    # What more trials may bring at best shrinks with their number.
+    hope = current / (item.trials + 8)
+    return weight * (0.5 * gained + 0.5 * hope)
+
+
+def _learn(item: Progress, results: Sequence[Measurement], options: TuneOptions) -> None:
+    for result in results:
+        _note(item, result.answers, result.seconds, result.reference)
+    item.search.observe([(result.answers, result.seconds) for result in results])
+    if item.since_gain >= options.early_stop:
+        if item.polishing or isinstance(item.search, (RandomSearch, GridSearch)):
+            item.finished = True
+            return
+        # The neighbours of the best point, to finish.
+        item.polishing, item.since_gain = True, 0
+        descent = CoordinateDescent(item.space, options.seed)
+        descent.seen = item.search.seen if isinstance(item.search, CoordinateDescent) else set()
+        descent.observe(_observations(item))
+        item.search = descent
+
+
+def _observations(item: Progress) -> list[tuple[Point, float | None]]:
+    observed: list[tuple[Point, float | None]] = getattr(item.search, "observed", [])
+    return list(observed)
+
+
+def _note(item: Progress, answers: Point, seconds: float | None, reference: float | None) -> None:
+    item.trials += 1
+    item.since_gain += 1
+    if reference is not None:
+        item.default_seconds = min(item.default_seconds, reference)
+    if seconds is None:
+        item.failures += 1
+    elif seconds < item.best_seconds:
+        if seconds < item.best_seconds * 0.995:
+            item.since_gain = 0
+        item.best_seconds, item.best = seconds, dict(answers)
+    item.history.append(item.best_seconds)
+
+
+def _records(item: Progress, results: Sequence[Measurement], run: str, first: int) -> list[Record]:
+    return [
+        Record(
+            item.task.key,
+            str(item.task.target),
+            result.answers,
+            result.seconds,
+            result.error,
+            result.reference,
+            run=run,
+            number=first + place,
+        )
+        for place, result in enumerate(results)
+    ]

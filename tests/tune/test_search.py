@@ -1,0 +1,129 @@
+"""Searches: no point twice, failures survived, and the guided ones find the best of a made-up landscape quickly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.tune.toy import TARGET, ToySpace, seconds
+from tilewright.topi.schedule.choices import Choices
+from tilewright.tune.cost import RandomModel, TreeModel, pairwise_accuracy, recall_at, scores_of
+from tilewright.tune.features import extract
+from tilewright.tune.search import (
+    AnnealingSearch,
+    CoordinateDescent,
+    EvolutionarySearch,
+    GeneticSearch,
+    GridSearch,
+    RandomSearch,
+    Search,
+)
+from tilewright.tune.space import Space, key_of
+
+pytest.importorskip("xgboost", reason="the extra 'tune' is not installed")
+
+SEARCHES: dict[str, Callable[[Space], Search]] = {
+    "random": RandomSearch,
+    "grid": GridSearch,
+    "genetic": GeneticSearch,
+    "annealing": lambda space: AnnealingSearch(space, TreeModel()),
+    "annealing, regression": lambda space: AnnealingSearch(space, TreeModel("regression")),
+    "evolution": lambda space: EvolutionarySearch(space, TreeModel()),
+    "evolution, random model": lambda space: EvolutionarySearch(space, RandomModel()),
+}
+BEST = 1.0
+
+
+def _run(search: Search, trials: int, batch: int = 8) -> list[float]:
+    """The best time after each trial."""
+    best, history = float("inf"), []
+    seen = set()
+    while len(history) < trials:
+        points = search.propose(min(batch, trials - len(history)))
+        if not points:
+            break
+        for point in points:
+            assert key_of(point) not in seen, "a point was proposed twice"
+            seen.add(key_of(point))
+        results = [(point, seconds(point)) for point in points]
+        search.observe(results)
+        for _, value in results:
+            best = min(best, value if value is not None else best)
+            history.append(best)
+    return history
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_propose_each_point_once_and_survive_failures(name: str) -> None:
+    history = _run(SEARCHES[name](ToySpace()), 40)
+    assert history[-1] < 3.0
+
+
+def test_the_whole_space_is_covered_and_then_there_is_nothing_left() -> None:
+    space = ToySpace()
+    search = GridSearch(space)
+    history = _run(search, 10_000, 16)
+    assert history[-1] == BEST
+    assert search.propose(4) == []
+    # 72 points with the reduction outside or inside, two more depths for those inside.
+    assert len(history) >= 72
+
+
+@pytest.mark.parametrize("name", ["annealing", "evolution"])
+def test_guided_searches_find_the_best_in_a_third_of_the_space(name: str) -> None:
+    assert min(_run(SEARCHES[name](ToySpace()), 40)) <= 1.3
+
+
+def test_coordinate_descent_ends_in_a_point_better_than_its_neighbours() -> None:
+    space = ToySpace()
+    search = CoordinateDescent(space)
+    search.observe([(space.default, seconds(space.default))])
+    history = _run(search, 1000, 4)
+    assert history[-1] == BEST
+    assert search.propose(4) == []
+
+
+def test_coordinate_descent_needs_a_start() -> None:
+    assert CoordinateDescent(ToySpace()).propose(4) == []
+
+
+def _data() -> tuple[np.ndarray, np.ndarray]:
+    space = ToySpace()
+    points = list(space.grid())
+    features = np.stack([extract(space.schedule(Choices(point)), TARGET) for point in points])
+    return features, scores_of([seconds(point) for point in points], ["task"] * len(points))
+
+
+@pytest.mark.parametrize("objective", ["rank", "regression"])
+def test_trees_learn_the_order(objective: str) -> None:
+    features, scores = _data()
+    train = np.random.default_rng(0).permutation(len(scores))[:40]
+    model = TreeModel(objective)  # type: ignore[arg-type]
+    assert (model.predict(features) == 0).all()
+    model.fit(features[train], scores[train], ["task"] * len(train))
+    assert pairwise_accuracy(model.predict(features), scores) > 0.8
+    assert recall_at(model.predict(features), scores, 20) > 0.5
+
+
+def test_a_prior_is_built_upon_and_models_are_saved(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    features, scores = _data()
+    first = TreeModel()
+    first.fit(features, scores, ["a"] * len(scores))
+    first.save(tmp_path / "model.json")
+    loaded = TreeModel.load(tmp_path / "model.json")
+    np.testing.assert_allclose(loaded.predict(features), first.predict(features), rtol=1e-5)
+    second = TreeModel(prior=loaded)
+    assert pairwise_accuracy(second.predict(features), scores) > 0.9
+    second.fit(features[:10], scores[:10], ["b"] * 10)
+    assert pairwise_accuracy(second.predict(features), scores) > 0.8
+
+
+def test_scores() -> None:
+    scores = scores_of([2.0, 1.0, None, 3.0], ["a", "a", "a", "b"])
+    np.testing.assert_allclose(scores, [0.5, 1.0, 0.0, 1.0])
+    assert pairwise_accuracy(scores, scores) == 1.0
+    assert pairwise_accuracy(-scores, scores) == 0.0
+    assert pairwise_accuracy(scores, np.zeros(4, np.float32)) == 1.0
+    assert recall_at(scores, scores, 2) == 1.0

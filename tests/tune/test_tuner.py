@@ -1,0 +1,137 @@
+"""The tuning loop: budgets, resuming, the default first, failures, interrupts; on made-up measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.tune import toy
+from tilewright.lower.cost import work_of
+from tilewright.lower.kernel import Kernel
+from tilewright.support.errors import UserError
+from tilewright.tune.cost import RandomModel
+from tilewright.tune.database import Database
+from tilewright.tune.measure import Measurement
+from tilewright.tune.space import Point, Space, key_of
+from tilewright.tune.task import Task
+from tilewright.tune.tuner import Progress, TuneOptions, tune
+
+
+class ToyTask(Task):
+    """A task whose space is the toy's."""
+
+    def space(self) -> Space:
+        return toy.ToySpace()
+
+
+def _task(name: str = "tw_matmul_0", uses: int = 1) -> Task:
+    func = toy.matmul()
+    return ToyTask(Kernel(name, func.replace(name=name), work_of(func)), toy.TARGET, uses)
+
+
+@dataclass
+class FakeMeasurer:
+    """Times by formula; remembers what it was asked; may be interrupted."""
+
+    asked: list[tuple[str, Point]] = field(default_factory=list)
+    interrupt_after: int = 1 << 30
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        for point in points:
+            if len(self.asked) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.asked.append((task.key, point))
+            seconds = toy.seconds(point)
+            default = toy.seconds(task.space().default)
+            yield Measurement(point, seconds, default, None if seconds else "run: crash")
+
+    def close(self) -> None: ...
+
+
+OPTIONS = TuneOptions(trials=24, batch=8, model=RandomModel)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "tune.db") as made:
+        yield made
+
+
+def test_the_default_comes_first_and_the_budget_is_kept(database: Database) -> None:
+    measurer = FakeMeasurer()
+    report = tune([_task()], database, OPTIONS, measurer=measurer)
+    assert measurer.asked[0][1] == toy.ToySpace().default
+    assert report.trials == len(measurer.asked) == database.count() == 24
+    [item] = report.tasks
+    assert item.best_seconds <= item.default_seconds
+    assert report.after <= report.before
+    assert len(item.history) == 24 and item.history == sorted(item.history, reverse=True)
+
+
+def test_tuning_again_starts_from_the_database(database: Database) -> None:
+    first, second = FakeMeasurer(), FakeMeasurer()
+    tune([_task()], database, OPTIONS, measurer=first)
+    report = tune([_task()], database, OPTIONS, measurer=second)
+    earlier = {key_of(point) for _, point in first.asked}
+    assert not earlier & {key_of(point) for _, point in second.asked}
+    assert database.count() == 48
+    assert report.tasks[0].trials == 48
+
+
+def test_an_interrupt_keeps_what_was_committed(database: Database) -> None:
+    report = tune([_task()], database, OPTIONS, measurer=FakeMeasurer(interrupt_after=12))
+    assert report.stopped
+    assert database.count() == report.trials == 8
+
+
+def test_trials_go_where_they_pay(database: Database) -> None:
+    """Of two tasks of the same kind the one that a model runs a hundred times gets more trials."""
+    often, seldom = _task("tw_often_0", uses=100), _task("tw_seldom_0")
+    measurer = FakeMeasurer()
+    tune([often, seldom], database, TuneOptions(trials=48, batch=4, model=RandomModel), measurer=measurer)
+    counts = {key: sum(name == key for name, _ in measurer.asked) for key in (often.key, seldom.key)}
+    assert counts[often.key] > counts[seldom.key] > 0
+
+
+def test_a_task_that_is_exhausted_ends(database: Database) -> None:
+    options = TuneOptions(trials=10_000, batch=16, early_stop=20, model=RandomModel)
+    report = tune([_task()], database, options, measurer=FakeMeasurer())
+    assert report.tasks[0].finished
+    assert report.tasks[0].best_seconds == 1.0
+    assert report.trials < 200
+
+
+def test_failures_are_recorded(database: Database) -> None:
+    tune([_task()], database, TuneOptions(trials=500, search="grid"), measurer=FakeMeasurer())
+    failed = [item for item in database.records() if not item.ok]
+    assert failed and all(item.error == "run: crash" for item in failed)
+
+
+@pytest.mark.parametrize("search", ["annealing", "evolution", "genetic", "random", "grid"])
+def test_all_searches(database: Database, search: str) -> None:
+    options = TuneOptions(trials=16, search=search, model=RandomModel)
+    seen: list[int] = []
+
+    def watch(tasks: Sequence[Progress], item: Progress, trials: int) -> None:
+        seen.append(trials)
+
+    tune([_task()], database, options, measurer=FakeMeasurer(), on_batch=watch)
+    assert seen[-1] == 16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TuneOptions(trials=0),
+        TuneOptions(trials=-1),
+        TuneOptions(batch=0),
+        TuneOptions(search="luck"),
+        TuneOptions(early_stop=0),
+    ],
+)
+def test_bad_options(database: Database, options: TuneOptions) -> None:
+    with pytest.raises(UserError):
+        tune([_task()], database, options, measurer=FakeMeasurer())
