@@ -4,6 +4,7 @@
 #   make test    lint, then the whole test suite on two processes
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules (COUNT=5000 SEED=0)
+#   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
 #   make docs    check the links of the documentation and run its tutorials
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
@@ -22,7 +23,7 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint fuzz bench docs clean distclean setup c-compiler torch
+.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,6 +81,9 @@ test: lint c-compiler torch
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
+fuzz-onnx: $(READY)
+	@$(BIN)/python -m tests.fuzz.onnx_files --count $(COUNT) --seed $(SEED)
 
 bench: $(READY) $(PEERS_READY)
 	@status=0; \
