@@ -194,6 +194,8 @@ def divide_exactly(total: Size, part: Size) -> Size | None:
         return None
     number, factors = over
     divisor, others = under
+    if number == 0:
+        return 0 if divisor else None
     left = list(factors)
     for other in others:
         place = next((index for index, factor in enumerate(left) if factor is other), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.arith.analyzer import Analyzer
+from tilewright.graph.dimensions import as_dim, same
 from tilewright.ir.expr import BinaryExpr, IntImm, Max, Min, PrimExpr
 from tilewright.ir.expr import Var as DimensionVar
 from tilewright.ir.types import (
@@ -25,11 +25,7 @@ class Mismatch(Exception):
 
 def same_dimension(a: PrimExpr, b: PrimExpr) -> bool:
     """Whether two dimensions are provably equal."""
-    if a is b:
-        return True
-    if isinstance(a, IntImm) and isinstance(b, IntImm):
-        return False
-    return Analyzer().prove_equal(a, b)
+    return a is b or same(a, b)
 
 
 class Unifier:
@@ -94,9 +90,12 @@ class Unifier:
             return callee
 
         def replace(part: Type) -> Type:
-            if isinstance(part, TensorType):
-                return substitute(part, mapping)
-            return _map_parts(part, replace)
+            if not isinstance(part, TensorType):
+                return _map_parts(part, replace)
+            changed = substitute(part, mapping)
+            if changed is part or changed.shape is None:
+                return changed
+            return TensorType(tuple(None if dim is None else as_dim(dim) for dim in changed.shape), changed.dtype)
 
         return FunctionType(tuple(replace(p) for p in callee.parameters), replace(callee.result))
 
