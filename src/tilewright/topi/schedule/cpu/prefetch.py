@@ -12,8 +12,10 @@ from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 
-_CACHE_SHARE = 0.5
+_CACHE_SHARE = 0.625
 """The part of the second cache level that the rows, the panel in use and the one being fetched may fill together."""
+_RESULTS_SHARE = 0.5
+"""The part of that level from which on results are too large to stay there."""
 
 
 def prefetch_panels(
@@ -52,7 +54,7 @@ def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[L
     added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
     wanted = [result, *(buffer for buffer in added if buffer in context.sch.func.params)]
     shape = result.static_shape
-    if not reduction or shape is None or sum(map(_bytes, wanted)) <= context.target.l2_bytes * _CACHE_SHARE:
+    if not reduction or shape is None or sum(map(_bytes, wanted)) <= context.target.l2_bytes * _RESULTS_SHARE:
         return
     length = tile.rows * shape[-1]
     notes = context.loop(reduction[-1]).annotations.get(PREFETCH, {})
