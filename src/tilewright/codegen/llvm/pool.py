@@ -57,7 +57,8 @@ _OFFSETS = {
     "extent": 912,
     "chunk": 920,
     "parts": 928,
-    "error": 936,
+    "count": 936,
+    "error": 940,
     # Written rarely.
     "workers": 1024,
     "active": 1032,
@@ -136,6 +137,7 @@ entry:
   %extent = load i64, ptr {extent}, align 8
   %chunk = load i64, ptr {chunk}, align 8
   %parts = load i64, ptr {parts}, align 8
+  %count = load i32, ptr {count}, align 4
   %home = urem i64 %number, %parts
   br label %part
 part:
@@ -144,24 +146,20 @@ part:
   %past = icmp uge i64 %straight, %parts
   %around = sub i64 %straight, %parts
   %here = select i1 %past, i64 %around, i64 %straight
+  %claims = getelementptr i32, ptr {claims}, i64 %here
+  %own = icmp eq i64 %tried, 0
+  br i1 %own, label %bounds, label %look
+look:
+  ; A look costs less than a claim that comes too late, and most parts of others are finished.
+  %taken = load atomic i32, ptr %claims monotonic, align 4
+  %some = icmp ult i32 %taken, %count
+  br i1 %some, label %bounds, label %exhausted
+bounds:
   %scaled = mul i64 %here, %extent
   %first = udiv i64 %scaled, %parts
   %scaled.next = add i64 %scaled, %extent
   %last = udiv i64 %scaled.next, %parts
-  %claims = getelementptr i32, ptr {claims}, i64 %here
-  %own = icmp eq i64 %tried, 0
-  br i1 %own, label %claim, label %look
-look:
-  ; A look costs less than a claim that comes too late, and most parts of others are finished.
-  %taken = load atomic i32, ptr %claims monotonic, align 4
-  %taken.wide = zext i32 %taken to i64
-  %taken.size = mul i64 %taken.wide, %chunk
-  %untaken = add i64 %first, %taken.size
-  %some = icmp slt i64 %untaken, %last
-  %code.seen = load atomic i32, ptr {error} monotonic, align 4
-  %unfailed = icmp eq i32 %code.seen, 0
-  %worth = and i1 %some, %unfailed
-  br i1 %worth, label %claim, label %exhausted
+  br label %claim
 claim:
   %mine = atomicrmw add ptr %claims, i32 1 monotonic, align 4
   %mine.wide = zext i32 %mine to i64
@@ -174,7 +172,15 @@ run:
   %end = call i64 @llvm.smin.i64(i64 %stop, i64 %last)
   %code = call i32 %fn(ptr %closure, i64 %begin, i64 %end)
   %fine = icmp eq i32 %code, 0
-  br i1 %fine, label %look, label %failed
+  br i1 %fine, label %again, label %failed
+again:
+  %code.seen = load atomic i32, ptr {error} monotonic, align 4
+  %unfailed = icmp eq i32 %code.seen, 0
+  br i1 %unfailed, label %another, label %done
+another:
+  %taken.now = load atomic i32, ptr %claims monotonic, align 4
+  %some.now = icmp ult i32 %taken.now, %count
+  br i1 %some.now, label %claim, label %exhausted
 failed:
   %exchange = cmpxchg ptr {error}, i32 0, i32 %code monotonic monotonic, align 4
   br label %done
@@ -459,6 +465,15 @@ publish:
   store i64 %chunk, ptr {chunk}, align 8
   store atomic i32 0, ptr {error} monotonic, align 4
   store i64 %parts, ptr {parts}, align 8
+  ; Chunks of the largest part; the last of a smaller one may be empty.
+  %parts.less = sub i64 %parts, 1
+  %part.sum = add i64 %extent, %parts.less
+  %part.size = udiv i64 %part.sum, %parts
+  %chunk.less = sub i64 %chunk, 1
+  %chunk.sum = add i64 %part.size, %chunk.less
+  %count.wide = udiv i64 %chunk.sum, %chunk
+  %count = trunc i64 %count.wide to i32
+  store i32 %count, ptr {count}, align 8
   %claim.bytes = shl i64 %parts, 2
   call void @llvm.memset.p0.i64(ptr align 64 {claims}, i8 0, i64 %claim.bytes, i1 false)
   %signal.old = load atomic i32, ptr {signal} monotonic, align 4
