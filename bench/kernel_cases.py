@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.graph.expr import Function, GraphExpr, Var, constant
 from tilewright.graph.op import call
-from tilewright.ir.dtype import INT32
+from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 
@@ -32,6 +32,8 @@ class Case:
     goal: float | None = None
     winograd: bool = False
     tolerance: float = 1e-5
+    without: tuple[str, ...] = ()
+    """Features of the processor that are not used, to hold a kernel against the unit that it is about."""
 
     def module(self, seed: int = 0) -> IRModule:
         """The kernel as a model of its own."""
@@ -57,15 +59,51 @@ def gemm(name: str, m: int, n: int, k: int, goal: float, dtype: str = "float32",
     return Case(name, make, 2.0 * m * n * k, dtype, goal, tolerance=tolerance)
 
 
-def integer_gemm(name: str, m: int, n: int, k: int, goal: float) -> Case:
-    """8-bit integers multiplied and added up in 32 bits, as importers spell quantised products."""
+def integer_gemm(name: str, m: int, n: int, k: int, goal: float, unit: str = "int8", requantize: bool = False) -> Case:
+    """8-bit integers multiplied and added up in 32 bits, as importers spell quantised products.
+
+    With `requantize` the result is scaled back to 8 bits, as in a quantised model. The unit "int8" is the vector dot
+    product, "int8 tiles" the matrix tiles.
+    """
 
     def make(random: np.random.Generator) -> Graph:
-        x = _input((m, k), "int8")
+        x = _input((m, k), "uint8")
         w = constant(random.integers(-127, 128, (k, n)).astype(np.int8))
-        return [x], call("matmul", call("cast", x, dtype=INT32), call("cast", w, dtype=INT32))
+        product: GraphExpr = call("matmul", call("cast", x, dtype=INT32), call("cast", w, dtype=INT32))
+        return [x], _requantized(product, k) if requantize else product
 
-    return Case(name, make, 2.0 * m * n * k, "int8", goal, tolerance=0.0)
+    without = ("amx-tile",) if unit == "int8" else ()
+    return Case(name, make, 2.0 * m * n * k, unit, goal, tolerance=0.0, without=without)
+
+
+def _requantized(product: GraphExpr, depth: int) -> GraphExpr:
+    """An integer product scaled so that it fills 8 bits."""
+    scaled = call(
+        "multiply", call("cast", product, dtype=FLOAT32), constant(np.float32(1.0 / (128 * math.sqrt(depth))))
+    )
+    moved = call("add", call("round", scaled), constant(np.float32(128)))
+    return call("cast", call("clip", moved, minimum=0.0, maximum=255.0), dtype=UINT8)
+
+
+def integer_convolution(name: str, size: int, channels: int, outputs: int, kernel: int, goal: float, unit: str) -> Case:
+    """A square NHWC convolution of bytes with a zero point, scaled back to 8 bits."""
+    pad = kernel // 2
+
+    def make(random: np.random.Generator) -> Graph:
+        x = _input((1, size, size, channels), "uint8")
+        weight = constant(random.integers(-127, 128, (kernel, kernel, channels, outputs)).astype(np.int32))
+        product = call(
+            "nn.conv2d",
+            call("subtract", call("cast", x, dtype=INT32), constant(np.int32(121))),
+            weight,
+            padding=(pad, pad, pad, pad),
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        )
+        return [x], _requantized(product, kernel * kernel * channels)
+
+    work = 2.0 * size * size * outputs * kernel * kernel * channels
+    return Case(name, make, work, unit, goal, tolerance=0.0, without=("amx-tile",) if unit == "int8" else ())
 
 
 def gemv(name: str, n: int, k: int, goal: float) -> Case:
@@ -191,6 +229,12 @@ CASES: dict[str, Case] = {
         gemv("gemv_650x2600", 2600, 650, 0.85),
         gemv("gemv_650x10000", 10000, 650, 0.85),
         integer_gemm("int8_gemm_512", 512, 512, 512, 0.85),
+        integer_gemm("int8_gemm_128x768x768", 128, 768, 768, 0.85, requantize=True),
+        integer_convolution("int8_conv3x3_56_64", 56, 64, 64, 3, 0.85, "int8"),
+        integer_convolution("int8_conv1x1_14_1024_256", 14, 1024, 256, 1, 0.85, "int8"),
+        integer_gemm("int8_tiles_gemm_512", 512, 512, 512, 0.85, "int8 tiles"),
+        integer_gemm("int8_tiles_gemm_requantized_512", 512, 512, 512, 0.85, "int8 tiles", requantize=True),
+        integer_convolution("int8_tiles_conv3x3_56_64", 56, 64, 64, 3, 0.85, "int8 tiles"),
         gemm("fp16_gemm_1024", 1024, 1024, 1024, 0.90, "float16", 2e-2),
         softmax("softmax_12x128x128", (12, 128, 128)),
         layer_norm("layer_norm_128x768", 128, 768),

@@ -26,7 +26,7 @@ import numpy as np
 
 from bench import harness
 from bench.kernel_cases import CASES, Case
-from bench.peak import Peak, arithmetic_peak, read_peak
+from bench.peak import Peak, arithmetic_peak, read_peak, tile_peak
 from tilewright.cli.measure import format_ms, max_relative_error
 from tilewright.codegen.llvm import deploy
 from tilewright.compiler import Compilation
@@ -95,6 +95,7 @@ def choose_cases(text: str) -> list[Case]:
 def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[dict[str, Result], dict[str, float]]:
     """Figures of each kernel, and the peaks seen (billions a second)."""
     peaks = {name: peak for name in ("float32", "float16", "int8") if (peak := arithmetic_peak(target, name))}
+    peaks |= {f"{name} tiles": peak for name in ("int8", "bfloat16") if (peak := tile_peak(target, name))}
     rates: dict[str, list[float]] = {}
     results: dict[str, Result] = {}
     for case in cases:
@@ -125,7 +126,7 @@ def _peak_label(case: Case, name: str) -> str:
 def build(case: Case, target: Target, seed: int = 0) -> Runner:
     """Compile a kernel as a model of its own, run it once and compare with the reference interpreter."""
     module = case.module(seed)
-    compilation = Compilation(module, target, threads=1, winograd=case.winograd)
+    compilation = Compilation(module, target.without(*case.without), threads=1, winograd=case.winograd)
     artifact = compilation.artifact()
     executable = deploy.executable(artifact, 1)
     random = np.random.default_rng(seed + 1)
@@ -144,8 +145,9 @@ def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarra
 def _random(random: np.random.Generator, shape: tuple[int | str, ...], dtype: str) -> np.ndarray:
     sizes = [int(size) for size in shape]
     array = aligned_empty(tuple(sizes), storage_dtype(dtype))
-    if dtype == "int8":
-        array[...] = random.integers(-127, 128, sizes)
+    if dtype in ("int8", "uint8"):
+        low = -127 if dtype == "int8" else 0
+        array[...] = random.integers(low, low + 255, sizes)
     else:
         array[...] = random.standard_normal(sizes)
     return array

@@ -8,6 +8,7 @@ affinity mask and the control group say).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import os
@@ -58,6 +59,8 @@ def detect_host() -> HostCpu:
     triple = binding.get_process_triple()
     cpu = binding.get_host_cpu_name()
     flags = dict(binding.get_host_cpu_features())
+    if not tiles_permitted():
+        flags.update((name, False) for name in flags if name.startswith("amx-"))
     arch = arch_of_triple(triple)
     cpuinfo = _read_text(Path("/proc/cpuinfo"))
     if arch == "aarch64":
@@ -76,6 +79,16 @@ def detect_host() -> HostCpu:
         l2_bytes=caches.get(2, model.l2_bytes),
         l3_bytes=caches.get(3, 0 if caches else model.l3_bytes),
     )
+
+
+def tiles_permitted() -> bool:
+    """Whether the Linux kernel lets processes use the matrix tiles of x86 (it must save them between processes)."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, get_supported, tile_data = 158, 0x1021, 18
+    supported = ctypes.c_uint64(0)
+    failed = ctypes.CDLL(None).syscall(arch_prctl, get_supported, ctypes.byref(supported))
+    return failed == 0 and bool(supported.value >> tile_data & 1)
 
 
 def usable_cpus() -> frozenset[int]:

@@ -84,6 +84,15 @@ class Target:
         kept = {name: value for name, value in self.to_json().items() if name in settable}
         return Target.from_json({**kept, **changes})
 
+    def without(self, *features: str) -> Target:
+        """This CPU without some features, and those that need them: `target.without("amx-tile")`."""
+        changed = ",".join([*filter(None, [self.features]), *(f"-{name}" for name in features)])
+        options = TARGET_KINDS[self.kind].options
+        values = {
+            option.flag: changed if option.field == "features" else getattr(self, option.field) for option in options
+        }
+        return Target(shlex.join([self.kind, *(f"-{flag}={value}" for flag, value in values.items() if value != "")]))
+
     def __str__(self) -> str:
         kind = TARGET_KINDS[self.kind]
         words = [f"-{option.flag}={getattr(self, option.field)}" for option in kind.options]

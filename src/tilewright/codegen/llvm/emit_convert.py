@@ -8,7 +8,7 @@ saturates and takes NaN to 0.
 from __future__ import annotations
 
 from tilewright.codegen.llvm.context import FunctionContext
-from tilewright.codegen.llvm.types import lane_suffix, register_type
+from tilewright.codegen.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 from tilewright.ir.expr import Cast, PrimExpr
 
@@ -59,11 +59,33 @@ def _int_to_int(c: FunctionContext, operand: str, source: DataType, target: Data
 
 
 def _float_to_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
+    if source.lanes > 1 and source.bits == 32 and target.bits in (8, 16):
+        return _float_to_narrow_int(c, operand, source, target)
     sign = "si" if target.is_int else "ui"
     text, result = register_type(source), register_type(target)
     name = f"llvm.fpto{sign}.sat.{lane_suffix(target)}.{lane_suffix(source)}"
     function = c.module.declare(name, result, text, "")
     return c.op(f"call {result} {function}({text} {operand})")
+
+
+def _float_to_narrow_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
+    """Clamped as floats, converted to 32 bits and cut: LLVM's own saturating conversion goes lane by lane."""
+    text, lanes = register_type(source), source.lanes
+
+    def number(value: float) -> str:
+        return c.broadcast(float_constant(value, source.element), source.element, lanes)
+
+    low, high = number(float(target.element.min_value())), number(float(target.element.max_value()))
+    if target.is_int:
+        # Not a number becomes 0; for unsigned types the first clamp sees to it.
+        ordered = c.op(f"fcmp ord {text} {operand}, {operand}")
+        operand = c.op(f"select <{lanes} x i1> {ordered}, {text} {operand}, {text} {number(0.0)}")
+    above = c.op(f"fcmp ogt {text} {operand}, {low}")
+    operand = c.op(f"select <{lanes} x i1> {above}, {text} {operand}, {text} {low}")
+    below = c.op(f"fcmp olt {text} {operand}, {high}")
+    operand = c.op(f"select <{lanes} x i1> {below}, {text} {operand}, {text} {high}")
+    wide = c.op(f"fptosi {text} {operand} to <{lanes} x i32>")
+    return c.op(f"trunc <{lanes} x i32> {wide} to {register_type(target)}")
 
 
 def _to_float(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:

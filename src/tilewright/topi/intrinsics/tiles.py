@@ -161,9 +161,12 @@ def _store(item: TileProduct) -> TensorIntrin:
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
         steps: list[Stmt] = []
-        for place in _blocks(item):
+        # The first tile comes last and stands for the whole block: what follows knows by it that all is written.
+        for place in reversed(list(_blocks(item))):
             tile, pitch = _result(item, inputs[0], place, "r")
             target, distance = _result(item, outputs[0], place, "w")
+            if place == (0, 0):
+                target = _pointer(outputs[0], "w", (0, 0), (shape[0] - 1, shape[1] - 1))
             arguments = (tile, pitch, const(item.rows), const(ROW_BYTES), target, distance * 4)
             steps.append(Evaluate(machine_call("amx.store", *arguments)))
         return seq(*steps)

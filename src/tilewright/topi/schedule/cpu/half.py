@@ -82,6 +82,9 @@ def _tiles_in_block(context: CpuContext, pairs: BlockHandle, rows: LoopHandle, t
     assert depth is not None
     most = max(1, int(context.target.l2_bytes * _PAIRS_SHARE) // (depth * 2 * tile.rows))
     tiles = -(-extent // tile.rows)
+    if context.target.cores > 1:
+        # Blocks of rows are what cores share.
+        most = min(most, max(1, tiles // (2 * context.target.cores)))
     return -(-tiles // -(-tiles // most))
 
 

@@ -60,7 +60,6 @@ def schedule_tile_matrix(context: CpuContext, anchor: BlockHandle, output: Block
     attach = order[-1]
     if not alone:
         sch.compute_at(copy, attach)
-        sch.set_scope(copy, 0, "local")
         _vectorize_rows(context, result)
     sch.compute_at(anchor, attach)
     reduce_vars = {entry.value for entry in context.block(anchor).iters if entry.kind is IterKind.REDUCE}
