@@ -13,8 +13,11 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import call, get_operator
 from tilewright.graph.ops.recurrent import ACTIVATIONS
+from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
+from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UserError
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -122,3 +125,21 @@ def test_messages(change, message):
     types = [tensor_type(a.shape, a.dtype.name) for a in arrays]
     with pytest.raises(UserError, match=message):
         rule.infer(types, rule.attributes_class(activations=functions))
+
+
+@pytest.mark.parametrize("symbolic_batch", [False, True])
+def test_any_number_of_steps_and_sequences(symbolic_batch):
+    rng = np.random.default_rng(1)
+    size, steps = 19, Symbol("steps")
+    batch = Symbol("batch") if symbolic_batch else IntImm(2)
+    weights = constant((rng.standard_normal((4, size, size)) * 0.3).astype(np.float32))
+    shapes = [(steps, batch, IntImm(4), IntImm(size)), (batch, IntImm(size)), (batch, IntImm(size))]
+    params = [Var(f"p{n}", TensorType(shape, FLOAT32)) for n, shape in enumerate(shapes)]
+    body = call("nn.lstm", params[0], weights, *params[1:], activations=FUNCTIONS["lstm"])
+    module = IRModule([Function("main", tuple(params), body)])
+    exe = tw.compile(module, threads=1)
+    for count, sequences in [(3, 2), (1, 2), (4, 7 if symbolic_batch else 2)]:
+        given = [(count, sequences, 4, size), (sequences, size), (sequences, size)]
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in given]
+        for a, b in zip(exe(*arrays), evaluate(infer_types(module), *arrays), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
