@@ -136,6 +136,12 @@ def load_inputs(
     symbols = _symbol_values(infos, values, dict(sizes or {}))
     for info in infos:
         if info.name not in values:
+            if info.value or info.dtype == "string":
+                raise UserError(
+                    f"the input '{info.name}' is {info.value or 'a tensor of texts'}, which has no random values",
+                    where="--input",
+                    hint="run the model from Python: tw.load(path) or tw.compile(path)",
+                )
             shape = tuple(evaluate(extent, symbols) or 0 for extent in info.shape)
             values[info.name] = random_array(replace(info, shape=shape), generator)
     return values

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from tilewright.cli.models import open_executable
 from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.support.files import replacing
+from tilewright.support.text import shorten
+
+_WIDTH = 100
 
 DESCRIPTION = """\
 Run a model once and show its outputs. The model is an ONNX file or a library that `tilewright compile` wrote.
@@ -40,7 +43,8 @@ def execute(options: argparse.Namespace) -> int:
         print(info)
         print(f"  {_summary(array)}")
     if options.output_file is not None:
-        _save(options.output_file, dict(zip((info.name for info in executable.output_info), outputs, strict=True)))
+        pairs = zip(executable.output_info, outputs, strict=True)
+        _save(options.output_file, {info.name: array for info, array in pairs if isinstance(array, np.ndarray)})
         print(f"outputs written to {options.output_file}")
     if options.profile or options.html is not None:
         profile = executable.profile(*[inputs[info.name] for info in executable.input_info])
@@ -57,7 +61,10 @@ def _save(path: Path, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
-def _summary(array: npt.NDArray[np.generic]) -> str:
+def _summary(array: object) -> str:
+    if not isinstance(array, np.ndarray) or array.dtype == object:
+        # Sequences, data and texts have no figures.
+        return shorten(repr(array), _WIDTH)
     if array.size == 0:
         return "empty"
     flat = array.reshape(-1)
