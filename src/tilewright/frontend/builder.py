@@ -305,11 +305,11 @@ class Builder:
             return self._fitted_matmul(given, attributes)
         if operator.name == "concatenate":
             axis = attributes["axis"]
-            first = sizes_of(given[0])
-            if any(rank_of(arg) != len(first) for arg in given):
+            if any(rank_of(arg) != rank_of(given[0]) for arg in given):
                 return given
+            common = [dimensions.simplest(column) for column in zip(*(sizes_of(arg) for arg in given), strict=True)]
             return [
-                self.match(arg, [size if at == axis else first[at] for at, size in enumerate(sizes_of(arg))])
+                self._fit(arg, [size if at == axis else common[at] for at, size in enumerate(sizes_of(arg))])
                 for arg in given
             ]
         if operator.elementwise:
@@ -324,8 +324,10 @@ class Builder:
             for at in range(1, count + 1):
                 size = sizes_of(arg)[count - at]
                 known = target[rank - at]
-                if known == 1 or (isinstance(size, int) and size != 1 and not isinstance(known, int)):
+                if known == 1:
                     target[rank - at] = size
+                elif size != 1:
+                    target[rank - at] = dimensions.simplest((known, size))
         fitted: list[GraphExpr] = []
         for arg, count in zip(given, outer, strict=True):
             sizes = list(sizes_of(arg))
@@ -333,26 +335,23 @@ class Builder:
                 size, wanted = sizes[count - at], target[rank - at]
                 if size != 1 and wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int)):
                     sizes[count - at] = wanted
-            fitted.append(self.match(arg, sizes))
+            fitted.append(self._fit(arg, sizes))
         return fitted
 
     def _fitted_matmul(self, given: list[GraphExpr], attributes: dict[str, object]) -> list[GraphExpr]:
-        a, b = given
-        if rank_of(a) < 2 or rank_of(b) < 2:
+        if any(rank_of(arg) < 2 for arg in given):
             return given
-        inner = sizes_of(a)[-2 if attributes.get("transpose_a") else -1]
-        sizes = list(sizes_of(b))
-        place = -1 if attributes.get("transpose_b") else -2
-        if isinstance(inner, int) and not isinstance(sizes[place], int):
-            sizes[place] = inner
-        elif isinstance(sizes[place], int) and not isinstance(inner, int):
-            other = list(sizes_of(a))
-            other[-2 if attributes.get("transpose_a") else -1] = sizes[place]
-            a = self.match(a, other)
-        elif not isinstance(inner, int):
-            sizes[place] = inner
-        b = self.match(b, sizes)
-        return self._fitted_broadcast([a, b], [rank_of(a) - 2, rank_of(b) - 2])
+        places = [-2 if attributes.get("transpose_a") else -1, -1 if attributes.get("transpose_b") else -2]
+        inner = dimensions.simplest([sizes_of(arg)[place] for arg, place in zip(given, places, strict=True)])
+        fitted = [
+            self._fit(arg, [inner if at == place + rank_of(arg) else size for at, size in enumerate(sizes_of(arg))])
+            for arg, place in zip(given, places, strict=True)
+        ]
+        return self._fitted_broadcast(fitted, [rank_of(arg) - 2 for arg in fitted])
+
+    def _fit(self, value: GraphExpr, sizes: Sequence[Size]) -> GraphExpr:
+        """A value whose shape is said, unless it certainly is another: the operator complains about that."""
+        return value if any(map(dimensions.different, sizes_of(value), sizes)) else self.match(value, sizes)
 
     def _fold(self, made: Call, operator: Operator, kind: Type) -> GraphExpr:
         kinds = kind.items if isinstance(kind, TupleType) else (kind,)

@@ -176,6 +176,11 @@ def maximum(a: Size, b: Size) -> Size:
     return normal(build.maximum(as_dim(a), as_dim(b)))
 
 
+def simplest(sizes: Sequence[Size]) -> Size:
+    """The one of several equal sizes that is easiest to reason about: a number, else the shortest expression."""
+    return min(sizes, key=lambda size: 0 if isinstance(size, int) else 1 + sum(1 for _ in pre_order(size)))
+
+
 def product(sizes: Sequence[Size]) -> Size:
     """The number of elements."""
     result: Size = 1

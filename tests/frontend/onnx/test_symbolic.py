@@ -259,6 +259,61 @@ def test_einsum_and_quantisation_of_any_batch():
     assert result_types(module) == ["float32[b, n, n]", "float32[b, n, 4]"]
 
 
+def test_a_decoder_with_a_key_value_cache():
+    """Attention as GPT-2 is exported: a cache of past keys, the mask cut out of a constant by computed bounds."""
+    width, heads, most = 8, 2, 32
+
+    def sized(name, value, axis):
+        return [
+            helper.make_node("Shape", [value], [f"{name}_shape"]),
+            helper.make_node("Gather", [f"{name}_shape", f"i{axis}"], [name]),
+            helper.make_node("Unsqueeze", [name, "i0_list"], [f"{name}_1"]),
+        ]
+
+    nodes = [
+        *sized("b", "x", 0), *sized("n", "x", 1),
+        helper.make_node("MatMul", ["x", "wqkv"], ["qkv"]),
+        helper.make_node("Split", ["qkv", "thirds"], ["q", "k", "v"], axis=2),
+        helper.make_node("Concat", ["b_1", "n_1", "heads", "minus"], ["split"], axis=0),
+    ]  # fmt: skip
+    for part in "qkv":
+        nodes.append(helper.make_node("Reshape", [part, "split"], [f"{part}s"]))
+        nodes.append(helper.make_node("Transpose", [f"{part}s"], [f"{part}h"], perm=[0, 2, 1, 3]))
+    nodes += [
+        helper.make_node("Concat", ["past_k", "kh"], ["keys"], axis=2),
+        helper.make_node("Concat", ["past_v", "vh"], ["values"], axis=2),
+        *sized("total", "keys", 2),
+        helper.make_node("Sub", ["total", "n"], ["first"]),
+        helper.make_node("Unsqueeze", ["first", "i0_list"], ["first_1"]),
+        helper.make_node("Slice", ["bias", "first_1", "total_1", "i2_list"], ["rows"]),
+        helper.make_node("Slice", ["rows", "i0_list", "total_1", "i3_list"], ["mask"]),
+        helper.make_node("Transpose", ["keys"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["qh", "kt"], ["scores"]),
+        helper.make_node("Where", ["mask", "scores", "low"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "values"], ["context"]),
+        helper.make_node("Transpose", ["context"], ["joined"], perm=[0, 2, 1, 3]),
+        helper.make_node("Concat", ["b_1", "n_1", "width"], ["flat"], axis=0),
+        helper.make_node("Reshape", ["joined", "flat"], ["y"]),
+    ]
+    stored = {"i0": 0, "i1": 1, "i2": 2, "i0_list": [0], "i2_list": [2], "i3_list": [3], "thirds": [width] * 3,
+              "heads": [heads], "minus": [-1], "width": [width], "low": np.float32(-1e9), "wqkv": data(width, 3 * width),
+              "bias": np.tril(np.ones((1, 1, most, most), bool))}  # fmt: skip
+    cache = (FLOAT, ["batch", heads, "past", width // heads])
+    inputs = {"x": (FLOAT, ["batch", "sequence", width]), "past_k": cache, "past_v": cache}
+    model = open_model(nodes, inputs, ["y", "keys", "values"], stored)
+
+    def step(batch, past, count):
+        shape = (batch, heads, past, width // heads)
+        return {"x": data(batch, count, width), "past_k": data(*shape), "past_v": data(*shape)}
+
+    module = agree(model, step(1, 0, 4), step(2, 5, 1), step(1, 3, 6))
+    assert result_types(module)[:2] == ["float32[batch, sequence, 8]", "float32[batch, 2, (past + sequence), 4]"]
+    assert not any(name.startswith("shape.") for name in operators_of(module))
+    with pytest.raises(UserError, match="the model needs"):
+        evaluate(module, *step(1, 30, 5).values())
+
+
 def test_zero_length_inputs():
     nodes = [helper.make_node("Concat", ["past", "x"], ["all"], axis=1), helper.make_node("Relu", ["all"], ["y"])]
     model = open_model(nodes, {"past": (FLOAT, ["b", "past", 2]), "x": (FLOAT, ["b", "n", 2])}, ["y"])
