@@ -11,7 +11,7 @@ import pytest
 from tests.fuzz import onnx_files, onnx_victims
 from tilewright.frontend import from_onnx
 
-MODELS = 250
+MODELS = 150
 
 
 @pytest.mark.parametrize("model", onnx_victims.built(), ids=lambda model: model.graph.node[0].op_type)
