@@ -102,7 +102,8 @@ def test_non_zero_and_compress():
 def test_reverse_sequence(batch_axis, time_axis):
     x = data(3, 4, 2)
     lengths = ints(*([4, 2, 1] if batch_axis == 0 else [3, 2, 1, 3]))
-    check("ReverseSequence", x, lengths, constants=[1], batch_axis=batch_axis, time_axis=time_axis)
+    for constants in ([1], []):
+        check("ReverseSequence", x, lengths, constants=constants, batch_axis=batch_axis, time_axis=time_axis)
     with pytest.raises(UserError, match="does not fit data"):
         import_one("ReverseSequence", x, ints(1), constants=[1])
     with pytest.raises(UserError, match="do not fit sequences"):

@@ -366,20 +366,30 @@ def non_zero(node: NodeContext) -> GraphExpr:
 
 @converter("ReverseSequence")
 def reverse_sequence(node: NodeContext) -> GraphExpr:
-    """The first elements of each sequence in reverse, by constant lengths."""
-    data = node.input(0)
-    dims = shape_of(data)
+    """The first elements of each sequence in reverse."""
+    data, builder = node.input(0), node.builder
+    dims, found = sizes_of(data), sizes_of(node.input(1))
     time_axis, batch_axis = node.integer("time_axis", 0), node.integer("batch_axis", 1)
-    lengths = node.constant_ints(1, "the lengths")
-    if sorted((time_axis, batch_axis)) != [0, 1] or len(dims) < 2 or len(lengths) != dims[batch_axis]:
-        raise UserError(f"ReverseSequence over {len(lengths)} lengths does not fit data of shape {dims}")
+    fits = sorted((time_axis, batch_axis)) == [0, 1] and len(dims) >= 2
+    if not fits or len(found) != 1 or different(found[0], dims[batch_axis]):
+        raise UserError(
+            f"ReverseSequence over {sizes_text(found)} lengths does not fit data of shape {sizes_text(dims)}"
+        )
     steps, count = dims[time_axis], dims[batch_axis]
-    if steps * count > LARGEST_MADE or any(not 0 <= length <= steps for length in lengths):
-        raise UserError(f"lengths {lengths[:8]} do not fit sequences of {steps}")
-    table = np.arange(steps)[None, :].repeat(count, axis=0)
-    for row, length in enumerate(lengths):
-        table[row, :length] = table[row, :length][::-1]
-    rows = np.arange(count)[:, None]
-    places = rows * steps + table if batch_axis == 0 else (table * count + rows).T
-    flat = node.builder.reshape(data, (dims[0] * dims[1], *dims[2:]))
-    return node.call("take", flat, node.builder.constant(places, "int64"), axis=0)
+    known = evaluate(node.input(1))
+    if known is not None and isinstance(steps, int) and ((known < 0) | (known > steps)).any():
+        raise UserError(f"lengths {known[:8].tolist()} do not fit sequences of {steps}")
+    lengths = builder.cast(builder.match(node.input(1), (count,)), INT64)
+    # Along each sequence: length - 1 - t as long as t is below the length.
+    across = 0 if batch_axis == 0 else 1
+    lengths = builder.expand_dims(lengths, (1 - across,))
+    time = _along(node, 1 - across, 2, steps, 1)
+    last = node.call("subtract", lengths, builder.constant(1, INT64))
+    inside = node.call("less", time, lengths)
+    places = node.call("where", inside, node.call("subtract", last, time), time)
+    if batch_axis == 0:
+        places = node.call("add", places, _along(node, 0, 2, count, steps))
+    else:
+        places = node.call("add", node.call("multiply", places, _scalar(node, count)), _along(node, 1, 2, count, 1))
+    flat = builder.reshape(data, (product(dims[:2]), *dims[2:]))
+    return node.call("take", flat, places, axis=0)
