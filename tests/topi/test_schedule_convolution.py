@@ -148,3 +148,19 @@ def test_planar_images_are_padded_as_they_are(stride: int) -> None:
     (pad,) = [block for block in find_all(scheduled.body, Block) if block.name == "pad_data"]
     assert pad.writes[0].buffer.static_shape == (2, 3, 11, 37)
     case.check(scheduled, target)
+
+
+def test_pixels_and_results_beyond_the_cache_are_fetched_ahead() -> None:
+    target = Target("native").replace(cores=1, l2_bytes=128 << 10)
+    case = Case((1, 28, 28, 64), 32, kernel=1)
+    scheduled = schedule_cpu(case.func, target)
+    (loop,) = [loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations]
+    notes = loop.annotations[PREFETCH]
+    assert isinstance(notes, dict)
+    image, result = scheduled.buffers[0].name, scheduled.buffers[-1].name
+    assert {*notes} == {image, result}
+    # As many pixels of each.
+    assert notes[image] == 2 * notes[result]
+    case.check(scheduled, target)
+    roomy = schedule_cpu(case.func, target.replace(l2_bytes=8 << 20))
+    assert not any(PREFETCH in loop.annotations for loop in find_all(roomy.body, For))

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results
+from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
@@ -70,6 +70,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     if not resident:
         prefetch_panels(context, anchor, reduction, tile, in_blocks)
     elif row is not None:
+        prefetch_rows(context, anchor, reduction, tile)
         prefetch_results(context, output, reduction, tile)
     for loop in (*inner, vector):
         sch.unroll(loop)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import find_all
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import ZERO, PrimExpr, Var, const_value
+from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
@@ -56,10 +58,34 @@ def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[L
     shape = result.static_shape
     if not reduction or shape is None or sum(map(_bytes, wanted)) <= context.target.l2_bytes * _RESULTS_SHARE:
         return
-    length = tile.rows * shape[-1]
+    _fetch(context, reduction, {buffer.name: tile.rows * shape[-1] for buffer in wanted})
+
+
+def prefetch_rows(context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+    """While a tile of rows is multiplied, fetch the next rows where they come from beyond the second cache level.
+
+    Rows are those of a matrix, or the pixels of a 1 x 1 convolution: one after the other in memory.
+    """
+    block = context.block(anchor)
+    own = [item.var for item in block.iters]
+    # A kernel of one tap adds nothing to the place of a pixel.
+    single: dict[Var, PrimExpr] = {item.var: ZERO for item in block.iters if const_value(item.domain.extent) == 1}
+    for load in find_all(block.body, BufferLoad):
+        shape, rank = load.buffer.static_shape, len(load.indices)
+        places = [Analyzer().simplify(substitute(index, single)) for index in load.indices]
+        wanted = [Analyzer().simplify(substitute(var, single)) for var in (*own[: rank - 1], own[-1])]
+        in_order = places == wanted
+        if shape is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
+            continue
+        if _bytes(load.buffer) > context.target.l2_bytes * _RESULTS_SHARE:
+            _fetch(context, reduction, {load.buffer.name: tile.rows * shape[-1]})
+
+
+def _fetch(context: CpuContext, reduction: list[LoopHandle], wanted: dict[str, int]) -> None:
+    """Let the innermost loop of a reduction fetch some more."""
     notes = context.loop(reduction[-1]).annotations.get(PREFETCH, {})
     assert isinstance(notes, dict)
-    context.sch.annotate(reduction[-1], PREFETCH, {**notes, **{buffer.name: length for buffer in wanted}})
+    context.sch.annotate(reduction[-1], PREFETCH, {**notes, **wanted})
 
 
 def _bytes(buffer: Buffer) -> int:
