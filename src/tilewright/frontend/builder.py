@@ -297,6 +297,9 @@ class Builder:
         """The inputs, with run-time checks where it is not certain that their shapes fit."""
         given = list(args)
         kinds = [arg.type for arg in given]
+        for kind in kinds:
+            if isinstance(kind, TensorType) and kind.static_shape is None:
+                self.declare(kind)  # what a value is made of has values already
         if len(given) < 2 or all(isinstance(kind, TensorType) and kind.static_shape is not None for kind in kinds):
             return given
         if not all(isinstance(kind, TensorType) and kind.shape is not None for kind in kinds):
