@@ -136,8 +136,29 @@ def test_specialized_sizes_run_code_of_their_own(tmp_path: Path) -> None:
             assert prepared.part.info.fixed == (() if special is None else program.model.variants[special].fixed)
             for found, wanted in zip(program(data), evaluate(module, data), strict=True):
                 np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(run_in_c(tmp_path / "net.so", data), program(data)[0], rtol=1e-6)
     with pytest.raises(UserError, match="specialize needs a size of every symbolic dimension"):
         tw.compile(module, specialize=[{"batch": 1}])
+
+
+def run_in_c(path: Path, data: np.ndarray) -> np.ndarray:
+    """Through the C interface, in a workspace that the call takes itself."""
+    library = ctypes.CDLL(str(path))
+    symbols = (ctypes.c_int64 * 2)(*data.shape[:2])
+    outputs = [np.empty(data.shape, np.float32), np.empty((data.shape[0], 16), np.float32)]
+    pointers = [(ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in ([data], outputs)]
+    assert library.model_run(*pointers, None, symbols) == 0
+    return outputs[0]
+
+
+def test_dimensions_that_nothing_decides_may_be_anything() -> None:
+    x, y = Var("x", tensor_type((N, 4), "float32")), Var("y", tensor_type((B * 2, N), "float32"))
+    exe = tw.compile(IRModule([function([x, y], op("exp", x))]), threads=1)
+    data = random(1, 3, 4)
+    for rows in (4, 7):
+        np.testing.assert_allclose(exe(data, np.zeros((rows, 3), np.float32)), np.exp(data), rtol=1e-5)
+    with pytest.raises(UserError, match=r"the input 'y' .*axis 1 must be 3"):
+        exe(data, np.zeros((4, 5), np.float32))
 
 
 def expressions() -> st.SearchStrategy:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tilewright.codegen.llvm.extents import DECLARATIONS, ExtentEmitter
 from tilewright.codegen.llvm.names import check_symbol
 from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, ModelInfo, Step
+from tilewright.runtime.shapes import symbols_in
 from tilewright.support.errors import CompilerBug
 
 ALIGNMENT = 64
@@ -178,10 +179,15 @@ def _binder(model: ModelInfo) -> str:
         lines.append(f"  %to{number} = getelementptr i64, ptr %symbols, i64 {number}")
         lines.append(f"  store i64 {symbols[name]}, ptr %to{number}, align 8")
     extents = ExtentEmitter(lines, symbols)
-    wanted = [extents.value(extent) for extent in declared]
+    # A dimension of symbols that nothing else has (nor uses) may be anything.
+    wanted = {
+        number: extents.value(extent)
+        for number, extent in enumerate(declared)
+        if all(name in symbols for name in symbols_in(extent))
+    }
     code = "%planned"
     checks: list[str] = []
-    for number, expected in reversed(list(enumerate(wanted))):
+    for number, expected in reversed(wanted.items()):
         condition = f"slt i64 %dim{number}, 0" if number in binding else f"ne i64 %dim{number}, {expected}"
         checks.append(f"  %wrong{number} = icmp {condition}")
         checks.append(f"  %code{number} = select i1 %wrong{number}, i32 {number + 1}, i32 {code}")

@@ -28,6 +28,8 @@ from tilewright.support.errors import UnsupportedError
 
 def needs_machine(main: Function) -> bool:
     """Whether a function is more than one straight run of kernels whose sizes the shapes of its inputs decide."""
+    if not all(isinstance(param.type, TensorType) for param in main.params):
+        return True
     for item in post_order(main, closures=False):
         known = isinstance(item, (Tuple, TupleGet, Constant)) or is_kernel(item) or is_view(item)
         if not known and not (isinstance(item, Var) and isinstance(item.type, TensorType)):
@@ -35,6 +37,9 @@ def needs_machine(main: Function) -> bool:
                 continue
             return True
     bound = {dim for param in main.params for dim in tensor_dims(param.type) if isinstance(dim, Symbol)}
+    if not bound:
+        # Other symbols would come from host operators, which were not there.
+        return any(_holds_text(param.type) for param in main.params)
     used = {s for item in post_order(main, closures=False) if is_kernel(item) for s in Analysis.symbols(item)}
     return not used <= bound or any(_holds_text(param.type) for param in main.params)
 

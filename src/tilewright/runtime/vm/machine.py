@@ -53,11 +53,12 @@ Observer = Callable[[Opcode, int, float], None]
 class _Code:
     """A function whose instructions are resolved."""
 
-    __slots__ = ("code", "name", "registers", "symbols")
+    __slots__ = ("code", "given", "name", "registers", "symbols")
 
     def __init__(self, function: VmFunction, code: list[tuple[Any, ...]]) -> None:
         self.name = function.name
         self.code = code
+        self.given = function.captured + function.params
         self.registers = function.registers
         self.symbols = function.symbols
 
@@ -212,6 +213,8 @@ class Machine:
                         raise UserError(f"the program is {len(stack)} calls deep in '{functions[number].name}'")
                     stack.append((code, place, registers, symbols, instruction[1]))
                 function = functions[number]
+                if len(arguments) != function.given:
+                    raise CompilerBug(f"'{function.name}' was called with {len(arguments)} values")
                 registers = arguments + [None] * (function.registers - len(arguments))
                 symbols = bound + [0] * (function.symbols - len(bound))
                 code, place = function.code, 0

@@ -19,7 +19,9 @@ from tilewright.support.text import human_bytes
 
 _SMALLEST = 64
 _MOST_FREE = 16
-"""Blocks of one size that are kept."""
+"""Blocks of one size that are kept,"""
+_MOST_BYTES = 1 << 26
+"""as long as they take no more than this; two are always kept."""
 
 
 _Memory = tuple[Array, int]
@@ -36,8 +38,10 @@ def _block_type(size: int) -> Any:
     A ctypes array: numpy would look through an array of its own kind, and views would not hold it.
     """
 
+    most = max(2, min(_MOST_FREE, _MOST_BYTES // size))
+
     def give_back(block: Any) -> None:
-        if len(block.home) < _MOST_FREE:
+        if len(block.home) < most:
             block.home.append(block.memory)
 
     return type("Block", (ctypes.c_char * size, _Block), {"__del__": give_back})
