@@ -301,7 +301,7 @@ _WEIGHTS = {
     "reverse_compute_inline": 2, "cache_read": 2, "cache_write": 2, "set_scope": 1, "decompose_reduction": 2,
     "rfactor": 2, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
     "bind": 2, "merge": 2, "partition": 2, "storage_align": 1, "reindex": 2, "pad_einsum": 1, "decompose_padding": 2,
-    "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2,
+    "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2, "zigzag": 2, "over_compute": 2,
 }  # fmt: skip
 
 
@@ -354,6 +354,8 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
         return f"sch.reindex({block}, {random.randrange(2)}, {random.choice(['read', 'write'])!r})"
     if kind == "pad_einsum":
         return f"sch.pad_einsum({block}, {[random.choice([1, 2, 4]) for _ in range(count)]})"
+    if kind == "over_compute":
+        return f"sch.over_compute({block}, {random.randrange(count)}, {random.choice([2, 4, 5])})"
     if kind == "decompose_padding":
         return f"sch.decompose_padding({block}, {loop()})"
     if kind == "software_pipeline":
