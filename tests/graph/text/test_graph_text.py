@@ -38,7 +38,16 @@ from tilewright.ir.expr import Max
 from tilewright.ir.expr import Var as Dimension
 from tilewright.ir.function import Constructor, ExternFunc, IRModule, TypeDefinition
 from tilewright.ir.structural import assert_same_ir
-from tilewright.ir.types import DataTypeName, FunctionType, TensorType, TupleType, TypeVariable, tensor_type
+from tilewright.ir.types import (
+    DataTypeName,
+    FunctionType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    TupleType,
+    TypeVariable,
+    tensor_type,
+)
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 from tilewright.tir.function import PrimFunc  # noqa: F401  (checks that the two texts can live together)
@@ -319,3 +328,23 @@ def test_messages_show_the_place():
 def test_other_values_are_refused():
     with pytest.raises(UnsupportedError, match="is not a graph function or module"):
         to_text(3)
+
+
+def test_sequences_optionals_and_sizes_round_trip():
+    n = Dimension("n")
+    tensor = tensor_type((n, 4), "float32")
+    items, maybe = Var("items", SequenceType(tensor)), Var("maybe", OptionalType(tensor))
+    x = Var("x", tensor)
+    flat = op("reshape", x, shape=(n * 4,))
+    more = op("sequence.insert", items, x, result=SequenceType(tensor))
+    text = to_text(Function("main", (items, maybe, x), Tuple((flat, more, maybe))))
+    assert "Sequence[" in text
+    assert "Optional[" in text
+    assert "shape=((n * 4),)" in text
+    again = to_text(parse_text(text, constants=text.constants))
+    assert str(again) == str(text)
+
+
+def test_a_sequence_has_one_kind_of_item():
+    with pytest.raises(UserError, match=r"expected Sequence\[item\]"):
+        parse_text('@graph.function\ndef main(x: Sequence[Tensor[(4,), "float32"], 3]):\n    return x\n')
