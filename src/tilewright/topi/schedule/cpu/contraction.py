@@ -12,6 +12,8 @@ from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _TILES_PER_CORE = 2
+_NARROW = 7
+"""Lines of so few pixels share a tile with others."""
 _LEAST_TILES = 8
 _ROWS_SHARE = 0.375
 """The part of the second cache level for the rows of a block and a panel of weights."""
@@ -42,10 +44,17 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         return
     row = row_axis(context, anchor, extents)
     tile = _tile(context, anchor, extents[row] if row is not None else 1, extents[-1], prod(extents))
+    lines = 1
+    if row is not None and _has_narrow_lines(context, anchor, loops, row):
+        tile = _tile(context, anchor, extents[row], extents[-1], prod(extents), extents[row - 1])
+        lines = max(1, tile.rows // extents[row])
     pack_weights(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    if row is not None and lines > 1:
+        outer[-1], line = sch.split(loops[row - 1], [None, lines])
+        inner.append(line)
     order = [*outer[:1], column_outer, *outer[1:]]
     resident = weights_stay(context, anchor, extents[-1])
     in_blocks = False
@@ -59,7 +68,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
             size = most if symbolic else _balanced(extents[row], most, tile.rows)
             row_block, row_loop = sch.split(row_loop, [None, size])
             order.insert(len(outer[:1]), row_block)
-        row_outer, row_inner = sch.split(row_loop, [None, tile.rows])
+        row_outer, row_inner = sch.split(row_loop, [None, tile.rows // lines])
         order.append(row_outer)
         inner.append(row_inner)
     if resident:
@@ -113,9 +122,21 @@ def weights_stay(context: CpuContext, anchor: BlockHandle, columns: int) -> bool
     return rows > context.target.l2_bytes * _LARGE_ROWS and weights <= context.target.l2_bytes * _MOST_WEIGHTS
 
 
-def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int, elements: int) -> RegisterTile:
+def _has_narrow_lines(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
+    """Whether the rows are the pixels of an image's lines, too few of them to make the most of a loaded weight."""
+    if context.block(anchor).annotations.get("layout") != "NHWC" or row != len(loops) - 2 or row < 2:
+        return False
+    width, height = context.extent(loops[row]), context.extent(loops[row - 1])
+    return width is not None and height is not None and 1 < width <= _NARROW and height > 1
+
+
+def _tile(
+    context: CpuContext, anchor: BlockHandle, rows: int, columns: int, elements: int, lines: int = 1
+) -> RegisterTile:
+    """The register tile of some rows, or of a few lines of so many rows each."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
-    tile = register_tile(rows, columns, lanes, registers)
+    heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
+    tile = register_tile(rows * lines, columns, lanes, registers, heights)
     # A product of few rows has few tiles: narrower ones give every core some.
     cores = context.target.cores
     while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:

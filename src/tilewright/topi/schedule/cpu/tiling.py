@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _COLUMN_LOAD_COST = 3
@@ -34,17 +35,18 @@ class RegisterTile:
         return self.vectors * self.lanes
 
 
-def register_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
+def register_tile(rows: int, columns: int, lanes: int, registers: int, heights: Sequence[int] = ()) -> RegisterTile:
     """The tile of a contraction with the best ratio of arithmetic to loads that fits the register file.
 
     Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Tiles that leave nothing
-    over are preferred; otherwise the last ones are partial, with masked columns.
+    over are preferred; otherwise the last ones are partial, with masked columns. `heights` are the numbers of rows to
+    choose from, ascending, where not all will do.
     """
     width = vector_width(columns, lanes)
     best = RegisterTile(1, 1, width)
     best_score = -1.0
     for vectors in _widths(rows, columns, width, registers):
-        for height in _heights(rows, registers):
+        for height in heights or _heights(rows, registers):
             if height * vectors + vectors + 1 > registers:
                 break
             reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
