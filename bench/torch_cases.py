@@ -27,13 +27,6 @@ UNSET = frozenset(
 )
 """Operators whose results hold anything: only their shapes and types are compared."""
 
-_NOT_EXPORTED = (
-    torch._dynamo.exc.UserError,
-    torch._subclasses.fake_tensor.DataDependentOutputException,
-    torch._subclasses.fake_tensor.DynamicOutputShapeException,
-)
-"""Programs whose Python code depends on data, which torch cannot export."""
-
 Run = Callable[[IRModule, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
 
@@ -130,9 +123,8 @@ def _run_alone(operator: Any, samples: Sequence[Any], run: Run, together: Except
 
 
 def _verdict(error: Exception) -> str:
-    """What torch cannot export or we refuse is unsupported; everything else is a failure."""
-    refused = isinstance(error, (UnsupportedError, *_NOT_EXPORTED)) or "data-dependent" in str(error)
-    return "unsupported" if refused else "failed"
+    """What is refused is unsupported; everything else is a failure."""
+    return "unsupported" if isinstance(error, UnsupportedError) else "failed"
 
 
 def _text(error: Exception) -> str:

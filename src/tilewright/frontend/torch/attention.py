@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.contract import linear, product
 from tilewright.frontend.torch.normalization import layer_norm
@@ -25,7 +25,8 @@ def _self_attention(
     mask_type: int | None,
 ) -> tuple[GraphExpr, GraphExpr]:
     """Attention of a sequence to itself, and the weights of each head."""
-    batch, length, width = shape_of(x)
+    batch, length = sizes_of(x)[:2]
+    width = size_at(x, 2)
     depth = width // heads
     joint = b.reshape(linear(b, x, qkv_weight, qkv_bias), (batch, length, 3, heads, depth))
     joint = b.transpose(joint, (2, 0, 3, 1, 4))
@@ -40,7 +41,7 @@ def _self_attention(
 
 def _masked(b: TorchBuilder, scores: GraphExpr, mask: GraphExpr, mask_type: int | None) -> GraphExpr:
     """Scores that a mask hides are minus infinity: of positions (0), of keys (1), or of everything (2)."""
-    batch, _, _, length = shape_of(scores)
+    batch, _, _, length = sizes_of(scores)
     if mask_type == 1:
         mask = b.reshape(mask, (batch, 1, 1, length))
     elif rank_of(mask) == 3:

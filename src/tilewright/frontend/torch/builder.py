@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, shape_of
+from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, shape_of, sizes_of
+from tilewright.frontend.torch.sizes import TorchSizes
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size, Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
 from tilewright.ir.types import TensorType
@@ -86,6 +88,7 @@ class TorchBuilder(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.meta: Any = None
+        self.sizes = TorchSizes()
 
     # What torch says about the result
 
@@ -96,10 +99,18 @@ class TorchBuilder(Builder):
         return from_torch_dtype(first.dtype)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Sizes:
         """The shape of the (first) result."""
         first = self.meta[0] if isinstance(self.meta, (tuple, list)) else self.meta
-        return tuple(int(dim) for dim in first.shape)
+        return self.sizes.shape(first.shape)
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...]:
+        """The shape of the (first) result where it must be a list of numbers."""
+        found = dimensions.constants(self.shape)
+        if found is None:
+            raise UnsupportedError("a result whose shape varies", hint="export this part with fixed shapes")
+        return found
 
     # Empty tensors are constants: whatever is computed from them is known now, and code never sees them.
 
@@ -108,7 +119,7 @@ class TorchBuilder(Builder):
         if name == "concatenate":
             axis = attributes["axis"]
             assert isinstance(axis, int)
-            filled = [arg for arg in args if shape_of(arg)[axis] > 0]
+            filled = [arg for arg in args if sizes_of(arg)[axis] != 0]
             if filled and len(filled) < len(args):
                 return self.concatenate(filled, axis)
         made = super().call(name, *args, **attributes)
@@ -117,9 +128,12 @@ class TorchBuilder(Builder):
             return self.empty(kind.static_shape, kind.dtype)
         return made
 
-    def empty(self, shape: Sequence[int], dtype: DataType) -> GraphExpr:
+    def empty(self, shape: Sequence[Size], dtype: DataType) -> GraphExpr:
         """A tensor without elements."""
-        return self.constant(np.empty(tuple(shape), dtype.numpy()), dtype)
+        numbers = dimensions.constants(shape)
+        if numbers is None:
+            raise UnsupportedError("an empty tensor whose other dimensions vary")
+        return self.constant(np.empty(numbers, dtype.numpy()), dtype)
 
     # Scalars and data types
 
@@ -213,21 +227,22 @@ class TorchBuilder(Builder):
 
     def flatten(self, value: GraphExpr) -> GraphExpr:
         """All elements in a row."""
-        return self.reshape(value, (math.prod(shape_of(value)),))
+        return self.reshape(value, (dimensions.product(sizes_of(value)),))
 
-    def slice(self, value: GraphExpr, axis: int, begin: int, end: int, step: int = 1) -> GraphExpr:
+    def slice(self, value: GraphExpr, axis: int, begin: Size, end: Size, step: int = 1) -> GraphExpr:
         """Elements begin, begin + step ... before end along an axis."""
         if step == 1:
             return self.slice_axis(value, axis, begin, end)
-        shape = shape_of(value)
-        starts, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        shape = sizes_of(value)
+        starts: list[Size] = [0] * len(shape)
+        ends, steps = list(shape), [1] * len(shape)
         starts[axis], ends[axis], steps[axis] = begin, end, step
         return self.call("slice", value, begin=tuple(starts), end=tuple(ends), strides=tuple(steps))
 
-    def select(self, value: GraphExpr, axis: int, index: int) -> GraphExpr:
+    def select(self, value: GraphExpr, axis: int, index: Size) -> GraphExpr:
         """One slice along an axis, which vanishes."""
-        shape = shape_of(value)
-        part = self.slice_axis(value, axis, index, index + 1)
+        shape = sizes_of(value)
+        part = self.slice_axis(value, axis, index, dimensions.add(index, 1))
         return self.reshape(part, shape[:axis] + shape[axis + 1 :])
 
     def stack(self, values: Sequence[GraphExpr], axis: int) -> GraphExpr:
@@ -242,11 +257,11 @@ class TorchBuilder(Builder):
                 value = self.call("take", value, self.constant(self.count(size)[::-1].copy(), INT64), axis=axis)
         return value
 
-    def positions(self, shape: Sequence[int], axis: int) -> GraphExpr:
-        """0, 1, 2 ... along one axis of a shape, 1 along the others: a constant that broadcasts."""
-        dims = [1] * len(shape)
+    def positions(self, shape: Sequence[Size], axis: int) -> GraphExpr:
+        """0, 1, 2 ... along one axis of a shape, 1 along the others: it broadcasts."""
+        dims: list[Size] = [1] * len(shape)
         dims[axis] = shape[axis]
-        return self.constant(self.count(shape[axis]).reshape(dims), INT64)
+        return self.reshape(self.arange(shape[axis]), dims)
 
     def reduce(self, name: str, value: GraphExpr, axes: Sequence[int], keepdims: bool = False) -> GraphExpr:
         """A reduction (itself if there are no axes)."""

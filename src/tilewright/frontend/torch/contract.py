@@ -6,17 +6,18 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
+from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
-from tilewright.ir.dtype import BOOL
+from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
 
 
 def product(b: TorchBuilder, x: GraphExpr, y: GraphExpr, transpose_b: bool = False) -> GraphExpr:
     """The product of matrices; a product over nothing is zero."""
-    if shape_of(x)[-1] == 0:
+    if sizes_of(x)[-1] == 0:
         columns = shape_of(y)[-2 if transpose_b else -1]
         outer = np.broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
         return b.filled(0, (*outer, shape_of(x)[-2], columns), dtype_of(x))
@@ -95,12 +96,15 @@ def addbmm(
 @converter("linear")
 def linear(b: TorchBuilder, input: GraphExpr, weight: GraphExpr, bias: GraphExpr | None = None) -> GraphExpr:
     """Rows times the transposed weight, plus a bias."""
-    *outer, inner = shape_of(input)
-    if rank_of(weight) == 1:
-        result = b.reshape(product(b, b.reshape(input, (math.prod(outer), inner)), b.expand_dims(weight, (1,))), outer)
-    else:
-        rows = b.reshape(input, (math.prod(outer), inner))
-        result = b.reshape(product(b, rows, weight, transpose_b=True), (*outer, shape_of(weight)[0]))
+    *outer, inner = sizes_of(input)
+    is_vector = rank_of(weight) == 1
+    if is_vector:
+        weight = b.expand_dims(weight, (0,))
+    # One product of all rows is quickest; sums among the sizes are left alone, since their products prove nothing.
+    if all(isinstance(size, int) or type(size) is Var for size in outer):
+        input = b.reshape(input, (dimensions.product(outer), inner))
+    columns = () if is_vector else sizes_of(weight)[:1]
+    result = b.reshape(product(b, input, weight, transpose_b=True), (*outer, *columns))
     return result if bias is None else b.add(result, bias)
 
 
@@ -119,23 +123,23 @@ def attention(
     """softmax(query @ key^T * scale + mask) @ value; rows that are masked altogether are 0."""
     if dropout_p:
         raise UnsupportedError("attention with dropout", hint="call model.eval() first")
-    rows, depth = shape_of(query)[-2:]
-    columns = shape_of(key)[-2]
+    rows, columns = sizes_of(query)[-2], sizes_of(key)[-2]
+    depth = size_at(query, rank_of(query) - 1)
     factor = 1 / math.sqrt(depth) if scale is None and depth else (scale or 1.0)
     if enable_gqa:
-        groups = shape_of(query)[-3] // shape_of(key)[-3]
+        groups = size_at(query, rank_of(query) - 3) // size_at(key, rank_of(key) - 3)
         key, value = _repeated(b, key, groups), _repeated(b, value, groups)
     scores = b.multiply(product(b, query, key, transpose_b=True), factor)
     if is_causal:
-        seen = np.tri(rows, columns, dtype=bool)
-        scores = b.where(b.constant(seen, BOOL), scores, -math.inf)
+        down, across = b.reshape(b.arange(rows), (rows, 1)), b.arange(columns)
+        scores = b.where(b.compare("greater_equal", down, across), scores, -math.inf)
     hidden = False
     if attn_mask is not None:
         if dtype_of(attn_mask).is_bool:
             scores, hidden = b.where(attn_mask, scores, -math.inf), True
         else:
             scores, hidden = b.add(scores, b.cast(attn_mask, dtype_of(scores))), True
-    if 0 in shape_of(scores):
+    if 0 in sizes_of(scores):
         return b.filled(0, b.shape, b.dtype)
     weights = b.call("nn.softmax", scores, axis=rank_of(scores) - 1)
     if hidden:
@@ -148,6 +152,6 @@ def _repeated(b: TorchBuilder, x: GraphExpr, times: int) -> GraphExpr:
     """Each head several times in a row."""
     if times == 1:
         return x
-    shape = shape_of(x)
+    shape = sizes_of(x)
     spread = b.broadcast_to(b.expand_dims(x, (len(shape) - 2,)), (*shape[:-2], times, *shape[-2:]))
-    return b.reshape(spread, (*shape[:-3], shape[-3] * times, *shape[-2:]))
+    return b.reshape(spread, (*shape[:-3], dimensions.multiply(shape[-3], times), *shape[-2:]))

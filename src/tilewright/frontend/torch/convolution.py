@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.frontend.torch.registry import converter
+from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
@@ -32,17 +32,67 @@ def convolution(
     steps, pads, spread, extra = (_each(item, rank) for item in (stride, padding, dilation, output_padding))
     if 0 in b.shape:
         return b.empty(b.shape, b.dtype)
-    if 0 in shape_of(input) or 0 in shape_of(weight):
-        result = b.filled(0, b.shape, b.dtype)
-    elif transposed:
+    if transposed and 0 not in sizes_of(input) and 0 not in sizes_of(weight):
         result = _transposed(b, input, weight, steps, pads, spread, extra, groups)
-    elif rank == 3:
-        result = _volume(b, input, weight, steps, pads, spread, groups)
     else:
-        result = _plane(b, input, weight, steps, pads, pads, spread, groups)
+        result = _forward(b, input, weight, steps, pads, spread, groups)
     if bias is None:
         return result
     return b.add(result, b.reshape(bias, (shape_of(bias)[0], *(1,) * rank)))
+
+
+def _conv(rank: int) -> Converter:
+    def convert(
+        b: TorchBuilder,
+        input: GraphExpr,
+        weight: GraphExpr,
+        bias: GraphExpr | None = None,
+        stride: Sequence[int] = (1,),
+        padding: Sequence[int] | str = (0,),
+        dilation: Sequence[int] = (1,),
+        groups: int = 1,
+    ) -> GraphExpr:
+        steps, spread = _each(stride, rank), _each(dilation, rank)
+        data = input if rank_of(input) == rank + 2 else b.expand_dims(input, (0,))
+        if padding == "same":
+            reach = [(size - 1) * space for size, space in zip(shape_of(weight)[2:], spread, strict=True)]
+            low, high = [total // 2 for total in reach], [total - total // 2 for total in reach]
+            if low != high:
+                more = [second - first for first, second in zip(low, high, strict=True)]
+                data = b.call("pad", data, before=(0,) * (rank + 2), after=(0, 0, *more))
+            pads = low
+        else:
+            pads = [0] * rank if isinstance(padding, str) else _each(padding, rank)
+        result = _forward(b, data, weight, steps, pads, spread, groups)
+        result = result if bias is None else b.add(result, b.reshape(bias, (shape_of(bias)[0], *(1,) * rank)))
+        return result if data is input or rank_of(input) == rank + 2 else b.reshape(result, b.shape)
+
+    convert.__doc__ = f"A convolution in {rank} dimensions, of one image or a batch."
+    return convert
+
+
+converter("conv1d")(_conv(1))
+converter("conv2d")(_conv(2))
+converter("conv3d")(_conv(3))
+
+
+def _forward(
+    b: TorchBuilder,
+    x: GraphExpr,
+    weight: GraphExpr,
+    steps: Sequence[int],
+    pads: Sequence[int],
+    spread: Sequence[int],
+    groups: int,
+) -> GraphExpr:
+    if 0 in b.shape:
+        shape = b.shape if len(b.shape) == len(steps) + 2 else (1, *b.shape)
+        return b.empty(shape, b.dtype)
+    if 0 in sizes_of(x) or 0 in sizes_of(weight):
+        return b.filled(0, b.shape if len(b.shape) == len(steps) + 2 else (1, *b.shape), b.dtype)
+    if len(steps) == 3:
+        return _volume(b, x, weight, steps, pads, spread, groups)
+    return _plane(b, x, weight, steps, pads, pads, spread, groups)
 
 
 def _each(values: Sequence[int], rank: int) -> list[int]:
@@ -55,12 +105,12 @@ def _two(values: Sequence[int], unit: int) -> tuple[int, int]:
 
 
 def _as_plane(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
-    shape = shape_of(x)
+    shape = sizes_of(x)
     return x if len(shape) == 4 else b.reshape(x, (*shape[:2], 1, shape[2]))
 
 
 def _from_plane(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
-    shape = shape_of(x)
+    shape = sizes_of(x)
     return x if rank == 2 else b.reshape(x, (*shape[:2], shape[3]))
 
 

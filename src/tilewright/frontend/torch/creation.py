@@ -7,9 +7,11 @@ import numpy as np
 from tilewright.frontend.builder import LARGEST_MADE
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter, refuse
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UnsupportedError
 
 
@@ -74,6 +76,10 @@ def arange(
 ) -> GraphExpr:
     """start, start + step ... before end."""
     (count,) = b.shape
+    if not isinstance(count, int):
+        if not isinstance(start, (int, PrimExpr)) or not isinstance(step, int):
+            raise UnsupportedError("a range of fractions whose length varies")
+        return b.cast(b.arange(count, start, step), b.dtype)
     _check_size(count)
     if isinstance(start, int) and isinstance(step, int) and b.dtype.is_integer:
         return b.constant((start + np.arange(count, dtype=np.int64) * step).astype(b.dtype.numpy()), b.dtype)
@@ -147,17 +153,16 @@ def _check_size(count: int) -> None:
 
 
 @converter("sym_size", "sym_numel", "sym_stride", "sym_storage_offset")
-def size_of(b: TorchBuilder, **_: object) -> int:
+def size_of(b: TorchBuilder, **_: object) -> Size:
     """A number that torch knows."""
-    return int(b.meta)
+    return b.sizes.size(b.meta)
 
 
 refuse(
     "compiled models draw no random numbers",
     *"rand rand_like randn randn_like randint randint_like randperm normal normal_functional bernoulli cauchy".split(),
-    *"exponential geometric log_normal uniform multinomial poisson binomial native_dropout dropout rrelu".split(),
-    *"rrelu_with_noise rrelu_with_noise_functional random _sample_dirichlet _standard_gamma alpha_dropout".split(),
-    *"feature_dropout feature_alpha_dropout _fused_dropout".split(),
+    *"exponential geometric log_normal uniform multinomial poisson binomial native_dropout".split(),
+    *"rrelu_with_noise rrelu_with_noise_functional random _sample_dirichlet _standard_gamma _fused_dropout".split(),
 )
 refuse(
     "the shape of its result depends on the values of its input",

@@ -11,6 +11,7 @@ from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT64, INT64, DataType
+from tilewright.support.errors import UnsupportedError
 
 _FLOAT_FUNCTIONS = {
     **{name: name for name in "exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh".split()},
@@ -237,6 +238,16 @@ def mish(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
 def leaky_relu(b: TorchBuilder, x: GraphExpr, negative_slope: Number = 0.01) -> GraphExpr:
     """x, or a part of it where it is negative."""
     return b.call("nn.leaky_relu", x, alpha=float(negative_slope))
+
+
+@converter("rrelu")
+def rrelu(
+    b: TorchBuilder, x: GraphExpr, lower: Number = 0.125, upper: Number = 1 / 3, training: bool = False
+) -> GraphExpr:
+    """x, or the mean slope times it where it is negative; random slopes in training are refused."""
+    if training:
+        raise UnsupportedError("slopes drawn at random", hint="call model.eval() first")
+    return b.call("nn.leaky_relu", x, alpha=(float(lower) + float(upper)) / 2)
 
 
 @converter("elu")

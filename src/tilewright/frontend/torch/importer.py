@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import check_size, shape_of
+from tilewright.frontend.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.decompositions import decomposition_table
 from tilewright.frontend.torch.registry import find_converter, refusal
+from tilewright.frontend.torch.sizes import dimension_names
+from tilewright.graph import dimensions
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TupleType, tensor_type
-from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
+from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 from tilewright.support.span import Span
 
 _PLACEMENT = frozenset(
@@ -59,9 +62,11 @@ def from_torch(
 
     `example_inputs` are the positional arguments of the module (a tuple), or keyword arguments (a mapping). The result
     has a function "main" whose parameters are named as the program's inputs; weights are constants. Its attributes hold
-    `model_name` and `output_names`.
+    `model_name` and `output_names`. Dimensions that `dynamic_shapes` (as in `torch.export.export`) leaves open are
+    symbols, named as their `torch.export.Dim` or after the input (`x_0`).
     """
     torch = load_torch()
+    asked = dynamic_shapes
     if isinstance(program, torch.nn.Module):
         if example_inputs is None:
             raise UserError(
@@ -78,7 +83,23 @@ def from_torch(
             f"a torch.nn.Module or torch.export.ExportedProgram is needed, not a {type(program).__name__}",
             hint="wrap functions in a module",
         )
-    return _ProgramImporter(torch, program.run_decompositions(decomposition_table())).module(name)
+    if not _is_plain(torch, program.graph):
+        program = program.run_decompositions(decomposition_table())
+    importer = _ProgramImporter(torch, program)
+    importer.names = dimension_names(asked, program.graph_signature.user_inputs)
+    return importer.module(name)
+
+
+def _is_plain(torch: Any, graph: Any) -> bool:
+    """Whether a graph has only operators that are converted whole, none of which writes to its inputs."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+            return False
+        if find_converter(node.target.name()) is None:
+            return False
+    return True
 
 
 def _export(torch: Any, program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
@@ -88,8 +109,16 @@ def _export(torch: Any, program: Any, example_inputs: Any, dynamic_shapes: Any) 
     else:
         args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
         kwargs = {}
-    with torch.no_grad():
-        return torch.export.export(program, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    fake = torch._subclasses.fake_tensor
+    try:
+        with torch.no_grad():
+            return torch.export.export(program, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    except (fake.DataDependentOutputException, fake.DynamicOutputShapeException, torch._dynamo.exc.UserError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(
+            f"torch cannot export the module: {type(error).__name__}: {reason}",
+            hint="torch.export.draft_export(model, inputs) says more",
+        ) from error
 
 
 class GraphImporter:
@@ -98,17 +127,16 @@ class GraphImporter:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.builder = TorchBuilder()
+        self.names: dict[tuple[str, int], str] = {}
+        """Names of dimensions that vary: (input, axis) -> name."""
         self.values: dict[Any, Any] = {}
         """fx nodes to graph values, numbers, or sequences of them."""
 
     def parameter(self, name: str, example: Any) -> Var:
         """A parameter of the function for an example tensor."""
-        if any(not isinstance(dim, int) for dim in example.shape):
-            raise UnsupportedError(
-                f"the input '{name}' has dimensions that vary: {tuple(example.shape)}",
-                hint="export with fixed shapes (dynamic_shapes=None); torch.compile(..., dynamic=False)",
-            )
-        kind = tensor_type(tuple(example.shape), from_torch_dtype(example.dtype))
+        for axis, dim in enumerate(example.shape):
+            self.builder.sizes.declare(dim, self.names.get((name, axis), f"{name}_{axis}"))
+        kind = tensor_type(self.builder.sizes.shape(example.shape), from_torch_dtype(example.dtype))
         check_size(kind)
         var = Var(name, kind)
         var.span = Span(name)
@@ -116,7 +144,7 @@ class GraphImporter:
 
     def value_of(self, var: Var) -> GraphExpr:
         """What a parameter is in the graph: itself, or a constant if it has no elements."""
-        shape = shape_of(var)
+        shape = sizes_of(var)
         if 0 not in shape:
             return var
         assert var.type is not None
@@ -153,6 +181,10 @@ class GraphImporter:
 
     def _call(self, node: Any) -> Any:
         target = node.target
+        meta = node.meta.get("val")
+        if isinstance(meta, (int, self.torch.SymInt)) and not isinstance(meta, bool):
+            # Arithmetic of sizes: torch has done it already.
+            return self.builder.sizes.size(meta)
         if target is operator.getitem:
             return self._argument(node.args[0])[node.args[1]]
         if not isinstance(target, self.torch._ops.OpOverload):
@@ -168,8 +200,7 @@ class GraphImporter:
             raise UnsupportedError(f"the operator {target} is not supported")
         self.builder.meta = node.meta.get("val")
         result = convert(self.builder, **self._arguments(node))
-        self._check(node, result)
-        return result
+        return self._checked(node, result)
 
     def _arguments(self, node: Any) -> dict[str, Any]:
         """The arguments of a call by name; those left out are left to the converter's defaults."""
@@ -194,22 +225,32 @@ class GraphImporter:
                 return [self._argument(item) for item in value]
             case self.torch.dtype():
                 return from_torch_dtype(value)
-            case self.torch.SymInt() | self.torch.SymFloat() | self.torch.SymBool():
-                raise UnsupportedError("dimensions that vary are not supported")
+            case self.torch.SymInt():
+                return self.builder.sizes.size(value)
+            case self.torch.SymFloat() | self.torch.SymBool():
+                raise UnsupportedError("numbers computed from dimensions that vary are not supported")
             case complex():
                 raise UnsupportedError("complex numbers are not supported")
         return value
 
-    def _check(self, node: Any, result: Any) -> None:
-        """The converter must give what torch said it would: the same shapes and types."""
+    def _checked(self, node: Any, result: Any) -> Any:
+        """What a converter gave, which must have the shapes and types that torch said it would."""
         meta = node.meta.get("val")
-        pairs = zip(meta, result, strict=False) if isinstance(meta, (tuple, list)) else [(meta, result)]
-        for expected, made in pairs:
-            if isinstance(expected, self.torch.Tensor) and isinstance(made, GraphExpr):
-                shape = tuple(expected.shape)
-                kind = tensor_type(shape, from_torch_dtype(expected.dtype))
-                if made.type is not kind:
-                    raise UnsupportedError(f"{node.target} gives {made.type!r} here, not {kind!r}: please report this")
+        if isinstance(meta, (tuple, list)) and isinstance(result, (tuple, list)):
+            return [self._fitted(node, *pair) for pair in zip(meta, result, strict=False)]
+        return self._fitted(node, meta, result)
+
+    def _fitted(self, node: Any, expected: Any, made: Any) -> Any:
+        if not isinstance(expected, self.torch.Tensor) or not isinstance(made, GraphExpr):
+            return made
+        shape, found = self.builder.sizes.shape(expected.shape), sizes_of(made)
+        wrong = len(found) != len(shape) or any(map(dimensions.different, found, shape))
+        if wrong or dtype_of(made) is not from_torch_dtype(expected.dtype):
+            raise CompilerBug(
+                f"{node.target} gives {made.type!r} at '{_place(node)}', torch says {expected.dtype}{tuple(shape)}"
+            )
+        # Torch may know more about sizes than can be proved from their symbols: that is checked when the model runs.
+        return self.builder.match(made, shape)
 
     @contextmanager
     def _located(self, node: Any) -> Iterator[None]:
@@ -284,7 +325,9 @@ def finish_module(
     for value, given in zip(outputs, names, strict=True):
         if value is None:
             continue
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, PrimExpr):
+            value = builder.reshape(builder.shape_tensor((value,)), ())
+        elif isinstance(value, (bool, int, float)):
             value = builder.constant(np.asarray(value))
         if not isinstance(value, GraphExpr) or isinstance(value.type, TupleType):
             raise UnsupportedError(f"the output '{given}' is no tensor")
@@ -292,7 +335,7 @@ def finish_module(
         kept_names.append(given)
     if not kept:
         raise UserError("the program has no outputs")
-    function = Function("main", tuple(params), builder.tuple(kept))
+    function = Function("main", tuple(params), builder.body(builder.tuple(kept)))
     return IRModule([function], attributes={"model_name": name, "output_names": tuple(kept_names)})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.expr import GraphExpr
@@ -36,8 +36,8 @@ def gather(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, sparse_gra
     """One element an index."""
     if not rank_of(x) and not rank_of(index):
         return x
-    if 0 in shape_of(index):
-        return b.empty(shape_of(index), dtype_of(x))
+    if 0 in sizes_of(index):
+        return b.empty(sizes_of(index), dtype_of(x))
     data, places = b.at_least_1d(x), b.at_least_1d(index)
     flat = element_places(b, shape_of(data), places, b.axis(dim, rank_of(data)))
     return b.reshape(b.call("take", b.flatten(data), flat, axis=0), b.shape)
@@ -56,8 +56,8 @@ def index_select(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr) -> G
 @converter("take")
 def take(b: TorchBuilder, x: GraphExpr, index: GraphExpr) -> GraphExpr:
     """Elements by their flat positions."""
-    if 0 in shape_of(index):
-        return b.empty(shape_of(index), dtype_of(x))
+    if 0 in sizes_of(index):
+        return b.empty(sizes_of(index), dtype_of(x))
     return b.call("take", b.flatten(x), index, axis=0)
 
 

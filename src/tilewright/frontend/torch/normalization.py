@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.support.errors import UnsupportedError
 
 
 def _softmax(name: str) -> Converter:
@@ -23,7 +26,7 @@ def _softmax(name: str) -> Converter:
         value = b.cast(x, b.dtype)
         if not rank_of(x):
             return b.filled(1 if name == "nn.softmax" else 0, (), b.dtype)
-        return value if 0 in shape_of(x) else b.call(name, value, axis=b.axis(dim, rank_of(x)))
+        return value if 0 in sizes_of(x) else b.call(name, value, axis=b.axis(dim, rank_of(x)))
 
     convert.__doc__ = f"{name} along an axis."
     return convert
@@ -37,7 +40,7 @@ converter("_log_softmax", "log_softmax", "special_log_softmax")(_softmax("nn.log
 def safe_softmax(b: TorchBuilder, x: GraphExpr, dim: int, dtype: DataType | None = None) -> GraphExpr:
     """Softmax; 0 where everything is minus infinity."""
     found: GraphExpr = _softmax("nn.softmax")(b, x, dim)
-    if not rank_of(x) or 0 in shape_of(x):
+    if not rank_of(x) or 0 in sizes_of(x):
         return found
     top = b.reduce("max", b.cast(x, b.dtype), (b.axis(dim, rank_of(x)),), True)
     return b.where(b.compare("equal", top, -math.inf), 0.0, found)
@@ -60,7 +63,7 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> GraphExpr:
     """Normalised over the last axes, then scaled and shifted."""
-    if 0 in shape_of(input):
+    if 0 in sizes_of(input):
         return input
     scale = _parameter(b, weight, 1.0, normalized_shape, dtype_of(input))
     shift = _parameter(b, bias, 0.0, normalized_shape, dtype_of(input))
@@ -107,9 +110,9 @@ def batch_norm(
 ) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
     """With given statistics; what a gradient would need is empty."""
     nothing = b.empty((0,), dtype_of(running_mean))
-    if 0 in shape_of(input):
+    if 0 in sizes_of(input):
         return input, nothing, nothing
-    channels = (shape_of(input)[1],)
+    channels = (size_at(input, 1),)
     dtype = dtype_of(input)
     parts = [
         _parameter(b, weight, 1.0, channels, dtype),
@@ -120,25 +123,61 @@ def batch_norm(
     return b.call("nn.batch_norm", input, *parts, epsilon=eps, axis=1), nothing, nothing
 
 
+@converter("batch_norm")
+def batch_norm_alone(
+    b: TorchBuilder,
+    input: GraphExpr,
+    weight: GraphExpr | None,
+    bias: GraphExpr | None,
+    running_mean: GraphExpr | None,
+    running_var: GraphExpr | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> GraphExpr:
+    """With given statistics, or with those of the batch."""
+    if not training and running_mean is not None and running_var is not None:
+        return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)[0]
+    if training and running_mean is not None:
+        raise UnsupportedError("batch normalisation that updates its statistics", hint="call model.eval() first")
+    if 0 in sizes_of(input):
+        return input
+    mean, spread = _statistics(b, input, [axis for axis in range(rank_of(input)) if axis != 1], eps)
+    normal = b.multiply(b.subtract(input, mean), spread)
+    for part, name in ((weight, "multiply"), (bias, "add")):
+        if part is not None:
+            normal = b.binary(name, normal, _by_channel(b, part, rank_of(input)))
+    return normal
+
+
+@converter("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def dropout(b: TorchBuilder, input: GraphExpr, p: float, train: bool) -> GraphExpr:
+    """Nothing, unless it is training."""
+    if train and p:
+        raise UnsupportedError("dropout draws random numbers, compiled models do not", hint="call model.eval() first")
+    return input
+
+
 @converter("native_group_norm")
 def native_group_norm(
     b: TorchBuilder,
     input: GraphExpr,
     weight: GraphExpr | None,
     bias: GraphExpr | None,
-    N: int,
+    N: Size,
     C: int,
-    HxW: int,
+    HxW: Size,
     group: int,
     eps: float,
 ) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
     """Normalised over groups of channels, with the mean and the inverse deviation."""
-    if 0 in shape_of(input):
+    if 0 in sizes_of(input):
         nothing = b.empty((N, group), dtype_of(input)) if 0 in (N, group) else b.filled(0, (N, group), dtype_of(input))
         return input, nothing, nothing
-    grouped = b.reshape(input, (N, group, C // group * HxW))
+    grouped = b.reshape(input, (N, group, dimensions.multiply(C // group, HxW)))
     mean, spread = _statistics(b, grouped, (2,), eps)
-    normal = b.reshape(b.multiply(b.subtract(grouped, mean), spread), shape_of(input))
+    normal = b.reshape(b.multiply(b.subtract(grouped, mean), spread), sizes_of(input))
     rank = rank_of(input)
     if weight is not None:
         normal = b.multiply(normal, _by_channel(b, weight, rank))
@@ -156,7 +195,7 @@ def rms_norm(
     eps: float | None = None,
 ) -> GraphExpr:
     """Divided by the root of the mean square over the last axes."""
-    if 0 in shape_of(input):
+    if 0 in sizes_of(input):
         return input
     wide = FLOAT32 if dtype_of(input).bits < 32 else dtype_of(input)
     value = b.cast(input, wide)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 
@@ -30,15 +32,15 @@ class Windows:
         stride: int | Sequence[int],
         padding: int | Sequence[int],
         dilation: int | Sequence[int],
-        result: Sequence[int],
+        result: Sequence[Size],
     ) -> None:
         self.rank = rank
-        self.size = list(shape_of(x)[-rank:])
+        self.size = [size_at(x, axis) for axis in range(rank_of(x) - rank, rank_of(x))]
         self.kernel = _each(kernel, rank)
         self.strides = _each(stride, rank) if not (isinstance(stride, Sequence) and not stride) else self.kernel
         self.before = _each(padding, rank)
         self.dilation = _each(dilation, rank)
-        self.count = list(result[-rank:])
+        self.count = list(dimensions.numbers(result[-rank:]))
         reach = [(taps - 1) * space + 1 for taps, space in zip(self.kernel, self.dilation, strict=True)]
         self.after = [
             (self.count[axis] - 1) * self.strides[axis] + reach[axis] - self.size[axis] - self.before[axis]
@@ -54,7 +56,7 @@ class Windows:
 
 def _batched(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
     """As (N, C, ...)."""
-    shape = shape_of(x)
+    shape = sizes_of(x)
     return x if len(shape) == rank + 2 else b.reshape(x, (1, *shape))
 
 
@@ -66,7 +68,7 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
         for place, axis in enumerate(axes):
             if axis >= 0 and how.after[axis] < 0:
                 at = rank_of(value) - 2 + place
-                value = b.slice_axis(value, at, 0, shape_of(value)[at] + how.after[axis])
+                value = b.slice_axis(value, at, 0, size_at(value, at) + how.after[axis])
 
         def pick(values: Sequence[int], unit: int) -> tuple[int, int]:
             first, second = (unit if axis < 0 else values[axis] for axis in axes)
@@ -83,13 +85,13 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
             count_include_pad=include_pad,
         )
 
-    batch, channels, *size = shape_of(x)
+    batch, channels, *size = sizes_of(x)
     match how.rank:
         case 1:
             return b.reshape(over(b.reshape(x, (batch, channels, 1, size[0])), (-1, 0)), (batch, channels, *how.count))
         case 2:
             return over(x, (0, 1))
-    planes = over(b.reshape(x, (batch, channels * size[0], *size[1:])), (1, 2))
+    planes = over(b.reshape(x, (batch, dimensions.multiply(channels, size[0]), *size[1:])), (1, 2))
     stack = b.reshape(planes, (batch, channels, size[0], how.count[1] * how.count[2]))
     return b.reshape(over(stack, (0, -1)), (batch, channels, *how.count))
 
@@ -115,13 +117,39 @@ def _max_pool(rank: int) -> Converter:
     return convert
 
 
+converter("max_pool1d_with_indices")(_max_pool(1))
 converter("max_pool2d_with_indices")(_max_pool(2))
 converter("max_pool3d_with_indices")(_max_pool(3))
 
 
+def _max_pool_alone(rank: int) -> Converter:
+    def convert(
+        b: TorchBuilder,
+        x: GraphExpr,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> GraphExpr:
+        if 0 in b.shape:
+            return b.empty(b.shape, b.dtype)
+        how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
+        return b.reshape(_pooled(b, "nn.max_pool2d", _batched(b, x, rank), how), b.shape)
+
+    convert.__doc__ = f"The greatest of each window in {rank} dimensions."
+    return convert
+
+
+converter("max_pool1d")(_max_pool_alone(1))
+converter("max_pool2d")(_max_pool_alone(2))
+converter("max_pool3d")(_max_pool_alone(3))
+
+
 def _places(b: TorchBuilder, x: GraphExpr, how: Windows) -> GraphExpr:
     """Flat positions (within the last axes) of the greatest element of each window; the first NaN wins."""
-    batch, channels, *size = shape_of(x)
+    batch, channels = sizes_of(x)[:2]
+    size = how.size
     tables = [how.taps(axis) for axis in range(how.rank)]
     counts, kernel = [len(table) for table in tables], [table.shape[1] for table in tables]
     grid = np.zeros((*counts, *kernel), np.int64)
@@ -148,7 +176,7 @@ def _places(b: TorchBuilder, x: GraphExpr, how: Windows) -> GraphExpr:
     start = b.constant(np.argmax(valid, axis=1), INT64)
     least = b.compare("equal", b.reduce("max", values, (3,)), lowest) if dtype.is_float else None
     if least is not None:
-        tap = b.where(least, b.broadcast_to(start, shape_of(tap)), tap)
+        tap = b.where(least, b.broadcast_to(start, sizes_of(tap)), tap)
     return b.call("take", table_flat, b.add(tap, offset), axis=0)
 
 
@@ -212,11 +240,13 @@ def _adaptive_average(rank: int) -> Converter:
             return b.empty(b.shape, b.dtype)
         value = x
         for axis in range(rank_of(x) - rank, rank_of(x)):
-            size, count = shape_of(x)[axis], b.shape[axis]
+            count = b.shape[axis]
             if count == 1:
                 value = b.reduce("mean", value, (axis,), True)
-            elif size % count == 0:
-                shape = list(shape_of(value))
+                continue
+            size, (count,) = size_at(x, axis), dimensions.numbers((count,))
+            if size % count == 0:
+                shape = list(sizes_of(value))
                 parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
                 value = b.reduce("mean", parts, (axis + 1,))
             else:
@@ -240,7 +270,7 @@ def _adaptive_max(rank: int) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> tuple[GraphExpr, GraphExpr]:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
-        size, counts = shape_of(x)[-rank:], b.shape[-rank:]
+        size, counts = shape_of(x)[-rank:], b.fixed_shape[-rank:]
         outer = shape_of(x)[:-rank]
         values: list[GraphExpr] = []
         places: list[GraphExpr] = []

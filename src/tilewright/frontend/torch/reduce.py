@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
@@ -37,7 +37,7 @@ def mean(
     """The mean over axes; of nothing, NaN."""
     axes = b.axes(dim, rank_of(x))
     value = b.cast(x, b.dtype)
-    if not axes or any(shape_of(x)[axis] == 0 for axis in axes):
+    if not axes or any(sizes_of(x)[axis] == 0 for axis in axes):
         return b.divide(b.reduce("sum", value, axes, keepdim), float(_count(x, axes)))
     return b.reduce("mean", value, axes, keepdim)
 
@@ -215,14 +215,14 @@ def logsumexp(b: TorchBuilder, x: GraphExpr, dim: Axes = None, keepdim: bool = F
     """log of the sum of exp, shifted by the greatest."""
     axes = b.axes(dim, rank_of(x))
     value = b.cast(x, b.dtype)
-    if any(shape_of(x)[axis] == 0 for axis in axes):
+    if any(sizes_of(x)[axis] == 0 for axis in axes):
         return b.call("log", b.reduce("sum", b.call("exp", value), axes, keepdim))
     if not axes:
         return value
     top = b.reduce("max", value, axes, True)
     top = b.where(b.call("isinf", top), 0.0, top)
     total = b.call("log", b.reduce("sum", b.call("exp", b.subtract(value, top)), axes, keepdim))
-    return b.add(total, b.reshape(top, shape_of(total)))
+    return b.add(total, b.reshape(top, sizes_of(total)))
 
 
 # Running totals
@@ -274,7 +274,7 @@ def _running_extreme(name: str) -> Converter:
         if not rank_of(x):
             return x, b.scalar(0, INT64)
         axis = b.axis(dim, rank_of(x))
-        if 0 in shape_of(x):
+        if 0 in sizes_of(x):
             return x, b.empty(shape_of(x), INT64)
         value = b.cast(x, "int8") if dtype_of(x).is_bool else x
         places = b.broadcast_to(b.positions(shape_of(x), axis), shape_of(x))
@@ -303,7 +303,7 @@ converter("cummin")(_running_extreme("less"))
 @converter("logcumsumexp")
 def logcumsumexp(b: TorchBuilder, x: GraphExpr, dim: int) -> GraphExpr:
     """The log of running sums of exp."""
-    if not rank_of(x) or 0 in shape_of(x):
+    if not rank_of(x) or 0 in sizes_of(x):
         return x
 
     def combine(earlier: list[GraphExpr], later: list[GraphExpr]) -> list[GraphExpr]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError
-
-_END = (1 << 63) - 1
 
 
 @converter(
@@ -74,32 +74,45 @@ def turn(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
 
 @converter("slice", "slice_copy")
 def slice_axis(
-    b: TorchBuilder, x: GraphExpr, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    b: TorchBuilder, x: GraphExpr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
 ) -> GraphExpr:
-    """A range along an axis; negative bounds count from the end."""
+    """A range along an axis; negative bounds count from the end, and torch says how long the result is."""
     axis = b.axis(dim, rank_of(x))
-    begin, stop = _bounds(shape_of(x)[axis], start, end)
-    return b.slice(x, axis, begin, stop, step)
+    size, count = sizes_of(x)[axis], b.shape[axis]
+    begin = _from_front(0 if start is None else start, size)
+    if count == 0:
+        return b.slice(x, axis, 0, 0)
+    return b.slice(
+        x,
+        axis,
+        begin,
+        dimensions.add(begin, dimensions.add(dimensions.multiply(dimensions.subtract(count, 1), step), 1)),
+        step,
+    )
 
 
-def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    begin, stop, _ = slice(start, None if end is None or end >= _END else end).indices(size)
-    return begin, max(begin, stop)
+def _from_front(index: Size, size: Size) -> Size:
+    """An index counted from the front."""
+    if not isinstance(index, int):
+        return index
+    if isinstance(size, int):
+        return max(0, index + size) if index < 0 else min(index, size)
+    return dimensions.add(size, index) if index < 0 else index
 
 
 @converter("select", "select_copy")
-def select(b: TorchBuilder, x: GraphExpr, dim: int, index: int) -> GraphExpr:
+def select(b: TorchBuilder, x: GraphExpr, dim: int, index: Size) -> GraphExpr:
     """One slice along an axis."""
     axis = b.axis(dim, rank_of(x))
-    return b.select(x, axis, index % shape_of(x)[axis])
+    return b.select(x, axis, _from_front(index, sizes_of(x)[axis]))
 
 
 @converter("narrow", "narrow_copy")
-def narrow(b: TorchBuilder, x: GraphExpr, dim: int, start: int, length: int) -> GraphExpr:
+def narrow(b: TorchBuilder, x: GraphExpr, dim: int, start: Size, length: Size) -> GraphExpr:
     """A number of elements along an axis from a place on."""
     axis = b.axis(dim, rank_of(x))
-    begin = start % shape_of(x)[axis] if start < 0 else start
-    return b.slice_axis(x, axis, begin, begin + length)
+    begin = _from_front(start, sizes_of(x)[axis])
+    return b.slice_axis(x, axis, begin, dimensions.add(begin, length))
 
 
 @converter(
@@ -117,11 +130,11 @@ def split(b: TorchBuilder, x: GraphExpr, dim: int = 0, **_: object) -> list[Grap
     """Parts along an axis: torch says how long each is."""
     axis = b.axis(dim, rank_of(x))
     parts: list[GraphExpr] = []
-    begin = 0
+    begin: Size = 0
     for item in b.meta:
-        size = int(item.shape[axis])
-        parts.append(b.slice_axis(x, axis, begin, begin + size))
-        begin += size
+        end = dimensions.add(begin, b.sizes.size(item.shape[axis]))
+        parts.append(b.slice_axis(x, axis, begin, end))
+        begin = end
     return parts
 
 
@@ -135,7 +148,7 @@ def unbind(b: TorchBuilder, x: GraphExpr, dim: int = 0) -> list[GraphExpr]:
 @converter("cat", "concat", "concatenate")
 def concatenate(b: TorchBuilder, tensors: Sequence[GraphExpr], dim: int = 0) -> GraphExpr:
     """One after the other along an axis; empty lists are left out."""
-    kept = [b.cast(item, b.dtype) for item in tensors if shape_of(item) != (0,)]
+    kept = [b.cast(item, b.dtype) for item in tensors if sizes_of(item) != (0,)]
     if not kept:
         return b.empty(b.shape, b.dtype)
     return b.concatenate(kept, b.axis(dim, rank_of(kept[0])))
@@ -154,7 +167,7 @@ def repeat(b: TorchBuilder, x: GraphExpr, repeats: Sequence[int] = (), dims: Seq
     times = list(repeats or dims)
     rank = max(rank_of(x), len(times))
     times = [1] * (rank - len(times)) + times
-    value = b.reshape(x, (1,) * (rank - rank_of(x)) + shape_of(x))
+    value = b.reshape(x, (1,) * (rank - rank_of(x)) + sizes_of(x))
     if 0 in b.shape:
         return b.empty(b.shape, b.dtype)
     return value if all(count == 1 for count in times) else b.call("tile", value, repeats=tuple(times))
@@ -305,7 +318,7 @@ def as_strided(
 def unfold(b: TorchBuilder, x: GraphExpr, dimension: int, size: int, step: int) -> GraphExpr:
     """All windows along an axis, as a last dimension."""
     if not rank_of(x):
-        return b.reshape(x, b.shape) if math.prod(b.shape) else b.empty(b.shape, dtype_of(x))
+        return b.reshape(x, b.shape) if 0 not in b.shape else b.empty(b.shape, dtype_of(x))
     axis = b.axis(dimension, rank_of(x))
     count = (shape_of(x)[axis] - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)[None, :]

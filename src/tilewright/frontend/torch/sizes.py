@@ -1,0 +1,95 @@
+"""Sizes that vary: torch's symbolic integers as expressions of symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size, Sizes
+from tilewright.ir import build
+from tilewright.ir.expr import Var
+from tilewright.support.errors import UnsupportedError
+
+
+class TorchSizes:
+    """The symbols of one program: torch's by their names, ours by what the user called them."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, Var] = {}
+
+    def declare(self, size: Any, name: str) -> None:
+        """Give a dimension of an input a name, if it is a symbol that has none yet."""
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and expression.is_Symbol:
+            self.symbols.setdefault(str(expression), Var(name))
+
+    def size(self, value: Any) -> Size:
+        """A number, or the expression that a symbolic integer stands for."""
+        if isinstance(value, int):
+            return value
+        expression = value.node.expr
+        return dimensions.normal(self._expression(expression))
+
+    def shape(self, values: Sequence[Any]) -> Sizes:
+        """All sizes of a shape."""
+        return tuple(self.size(value) for value in values)
+
+    def _expression(self, value: Any) -> Size:
+        if value.is_Integer:
+            return int(value)
+        if value.is_Symbol:
+            found = self.symbols.get(str(value))
+            if found is None:
+                raise UnsupportedError(
+                    f"the size {value} depends on the values of a tensor", hint="use shapes that inputs decide"
+                )
+            return found
+        parts = [self._expression(item) for item in value.args]
+        name = type(value).__name__
+        match name:
+            case "Add":
+                return _folded(dimensions.add, parts)
+            case "Mul":
+                return _folded(dimensions.multiply, parts)
+            case "FloorDiv" | "CleanDiv":
+                return dimensions.floor_divide(parts[0], parts[1])
+            case "Mod" | "PythonMod":
+                return dimensions.normal(build.floormod(dimensions.as_dim(parts[0]), dimensions.as_dim(parts[1])))
+            case "Max":
+                return _folded(dimensions.maximum, parts)
+            case "Min":
+                return _folded(dimensions.minimum, parts)
+            case "Pow" if isinstance(parts[1], int) and 1 <= parts[1] <= 4:
+                return dimensions.product([parts[0]] * parts[1])
+        raise UnsupportedError(f"a size that is {value}")
+
+
+def _folded(combine: Any, parts: Sequence[Size]) -> Size:
+    result = parts[0]
+    for part in parts[1:]:
+        result = combine(result, part)
+    return result
+
+
+def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:
+    """The names that the user gave dimensions: (input, axis) -> name of its `torch.export.Dim`."""
+    if isinstance(dynamic_shapes, Mapping):
+        entries = [(name, dynamic_shapes.get(name)) for name in inputs]
+    elif isinstance(dynamic_shapes, (tuple, list)):
+        entries = list(zip(inputs, dynamic_shapes, strict=False))
+    else:
+        return {}
+    found: dict[tuple[str, int], str] = {}
+    for name, entry in entries:
+        if isinstance(entry, Mapping):
+            listed = list(entry.items())
+        elif isinstance(entry, (tuple, list)):
+            listed = list(enumerate(entry))
+        else:
+            continue
+        for axis, dim in listed:
+            label = getattr(dim, "__name__", None)
+            if isinstance(axis, int) and isinstance(label, str) and label.isidentifier():
+                found[name, axis] = label
+    return found
