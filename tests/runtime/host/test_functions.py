@@ -252,3 +252,19 @@ def test_couple():
     assert found[0].argmax() == 0
     assert found[0, 2] > found[0, 1]
     np.testing.assert_allclose(run("host.couple", chances[:, :1], classes=2)[0][0], [0.8, 0.2], atol=2e-3)
+
+
+def test_axes_that_are_data():
+    data = RANDOM.standard_normal((2, 3, 4))
+    axes = np.array([-1, 0])
+    [moved] = run("axes.to_end", data, axes)
+    np.testing.assert_array_equal(moved, data.transpose(1, 0, 2))
+    np.testing.assert_array_equal(run("axes.from_end", moved, axes)[0], data)
+    assert run("axes.insert", data, axes)[0].shape == (1, 2, 3, 4, 1)
+    assert run("axes.remove", data[:1, :, :1], axes)[0].shape == (3,)
+    with pytest.raises(UserError, match="are not all 1"):
+        run("axes.remove", data, axes)
+    with pytest.raises(UserError, match="out of range"):
+        run("axes.to_end", data, np.array([3]))
+    with pytest.raises(UserError, match="repeat"):
+        run("axes.to_end", data, np.array([0, -3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, evaluate, is_plain, rank_of, sizes_of
+from tilewright.frontend.onnx.axes import by_data, count_of, from_end, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
@@ -247,9 +248,13 @@ def is_infinite(node: NodeContext) -> GraphExpr:
 def cumulative(node: NodeContext) -> GraphExpr:
     """Running sums and products; the axis is an input."""
     data = node.input(0)
-    values = node.constant_ints(1, "the axis")
-    if len(values) != 1:
-        raise UserError(f"the axis must be one number, it is {values}")
-    axis = node.axis(values[0], rank_of(data))
     name = "cumsum" if node.node.op_type == "CumSum" else "cumprod"
-    return node.call(name, data, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+    options = {"exclusive": node.flag("exclusive"), "reverse": node.flag("reverse")}
+    node.input(1)
+    if count_of(node, 1) != 1:
+        raise UserError(f"the axis must be one number, it has {count_of(node, 1)}")
+    if by_data(node, 1) and rank_of(data):
+        last = node.call(name, to_end(node, data, node.input(1)), axis=rank_of(data) - 1, **options)
+        return from_end(node, last, node.input(1))
+    axis = node.axis(node.constant_int(1, "the axis"), rank_of(data))
+    return node.call(name, data, axis=axis, **options)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.onnx.axes import by_data, count_of, insert_axes, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import GraphExpr
+from tilewright.support.errors import UserError
 
 _SIMPLE = {
     "ReduceSum": "sum",
@@ -17,39 +22,66 @@ _SIMPLE = {
 _COMPOSED = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 
 
-def _axes(node: NodeContext) -> tuple[int, ...] | None:
-    """The axes, an attribute or (from opset 13 for sums, 18 for the others) an input; None reduces nothing."""
-    rank = rank_of(node.input(0))
+@dataclass(frozen=True)
+class _Reduction:
+    """What is reduced: the data, the axes (None: nothing is), and how dimensions come back in the end."""
+
+    data: GraphExpr
+    axes: tuple[int, ...] | None
+    keep: bool
+    finish: Callable[[GraphExpr], GraphExpr]
+
+
+def _read(node: NodeContext) -> _Reduction:
+    """The axes are an attribute or (from opset 13 for sums, 18 for the others) an input."""
+    data, keep = node.input(0), node.flag("keepdims", True)
+    rank = rank_of(data)
     as_input = node.opset >= (13 if node.node.op_type == "ReduceSum" else 18)
     empty_is_none = node.flag("noop_with_empty_axes") if as_input else False
+    if as_input and by_data(node, 1):
+        return _by_data(node, keep)
     if as_input:
-        values = node.constant_ints(1, "the axes") if node.has_input(1) else ()
+        given = node.has_input(1) and count_of(node, 1) != 0
+        values = node.constant_ints(1, "the axes") if given else ()
     else:
         values = node.ints("axes", ())
-    if not values:
-        return None if empty_is_none else tuple(range(rank))
-    return node.axes(values, rank)
+    if values:
+        return _Reduction(data, node.axes(values, rank), keep, lambda result: result)
+    return _Reduction(data, None if empty_is_none else tuple(range(rank)), keep, lambda result: result)
+
+
+def _by_data(node: NodeContext, keep: bool) -> _Reduction:
+    """Axes that only a run knows are moved to the end; they come back as dimensions of 1."""
+    rank, count = rank_of(node.input(0)), count_of(node, 1)
+    if count > rank:
+        raise UserError(f"{count} axes of data of {rank} dimensions")
+    moved = to_end(node, node.input(0), node.input(1))
+
+    def finish(result: GraphExpr) -> GraphExpr:
+        return insert_axes(node, result, node.input(1)) if keep else result
+
+    return _Reduction(moved, tuple(range(rank - count, rank)), False, finish)
 
 
 @converter(*_SIMPLE)
 def reduce(node: NodeContext) -> GraphExpr:
     """One reduction operator; extremes of truth values are all and any."""
-    data, name = node.input(0), _SIMPLE[node.node.op_type]
-    keep = node.flag("keepdims", True)
-    axes = _axes(node)
-    if axes is None:
-        return data
-    if dtype_of(data).is_bool:
+    name, what = _SIMPLE[node.node.op_type], _read(node)
+    if what.axes is None:
+        return what.data
+    if dtype_of(what.data).is_bool:
         name = {"max": "any", "min": "all"}.get(name, name)
-    return node.call(name, data, axes=axes, keepdims=keep)
+    return what.finish(node.call(name, what.data, axes=what.axes, keepdims=what.keep))
 
 
 @converter(*_COMPOSED)
 def reduce_composed(node: NodeContext) -> GraphExpr:
     """Sums of something, and something of sums."""
-    data = node.input(0)
-    keep = node.flag("keepdims", True)
-    axes = _axes(node)
+    what = _read(node)
+    return what.finish(_composed(node, what.data, what.axes, what.keep))
+
+
+def _composed(node: NodeContext, data: GraphExpr, axes: tuple[int, ...] | None, keep: bool) -> GraphExpr:
     dtype = dtype_of(data)
     if node.node.op_type == "ReduceLogSumExp":
         return _log_sum_exp(node, data, axes, keep)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, is_plain, rank_of, size_at, sizes_of
+from tilewright.frontend.onnx.axes import by_data, insert_axes, remove_axes
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
@@ -261,6 +262,8 @@ def _given_axes(node: NodeContext) -> tuple[int, ...] | None:
 def squeeze(node: NodeContext) -> GraphExpr:
     """Without some dimensions of 1, or without all of them."""
     data = node.input(0)
+    if by_data(node, 1):
+        return remove_axes(node, data, node.input(1))
     dims = sizes_of(data)
     given = _given_axes(node)
     if given is None and constants(dims) is None:
@@ -279,6 +282,8 @@ def squeeze(node: NodeContext) -> GraphExpr:
 def unsqueeze(node: NodeContext) -> GraphExpr:
     """With new dimensions of 1, at places counted in the result."""
     data = node.input(0)
+    if by_data(node, 1):
+        return insert_axes(node, data, node.input(1))
     given = _given_axes(node)
     if given is None:
         raise UserError("Unsqueeze needs axes")

@@ -222,6 +222,53 @@ def couple(types: Types, attributes: CoupleAttributes) -> Type:
     return TensorType((shape[0], *dims((attributes.classes,))), dtype)
 
 
+# Axes that are data
+
+
+@node()
+class TargetAttributes(Attributes):
+    """The dimensions of the result."""
+
+    dims: Dims
+
+
+def _rearranged(types: Types, attributes: TargetAttributes, change: int) -> Type:
+    shape, dtype = _ranked(types[0], "the data")
+    return TensorType(_sized(attributes.dims, len(shape) + change, "the result"), dtype)
+
+
+def _count(types: Types) -> int:
+    shape, _ = _ranked(types[1], "the axes")
+    count = constant_dim(shape[0]) if len(shape) == 1 else 1
+    if count is None or len(shape) > 1:
+        raise UserError(f"the number of axes must be known, they are {shape_text(shape)}")
+    return count
+
+
+@host_operator("axes.to_end", "data", "axes", attributes=TargetAttributes)
+def axes_to_end(types: Types, attributes: TargetAttributes) -> Type:
+    """The data with some axes moved to the end."""
+    return _rearranged(types, attributes, 0)
+
+
+@host_operator("axes.from_end", "data", "axes", attributes=TargetAttributes)
+def axes_from_end(types: Types, attributes: TargetAttributes) -> Type:
+    """What `axes.to_end` moved, back in its place."""
+    return _rearranged(types, attributes, 0)
+
+
+@host_operator("axes.insert", "data", "axes", attributes=TargetAttributes)
+def axes_insert(types: Types, attributes: TargetAttributes) -> Type:
+    """New dimensions of 1 at places counted in the result."""
+    return _rearranged(types, attributes, _count(types))
+
+
+@host_operator("axes.remove", "data", "axes", attributes=TargetAttributes)
+def axes_remove(types: Types, attributes: TargetAttributes) -> Type:
+    """Without some dimensions, which must be 1."""
+    return _rearranged(types, attributes, -_count(types))
+
+
 # Texts
 
 

@@ -1,0 +1,51 @@
+"""Axes that are data: what is done along them is done along the last axes, to which the host moves them."""
+
+from __future__ import annotations
+
+from tilewright.frontend.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.onnx.context import NodeContext
+from tilewright.graph.expr import GraphExpr
+from tilewright.ir.expr import Var as Symbol
+from tilewright.support.errors import UnsupportedError
+
+
+def count_of(node: NodeContext, index: int) -> int:
+    """How many axes an input names, which must be known."""
+    sizes = sizes_of(node.input(index))
+    count = 1 if not sizes else sizes[0]
+    if len(sizes) > 1 or not isinstance(count, int):
+        raise UnsupportedError(f"the number of axes of {node.node.op_type} (input number {index + 1}) is not known")
+    return count
+
+
+def by_data(node: NodeContext, index: int) -> bool:
+    """Whether an input that names axes is there, names some, and only a run knows which."""
+    return node.has_input(index) and count_of(node, index) != 0 and evaluate(node.input(index)) is None
+
+
+def _symbols(node: NodeContext, count: int) -> tuple[Symbol, ...]:
+    return tuple(node.symbol(f"dim{axis}") for axis in range(count))
+
+
+def to_end(node: NodeContext, data: GraphExpr, axes: GraphExpr) -> GraphExpr:
+    """The data with some axes moved to the end."""
+    return node.call("axes.to_end", data, axes, dims=_symbols(node, rank_of(data)))
+
+
+def from_end(node: NodeContext, data: GraphExpr, axes: GraphExpr) -> GraphExpr:
+    """What `to_end` moved, back in its place."""
+    return node.call("axes.from_end", data, axes, dims=_symbols(node, rank_of(data)))
+
+
+def insert_axes(node: NodeContext, data: GraphExpr, axes: GraphExpr) -> GraphExpr:
+    """New dimensions of 1."""
+    count = sizes_of(axes)[0] if rank_of(axes) else 1
+    assert isinstance(count, int)
+    return node.call("axes.insert", data, axes, dims=_symbols(node, rank_of(data) + count))
+
+
+def remove_axes(node: NodeContext, data: GraphExpr, axes: GraphExpr) -> GraphExpr:
+    """Without dimensions of 1."""
+    count = sizes_of(axes)[0] if rank_of(axes) else 1
+    assert isinstance(count, int)
+    return node.call("axes.remove", data, axes, dims=_symbols(node, rank_of(data) - count))
