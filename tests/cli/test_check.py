@@ -211,6 +211,16 @@ def test_sizes() -> None:
         parse_sizes(["batch"])
 
 
+def test_inputs_that_cannot_be_made_up() -> None:
+    for info, message in (
+        (helper.make_tensor_value_info("x", TensorProto.FLOAT, None), "how many dimensions the input 'x' has"),
+        (helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None), "the input 'x' is no tensor"),
+    ):
+        graph = helper.make_graph([], "g", [info], [])
+        with pytest.raises(UserError, match=message):
+            model_inputs(helper.make_model(graph))
+
+
 def test_inputs_fit_the_tables_they_pick_from() -> None:
     nodes = [
         helper.make_node("Unsqueeze", ["ids", "zero"], ["wide"]),

@@ -81,7 +81,7 @@ def _mutate_attribute(node: onnx.NodeProto, random: np.random.Generator, choice:
         node.attribute.remove(attribute)
         return
     if choice == 1:
-        attribute.type = int(random.integers(0, 16))
+        attribute.type = int(random.integers(0, 15))
         return
     match attribute.type:
         case attribute.INT:

@@ -88,9 +88,8 @@ def _shape_text(value: object) -> str:
 
 
 def run_here(model: Proto, inputs: Mapping[str, Array], threads: int | None) -> list[Array]:
-    """The outputs of a model, compiled."""
-    shapes = {name: value.shape for name, value in inputs.items()}
-    return compile(model.SerializeToString(), threads=threads, shapes=shapes).run(inputs)
+    """The outputs of a model, compiled with its open dimensions left open (compiling it again comes from the cache)."""
+    return compile(model.SerializeToString(), threads=threads).run(inputs)
 
 
 @dataclass(frozen=True)

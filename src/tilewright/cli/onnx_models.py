@@ -69,6 +69,8 @@ def model_inputs(model: Proto) -> list[ModelInput]:
         if info.type.WhichOneof("value") != "tensor_type":
             raise UserError(f"the input '{info.name}' is no tensor: values for it cannot be made up")
         tensor = info.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise UserError(f"the model does not say how many dimensions the input '{info.name}' has")
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
         dims: list[int | str] = []
         for place, dim in enumerate(tensor.shape.dim):

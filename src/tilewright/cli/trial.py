@@ -55,9 +55,8 @@ class Failure:
 
 def attempt(trial: Trial) -> Failure | None:
     """Run a trial in this process; None if all is well."""
-    shapes = {name: value.shape for name, value in trial.inputs.items()}
     try:
-        executable = compile(trial.model, threads=trial.threads, shapes=shapes)
+        executable = compile(trial.model, threads=trial.threads)
         results = executable.run(trial.inputs)
     except UserError as error:
         return Failure("error", error.message)
