@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.graph.helpers import function, op, random, var
+from tilewright.codegen.llvm import deploy
 from tilewright.graph import prelude
 from tilewright.graph.expr import (
     Call,
@@ -35,6 +37,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import FunctionType, TensorType, tensor_type
 from tilewright.runtime import DataValue as RunValue
+from tilewright.runtime.vm import machine
 from tilewright.support.errors import UserError
 
 ROW = tensor_type((1, 8), "float32")
@@ -245,6 +248,29 @@ def test_symbols_in_loops_and_closures() -> None:
     body = Let(f, closure, Call(f, (Call(GlobalVar("loop"), (number(0), x)),)))
     module = IRModule([function([x], body), loop])
     check(module, *[(random(1, size, 8),) for size in (1, 3, 9)])
+
+
+def test_a_damaged_library_is_refused() -> None:
+    artifact = tw.compile(loop_module(2), threads=1).artifact
+    assert artifact.model is not None
+    for program, message in (("%%", "not base 64"), ("AAAAAAAA", "does not start as bytecode does")):
+        damaged = replace(artifact, model=replace(artifact.model, program=program))
+        with pytest.raises(UserError, match=message):
+            deploy.executable(damaged)
+    fewer = replace(artifact, model=replace(artifact.model, segments=artifact.model.segments[:1]))
+    with pytest.raises(UserError, match="names segment 1 of 1"):
+        deploy.executable(fewer)
+
+
+def test_endless_recursion_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_DEEPEST", 100)
+    n = var("n", dtype="int64")
+    more = op("add", Call(GlobalVar("f"), (n,)), number(1))
+    m = var("m", dtype="int64")
+    main = function([m], Call(GlobalVar("f"), (m,)))
+    exe = tw.compile(IRModule([main, function([n], more, "f", result_type=COUNT)]), threads=1)
+    with pytest.raises(UserError, match="the program is 100 calls deep in 'f'"):
+        exe(np.int64(1))
 
 
 def test_calls_from_several_threads_do_not_mix() -> None:

@@ -69,7 +69,11 @@ class Machine:
     def __init__(self, artifact: Artifact, library: Library) -> None:
         assert artifact.model is not None
         self.model = artifact.model
-        self.program: Program = decode(b64decode(self.model.program), self.model.name)
+        try:
+            bytecode = b64decode(self.model.program, validate=True)
+        except ValueError:
+            raise UserError("the bytecode is damaged: it is not base 64", where=self.model.name) from None
+        self.program: Program = decode(bytecode, self.model.name)
         size = sum_of_constants(artifact)
         verify(self.program, self.model.segments, size, self.model.name)
         self._constants_start = constants_address(artifact, library)
