@@ -31,8 +31,9 @@ Reference = Callable[..., Any]
 class Instruction:
     """One instruction. `features` are alternatives: a processor that has all of one of the sets has the instruction.
 
-    `llvm` is the name of the LLVM intrinsic; instructions on matrix tiles (see `emit_tiles`) have one too, but their
-    tile arguments are registers, written as addresses of a buffer of scope `TILE_SCOPE`.
+    `llvm` is the name of the LLVM intrinsic. A vector argument of 32 bits fills the register again and again, as wide
+    as the result. The tile arguments of instructions on matrix tiles are registers, written as addresses of a buffer
+    of scope `TILE_SCOPE` (see `codegen/llvm/emit_machine.py`).
     """
 
     name: str
@@ -109,37 +110,26 @@ def _wrapped(value: int) -> int:
 
 
 def _dot4(total: list[int], a: list[int], b: list[int]) -> list[int]:
-    """Each lane gains the product of four neighbours of both operands."""
-    return [
-        _wrapped(start + sum(a[4 * lane + n] * b[4 * lane + n] for n in range(4))) for lane, start in enumerate(total)
-    ]
-
-
-def _matrix2(total: list[int], a: list[int], b: list[int]) -> list[int]:
-    """A 2 x 2 matrix gains the product of 2 x 8 rows with 2 x 8 rows."""
-    return [
-        _wrapped(total[2 * row + column] + sum(a[8 * row + n] * b[8 * column + n] for n in range(8)))
-        for row in range(2)
-        for column in range(2)
-    ]
+    """Each lane gains the product of four values, the same for all, with four neighbours of its own."""
+    return [_wrapped(start + sum(a[n] * b[4 * lane + n] for n in range(4))) for lane, start in enumerate(total)]
 
 
 def _pairs(total: list[Any], a: list[Any], b: list[Any]) -> list[Any]:
-    """Each lane gains the products of two neighbours, summed in float32."""
+    """Each lane gains the products of two values, the same for all, with two of its own, summed in float32."""
     return [
-        np.float32(np.float32(a[2 * lane + 1]) * np.float32(b[2 * lane + 1]))
-        + (np.float32(a[2 * lane]) * np.float32(b[2 * lane]) + start)
+        np.float32(np.float32(a[1]) * np.float32(b[2 * lane + 1]))
+        + (np.float32(a[0]) * np.float32(b[2 * lane]) + start)
         for lane, start in enumerate(total)
     ]
 
 
-for _bits, _features in ((512, ("avx512vnni",)), (256, ("avx512vnni avx512vl", "avxvnni")), (128, ("avxvnni",))):
+for _bits, _features in ((512, ("avx512vnni",)), (256, ("avx512vnni avx512vl", "avxvnni"))):
     _lanes = _bits // 32
     define(
         f"x86.vpdpbusd.{_bits}",
         f"llvm.x86.avx512.vpdpbusd.{_bits}",
         f"int32x{_lanes}",
-        (f"int32x{_lanes}", f"uint8x{4 * _lanes}", f"int8x{4 * _lanes}"),
+        (f"int32x{_lanes}", "uint8x4", f"int8x{4 * _lanes}"),
         _features,
         _dot4,
         "adds dot products of four unsigned with four signed bytes",
@@ -149,7 +139,7 @@ for _sign, _left in (("s", "int8"), ("u", "uint8")):
         f"arm.{_sign}dot",
         f"llvm.aarch64.neon.{_sign}dot.v4i32.v16i8",
         "int32x4",
-        ("int32x4", f"{_left}x16", f"{_left}x16"),
+        ("int32x4", f"{_left}x4", f"{_left}x16"),
         ("dotprod",),
         _dot4,
         "adds dot products of four bytes with four bytes",
@@ -158,25 +148,16 @@ define(
     "arm.usdot",
     "llvm.aarch64.neon.usdot.v4i32.v16i8",
     "int32x4",
-    ("int32x4", "uint8x16", "int8x16"),
+    ("int32x4", "uint8x4", "int8x16"),
     ("i8mm",),
     _dot4,
     "adds dot products of four unsigned with four signed bytes",
 )
 define(
-    "arm.smmla",
-    "llvm.aarch64.neon.smmla.v4i32.v16i8",
-    "int32x4",
-    ("int32x4", "int8x16", "int8x16"),
-    ("i8mm",),
-    _matrix2,
-    "adds the 2 x 2 product of 2 x 8 with 2 x 8 bytes",
-)
-define(
     "x86.vdpbf16ps.512",
     "llvm.x86.avx512bf16.dpbf16ps.512",
     "float32x16",
-    ("float32x16", "bfloat16x32", "bfloat16x32"),
+    ("float32x16", "bfloat16x2", "bfloat16x32"),
     ("avx512bf16",),
     _pairs,
     "adds dot products of two with two bfloat16; subnormal numbers count as zero",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.codegen.llvm.context import FunctionContext
 from tilewright.codegen.llvm.emit_memory import element_address
 from tilewright.codegen.llvm.types import register_type
-from tilewright.ir.dtype import DataType
+from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Call, IntImm, PrimExpr
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -30,8 +30,9 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
     instruction.require(c.target)
     if instruction.name.startswith("amx."):
         return _tile_instruction(c, instruction, expr)
-    values = [_argument(c, arg) for arg in expr.args]
-    types = ", ".join(_value_type(arg.dtype) for arg in expr.args)
+    width = expr.dtype.lanes * expr.dtype.bits
+    values = [_argument(c, arg, width) for arg in expr.args]
+    types = ", ".join(value.rpartition(" ")[0] for value in values)
     result = _value_type(expr.dtype)
     function = c.module.declare(instruction.llvm, result, types, "")
     return c.op(f"call {result} {function}({', '.join(values)})")
@@ -42,8 +43,14 @@ def _value_type(dtype: DataType) -> str:
     return f"<{dtype.lanes} x bfloat>" if dtype.code == "bfloat" else register_type(dtype)
 
 
-def _argument(c: FunctionContext, expr: PrimExpr) -> str:
-    wanted, given, value = _value_type(expr.dtype), register_type(expr.dtype), c.value(expr)
+def _argument(c: FunctionContext, expr: PrimExpr, width: int) -> str:
+    """An argument with its type; 32 bits of several values are repeated over a register of `width` bits."""
+    dtype, given, value = expr.dtype, register_type(expr.dtype), c.value(expr)
+    if dtype.lanes > 1 and dtype.lanes * dtype.bits == 32:
+        count = width // 32
+        value = c.broadcast(c.op(f"bitcast {given} {value} to i32"), INT32, count)
+        given, dtype = f"<{count} x i32>", dtype.with_lanes(dtype.lanes * count)
+    wanted = _value_type(dtype)
     if wanted != given:
         value = c.op(f"bitcast {given} {value} to {wanted}")
     return f"{wanted} {value}"

@@ -12,9 +12,8 @@ from functools import cache
 
 from tilewright import te
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32, INT32, DataType
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Broadcast, PrimExpr
-from tilewright.ir.intrinsics import reinterpret
 from tilewright.target import Target
 from tilewright.te import reduction
 from tilewright.tir.machine import find_instruction, machine_call
@@ -82,11 +81,9 @@ def _declared(item: DotInstruction) -> TensorIntrin:
         row, column = inputs
         total = outputs[0]
         zero = Broadcast(const(0, item.total), item.lanes)
-        group = reinterpret(row.vector(), INT32 if item.row.bits * item.group == 32 else FLOAT32)
-        spread = reinterpret(Broadcast(group, item.lanes), item.row.with_lanes(item.lanes * item.group))
 
         def product(start: PrimExpr) -> Stmt:
-            return total.store_vector(machine_call(item.name, start, spread, column.vector()))
+            return total.store_vector(machine_call(item.name, start, row.vector(), column.vector()))
 
         return product(zero), total.store_vector(zero), product(total.vector())
 

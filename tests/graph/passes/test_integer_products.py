@@ -1,0 +1,92 @@
+"""Quantised products: what becomes a product of bytes keeps its meaning, whatever the zero points and signs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import Operator, call
+from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.dtype import FLOAT32, INT32
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+
+VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+PLAIN = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+
+
+def wide(value: GraphExpr, zero: GraphExpr | None = None) -> GraphExpr:
+    result: GraphExpr = call("cast", value, dtype=INT32)
+    return result if zero is None else call("subtract", result, zero)
+
+
+def weights(shape: tuple[int, ...], low: int = -128, high: int = 128) -> GraphExpr:
+    return constant(np.random.default_rng(1).integers(low, high, shape).astype(np.int32))
+
+
+def check(params: list[Var], body: GraphExpr, target: Target, wanted: str | None) -> None:
+    module = IRModule([Function("main", tuple(params), body)])
+    random = np.random.default_rng(0)
+    arrays = []
+    for param in params:
+        shape, dtype = param.tensor_type.static_shape, param.tensor_type.dtype.numpy()
+        assert shape is not None
+        high = 200 if dtype == np.uint8 else 100
+        arrays.append(random.integers(0 if dtype == np.uint8 else -100, high, shape).astype(dtype))
+    made = optimize(module, GraphOptions(layout="NHWC", target=target, fuse=False))
+    np.testing.assert_array_equal(evaluate(made, *arrays), evaluate(module, *arrays))
+    function = made["main"]
+    assert isinstance(function, Function)
+    names = {
+        item.callee.name
+        for item in post_order(function)
+        if isinstance(item, Call) and isinstance(item.callee, Operator)
+    }
+    assert {name for name in names if name.startswith("qnn.")} == (set() if wanted is None else {wanted})
+
+
+@pytest.mark.parametrize("target", [VNNI, NEON], ids=["x86", "arm"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 17])
+def test_products_with_known_zero_points(target: Target, dtype: str, zero: int) -> None:
+    x = Var("x", tensor_type((3, 10), dtype))
+    check([x], call("matmul", wide(x, constant(np.int32(zero))), weights((10, 20))), target, "qnn.matmul")
+
+
+def test_a_zero_point_that_is_computed() -> None:
+    x, zero = Var("x", tensor_type((3, 8), "uint8")), Var("zero", tensor_type((), "uint8"))
+    check([x, zero], call("matmul", wide(x, wide(zero)), weights((8, 16))), VNNI, "qnn.matmul")
+
+
+def test_weights_of_unsigned_bytes_meet_the_sums_of_rows() -> None:
+    x = Var("x", tensor_type((3, 8), "uint8"))
+    check([x], call("matmul", wide(x, constant(np.int32(9))), weights((8, 16), -100, 156)), VNNI, "qnn.matmul")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_convolutions_fill_the_border_with_the_zero_point(dtype: str) -> None:
+    x = Var("x", tensor_type((1, 3, 5, 5), dtype))
+    body = call("nn.conv2d", wide(x, constant(np.int32(7))), weights((6, 3, 3, 3)), padding=(1, 1, 1, 1))
+    check([x], body, VNNI, "qnn.conv2d")
+
+
+def test_what_does_not_fit_stays_as_it_is() -> None:
+    x = Var("x", tensor_type((3, 8), "uint8"))
+    check([x], call("matmul", wide(x), weights((8, 16), -300, 300)), VNNI, None)
+    check([x], call("matmul", wide(x), weights((8, 16))), PLAIN, None)
+    grouped = Var("x", tensor_type((1, 4, 5, 5), "uint8"))
+    check([grouped], call("nn.conv2d", wide(grouped), weights((4, 2, 3, 3)), groups=2), VNNI, None)
+
+
+def test_dequantised_values_are_multiplied_as_integers_and_scales_are_merged() -> None:
+    x = Var("x", tensor_type((4, 8), "uint8"))
+    values = call("multiply", call("cast", wide(x, constant(np.int32(3))), dtype=FLOAT32), constant(np.float32(0.25)))
+    scale = constant(np.float32([0.5, 2.0] * 8))
+    columns = call("multiply", call("cast", weights((8, 16), -7, 8), dtype=FLOAT32), scale)
+    rounded = call("round", call("divide", call("matmul", values, columns), constant(np.float32(2.0))))
+    check([x], rounded, VNNI, "qnn.matmul")

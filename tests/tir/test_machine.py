@@ -1,0 +1,57 @@
+"""Machine instructions: only known ones, with their own types, on processors that have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.codegen.llvm.build import functions_to_ir
+from tilewright.ir.build import const
+from tilewright.ir.dtype import INT32, DataType
+from tilewright.ir.expr import Broadcast, Ramp
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target import Target
+from tilewright.tir.buffer import BufferLoad, make_buffer
+from tilewright.tir.evaluate import evaluate
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.machine import find_instruction, machine_call, table
+from tilewright.tir.stmt import BufferStore
+
+
+def dot_program() -> PrimFunc:
+    a, b = make_buffer("a", (4,), "uint8"), make_buffer("b", (64,), "int8")
+    c = make_buffer("c", (16,), "int32")
+    place = (Ramp(const(0), const(1), 16),)
+    row, column = BufferLoad(a, (Ramp(const(0), const(1), 4),)), BufferLoad(b, (Ramp(const(0), const(1), 64),))
+    value = machine_call("x86.vpdpbusd.512", BufferLoad(c, place), row, column)
+    return PrimFunc("dot", (a, b, c), BufferStore(c, place, value))
+
+
+def test_unknown_instructions_and_wrong_types_are_refused() -> None:
+    with pytest.raises(UserError, match=r"there is no machine instruction 'x86.mystery'"):
+        machine_call("x86.mystery")
+    with pytest.raises(UserError, match="takes 3 arguments, not 1"):
+        machine_call("arm.sdot", const(0))
+    with pytest.raises(UserError, match=r"argument 0 of arm.sdot is a int32, not int32x4"):
+        machine_call("arm.sdot", *(const(0, INT32) for _ in range(3)))
+
+
+def test_a_target_without_the_feature_is_refused_before_llvm_sees_it() -> None:
+    func = dot_program()
+    assert "vpdpbusd.512" in functions_to_ir([func], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server"))
+    for spec in ("-mtriple=x86_64-linux-gnu -mcpu=haswell", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"):
+        with pytest.raises(UnsupportedError, match=r"x86.vpdpbusd.512 needs \+avx512vnni"):
+            functions_to_ir([func], Target(f"llvm {spec}"))
+
+
+def test_references_wrap_as_the_instructions_do() -> None:
+    total = Broadcast(const(2**31 - 1, INT32), 4)
+    row = Broadcast(const(1, DataType.of("int8")), 4)
+    column = Broadcast(const(1, DataType.of("int8")), 16)
+    assert evaluate(machine_call("arm.sdot", total, row, column)) == [-(2**31) + 3] * 4
+
+
+def test_every_instruction_names_features_and_what_it_does() -> None:
+    for name, item in table.items():
+        assert item.features and all(item.features), name
+        assert item.doc and item.llvm.startswith("llvm."), name
+    assert find_instruction("amx.tdpbusd").is_on(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"))

@@ -1,0 +1,178 @@
+"""Products on dot-product and matrix instructions: every stage of lowering agrees, on whole and partial tiles."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.codegen.compiled import HOST, run
+from tests.topi.test_schedule_cpu import kernel
+from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
+from tilewright.graph.expr import GraphExpr, Var
+from tilewright.graph.op import call
+from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.tir.script.printer import to_script
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.packing import CONSTANTS, packing_of
+
+TARGETS = {
+    "vnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server",
+    "avxvnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=alderlake",
+    "amx": "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids",
+    "dotprod": "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1",
+    "i8mm": "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1",
+}
+Arrays = list[np.ndarray]
+
+
+def target_of(name: str) -> Target:
+    return Target(TARGETS[name]).replace(cores=1)
+
+
+def product(m: int, n: int, k: int, rows: str = "uint8", epilogue: bool = False) -> PrimFunc:
+    a, b = Var("a", tensor_type((m, k), rows)), Var("b", tensor_type((k, n), "int8"))
+    body: GraphExpr = call("qnn.matmul", a, b)
+    return kernel([a, b], call("maximum", body, call("negative", body)) if epilogue else body)
+
+
+def convolution(size: int, channels: int, outputs: int, window: int, stride: int, rows: str = "uint8") -> PrimFunc:
+    data = Var("data", tensor_type((1, size, size, channels), rows))
+    weight = Var("weight", tensor_type((window, window, channels, outputs), "int8"))
+    zero, pad = Var("zero", tensor_type((), rows)), window // 2
+    body = call("qnn.conv2d", data, weight, zero, strides=(stride, stride), padding=(pad, pad, pad, pad))
+    return kernel([data, weight, zero], body)
+
+
+def half_product(m: int, n: int, k: int, block: int) -> PrimFunc:
+    a, b = Var("a", tensor_type((m, k), "float16")), Var("b", tensor_type((k, n), "float16"))
+    return kernel([a, b], call("half.matmul", a, b, block=block))
+
+
+def arguments(func: PrimFunc) -> Arrays:
+    random = np.random.default_rng(0)
+    found: Arrays = []
+    for buffer in func.buffers:
+        shape, dtype = buffer.static_shape, buffer.dtype.numpy()
+        assert shape is not None
+        if buffer.dtype.is_float:
+            found.append((random.integers(-8, 9, shape) / 8).astype(dtype))
+        else:
+            limits = np.iinfo(dtype)
+            low, high = max(limits.min, -128), min(limits.max, 255)
+            found.append(random.integers(low, high + 1, shape).astype(dtype))
+    return found
+
+
+def scheduled(func: PrimFunc, target: Target) -> tuple[PrimFunc, Arrays, Arrays]:
+    """The scheduled program, its arguments (weights packed) and what they are after a run of the plain program."""
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    before = arguments(func)
+    expected = [array.copy() for array in before]
+    interpret(func, *expected)
+    given = [array.copy() for array in before]
+    for number, index_map in packing_of(made).items():
+        given[number] = np.ascontiguousarray(index_map.rearrange(given[number]))
+    return made, given, expected
+
+
+def check(func: PrimFunc, target: Target, instruction: str, tolerance: float = 0.0) -> None:
+    made, given, expected = scheduled(func, target)
+    lowered = made
+    stages = [("schedule", made)]
+    for name, step in cpu_pipeline(target):
+        lowered = step(lowered)
+        if name in ("lower_tensor_intrinsics", "lower_intrinsics"):
+            stages.append((name, lowered))
+    for name, stage in stages:
+        actual = [array.copy() for array in given]
+        interpret(stage, *actual)
+        np.testing.assert_allclose(
+            actual[-1], expected[-1], rtol=0, atol=tolerance, err_msg=f"{name}\n{to_script(stage)}"
+        )
+    assert instruction in functions_to_ir([made], target)
+    if target.is_host:
+        np.testing.assert_allclose(run(made, *given, target=target)[-1], expected[-1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("name", "rows", "instruction"), [
+    ("vnni", "uint8", "vpdpbusd.512"),
+    ("avxvnni", "uint8", "vpdpbusd.256"),
+    ("dotprod", "int8", "neon.sdot"),
+    ("i8mm", "uint8", "neon.usdot"),
+])  # fmt: skip
+def test_dot_products(name: str, rows: str, instruction: str) -> None:
+    target = target_of(name)
+    check(product(3, 16, 8, rows, epilogue=True), target, instruction)
+    if name == "vnni":
+        check(product(31, 16, 4, rows), target, instruction)
+        check(convolution(3, 4, 16, 3, 2, rows), target, instruction)
+
+
+def test_tiles() -> None:
+    target = target_of("amx")
+    check(product(14, 32, 32), target, "tdpbusd")
+    check(product(8, 16, 32, "int8", epilogue=True), target, "tdpbssd")
+
+
+def test_shapes_that_tiles_do_not_cover_go_to_dot_products() -> None:
+    check(product(5, 16, 8), target_of("amx"), "vpdpbusd.512")
+
+
+def test_products_of_halves() -> None:
+    target = Target(TARGETS["amx"]).replace(cores=1)
+    check(half_product(3, 32, 16, 8), target, "half")
+    check(half_product(2, 32, 5, 5), target, "half")
+
+
+def test_weights_that_are_not_constant_take_the_plain_way() -> None:
+    made = schedule_cpu(product(4, 16, 8), target_of("vnni"))
+    assert "vpdpbusd" not in functions_to_ir([made], target_of("vnni"))
+
+
+@pytest.mark.skipif(not HOST.has_vnni, reason="this processor has no 8-bit dot product")
+@pytest.mark.parametrize(("shape", "cores"), [((64, 32, 64), 2), ((37, 48, 128), 1), ((1, 64, 64), 1)])
+def test_compiled_for_this_machine(shape: tuple[int, int, int], cores: int) -> None:
+    func, target = product(*shape), HOST.replace(cores=cores)
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    a, b, c = arguments(func)
+    packed = np.ascontiguousarray(packing_of(made)[1].rearrange(b))
+    np.testing.assert_array_equal(run(made, a, packed, c, target=target)[-1], a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize(("name", "rows"), [("dotprod", "int8"), ("i8mm", "uint8")])
+def test_arm_code_runs_under_emulation(name: str, rows: str, tmp_path: Path) -> None:
+    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+    if compiler is None or emulator is None:
+        pytest.skip("no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine")
+    made, (a, b, c), expected = scheduled(product(7, 16, 12, rows), target_of(name))
+    (tmp_path / "k.o").write_bytes(compile_functions([made], target_of(name)))
+    lists = [", ".join(str(int(value)) for value in array.reshape(-1)) for array in (a, b)]
+    left = "int8_t" if rows == "int8" else "uint8_t"
+    (tmp_path / "main.c").write_text(f"""#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int32_t k(const {left} *, const int8_t *, int32_t *);
+void *tw_alloc(int64_t size) {{ return aligned_alloc(64, (size + 63) / 64 * 64); }}
+void tw_free(void *memory) {{ free(memory); }}
+static const {left} a[] = {{{lists[0]}}};
+static const int8_t b[] = {{{lists[1]}}};
+int main(void) {{
+    static int32_t c[{c.size}];
+    int32_t code = k(a, b, c);
+    for (int i = 0; i < {c.size}; i++) printf("%d\\n", c[i]);
+    return code;
+}}
+""")
+    built = tmp_path / "main"
+    subprocess.run([compiler, "-static", "main.c", "k.o", "-o", str(built)], cwd=tmp_path, check=True)
+    done = subprocess.run([emulator, "-cpu", "max", str(built)], check=True, capture_output=True, text=True)
+    actual = np.array([int(line) for line in done.stdout.split()], np.int32).reshape(expected[-1].shape)
+    np.testing.assert_array_equal(actual, expected[-1])
