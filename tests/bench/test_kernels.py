@@ -110,5 +110,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_the_list_covers_what_the_models_need() -> None:
-    assert {case.unit for case in kernel_cases.CASES.values()} == {"float32", "float16", "int8", "read"}
+    assert {case.unit for case in kernel_cases.CASES.values()} == {"float32", "float16", "int8", "int8 tiles", "read"}
     assert kernel_cases.CASES["sgemm_1024"].work == 2 * 1024**3
