@@ -166,7 +166,6 @@ def bitwise_not(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     "resolve_conj",
     "resolve_neg",
     "real",
-    "_unsafe_view_identity",
 )
 def identity(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     """The value itself: programs are pure, so that a copy is the same."""

@@ -43,7 +43,7 @@ def gather(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, sparse_gra
     return b.reshape(b.call("take", b.flatten(data), flat, axis=0), b.shape)
 
 
-@converter("index_select", "index_select_copy")
+@converter("index_select")
 def index_select(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr) -> GraphExpr:
     """Slices along an axis."""
     if not rank_of(x):

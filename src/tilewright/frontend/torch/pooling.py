@@ -261,7 +261,7 @@ def _adaptive_average(rank: int) -> Converter:
     return convert
 
 
-converter("adaptive_avg_pool1d", "_adaptive_avg_pool1d")(_adaptive_average(1))
+converter("adaptive_avg_pool1d")(_adaptive_average(1))
 converter("adaptive_avg_pool2d", "_adaptive_avg_pool2d")(_adaptive_average(2))
 converter("adaptive_avg_pool3d", "_adaptive_avg_pool3d")(_adaptive_average(3))
 
