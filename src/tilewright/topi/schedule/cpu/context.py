@@ -36,6 +36,11 @@ class CpuContext:
         """A choice that only changes speed: the analytic `default`, unless a tuner has found better."""
         return self.choices.choose(name, options, default)
 
+    def choose_again(self, name: str, options: Sequence[A], default: A) -> A:
+        """The same for what a template may ask for several stages: the second question is `name_2`, and so on."""
+        count = 1 + sum(asked == name or asked.startswith(f"{name}_") for asked in self.choices.asked)
+        return self.choose(name if count == 1 else f"{name}_{count}", options, default)
+
     def block(self, handle: BlockHandle) -> Block:
         """The block of a handle as it is now."""
         return self.sch.block(handle)

@@ -8,6 +8,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
@@ -15,6 +16,7 @@ _TILES_PER_CORE = 2
 _NARROW = 7
 """Lines of so few pixels share a tile with others."""
 _LEAST_TILES = 8
+_TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
 _ROWS_SHARE = 0.375
 """The part of the second cache level for the rows of a block and a panel of weights."""
 _WEIGHTS_SHARE = 0.25
@@ -43,11 +45,15 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         schedule_injective(context, output)
         return
     row = row_axis(context, anchor, extents)
-    tile = _tile(context, anchor, extents[row] if row is not None else 1, extents[-1], prod(extents))
+    rows = extents[row] if row is not None else 1
     lines = 1
     if row is not None and _has_narrow_lines(context, anchor, loops, row):
-        tile = _tile(context, anchor, extents[row], extents[-1], prod(extents), extents[row - 1])
-        lines = max(1, tile.rows // extents[row])
+        tile = _tile(context, anchor, rows, extents[-1], prod(extents), extents[row - 1])
+        heights = [rows * count for count in divisors(extents[row - 1], extents[row - 1])]
+        tile = choose_tile(context, tile, rows * extents[row - 1], extents[-1], heights=heights)
+        lines = max(1, tile.rows // rows)
+    else:
+        tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents)), rows, extents[-1])
     pack_weights(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -55,14 +61,17 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     if row is not None and lines > 1:
         outer[-1], line = sch.split(loops[row - 1], [None, lines])
         inner.append(line)
-    order = [*outer[:1], column_outer, *outer[1:]]
-    resident = weights_stay(context, anchor, extents[-1])
+    # Phases have weights of their own: they come before panels.
+    fixed = 3 if isinstance(context.block(anchor).annotations.get("phases"), tuple) else 1
+    order = [*outer[:fixed], column_outer, *outer[fixed:]]
+    resident = context.choose("weights_stay", (False, True), weights_stay(context, anchor, extents[-1]))
     in_blocks = False
     if row is not None:
-        tiles = _tiles_in_block(context, anchor, tile)
         row_loop = loops[row]
         symbolic = context.is_symbolic(row_loop)
-        in_blocks = not resident and not outer[1:] and (symbolic or tiles * tile.rows < extents[row])
+        may_block = not resident and not outer[1:]
+        tiles = _tiles_in_block(context, anchor, tile, context.extent(row_loop)) if may_block else 0
+        in_blocks = may_block and (symbolic or tiles * tile.rows < extents[row])
         if in_blocks:
             most = tiles * tile.rows
             size = most if symbolic else _balanced(extents[row], most, tile.rows)
@@ -88,7 +97,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
 
 
-def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> int:
+def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:
     """How many tiles of rows meet a panel of weights before the next panel's turn.
 
     Their values and the panel should stay in the second cache level. A few tiles there must be at any rate, for the
@@ -96,7 +105,12 @@ def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile
     """
     depth = reduction_size(context, anchor) * context.block(anchor).writes[0].buffer.dtype.itemsize
     space = context.target.l2_bytes * _ROWS_SHARE - depth * tile.columns
-    return max(_LEAST_TILES, int(space) // (depth * tile.rows))
+    most = max(_LEAST_TILES, int(space) // (depth * tile.rows))
+    if rows is None:
+        return most
+    whole = -(-rows // tile.rows)
+    # More than there are is all of them.
+    return context.choose("row_tiles", [n for n in _TILES_IN_BLOCK if n < whole] + [whole], min(most, whole))
 
 
 def _balanced(extent: int, most: int, unit: int) -> int:
@@ -114,7 +128,8 @@ def weights_stay(context: CpuContext, anchor: BlockHandle, columns: int) -> bool
     """
     block = context.block(anchor)
     item = block.writes[0].buffer.dtype.itemsize
-    weights = reduction_size(context, anchor) * columns * item
+    phases = block.annotations.get("phases", ())
+    weights = prod(phases if isinstance(phases, tuple) else ()) * reduction_size(context, anchor) * columns * item
     if weights <= context.target.l2_bytes * _WEIGHTS_SHARE:
         return True
     sources = [region.buffer.static_shape for region in block.reads if region.buffer is not block.writes[0].buffer]

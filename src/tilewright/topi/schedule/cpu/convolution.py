@@ -12,6 +12,7 @@ from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
 from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import loops_below, pack_weights, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import register_tile
 from tilewright.topi.schedule.packing import constant_parameters
@@ -89,6 +90,7 @@ def schedule_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle)
     width, columns = context.extent(x), context.extent(c)
     assert width is not None and columns is not None
     tile = register_tile(width, columns, context.lanes(anchor), context.target.vector_registers)
+    tile = choose_tile(context, tile, width, columns)
     pack_weights(context, anchor, tile)
     *_, kh, kw, ic = sch.get_loops(anchor)
     depth = context.extent(ic) or 1

@@ -16,10 +16,13 @@ from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_results
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 
 _MOST_UNROLLED_TAPS = 25
+_MOST_EMPTY = 1.5
+"""How much more than all pixels tiles may cover."""
 
 
 def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -42,6 +45,7 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     tile = sliding_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
+    tile = _choose_pixels(context, tile, rows)
     pack_weights(context, anchor, tile)
     column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
@@ -63,10 +67,12 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
 def _schedule_taps(context: CpuContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
     """The convolution under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
-    reduction = schedule_tile(context, anchor, place, tile)
+    reduction = schedule_tile(context, anchor, place, tile, steps=False)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
-    if taps is not None and prod(taps) <= _MOST_UNROLLED_TAPS:
+    if taps is None or prod(taps) > _MOST_UNROLLED_TAPS:
+        return
+    if context.choose("unroll_taps", (False, True), True):
         for loop in reduction:
             context.sch.unroll(loop)
 
@@ -95,6 +101,7 @@ def schedule_separable(
     assert width is not None and columns is not None
     registers = context.target.vector_registers
     tile = register_tile(width, columns, context.lanes(pointwise), registers)
+    tile = choose_tile(context, tile, width, columns)
     pack_weights(context, pointwise, tile)
     panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
     outer, inner = sch.split(x, [None, tile.rows])
@@ -108,6 +115,7 @@ def schedule_separable(
     channels = context.extent(channel)
     assert channels is not None
     sliding = sliding_tile(width, channels, context.lanes(depthwise), registers)
+    sliding = _choose_pixels(context, sliding, width)
     pack_weights(context, depthwise, sliding)
     pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
     channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
@@ -137,6 +145,14 @@ def _prefetch_rows(context: CpuContext, depthwise: BlockHandle, reduction: list[
             continue
         row = shape[2] * shape[3]
         context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
+
+
+def _choose_pixels(context: CpuContext, tile: RegisterTile, rows: int) -> RegisterTile:
+    """The pixels of a tile: the analytic number, or another one for which there are accumulators."""
+    most = min(rows, context.target.vector_registers - 4)
+    options = [n for n in range(1, most + 1) if -(-rows // n) * n <= _MOST_EMPTY * rows]
+    pixels = context.choose("pixels", sorted({*options, tile.rows}), tile.rows)
+    return RegisterTile(pixels, tile.vectors, tile.lanes)
 
 
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:

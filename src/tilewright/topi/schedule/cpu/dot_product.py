@@ -10,6 +10,7 @@ from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import loops_below, reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
@@ -46,6 +47,7 @@ def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: Block
     row = row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
     tile = vector_tile(rows, product.width, instruction.lanes, context.target.vector_registers)
+    tile = choose_tile(context, tile, rows, product.width, widths=divisors(product.width // tile.lanes, _MOST_VECTORS))
     pack_columns(context, anchor, product, tile.columns, instruction.group)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -54,7 +56,8 @@ def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: Block
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    place = len(order) if _weights_stay(context, anchor, product) else min(1, len(order) - 1)
+    resident = context.choose("weights_stay", (False, True), _weights_stay(context, anchor, product))
+    place = len(order) if resident else min(1, len(order) - 1)
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])

@@ -12,8 +12,9 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.half import half_double, half_multiply_add
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
-from tilewright.topi.schedule.cpu.tiling import RegisterTile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 
 _PAIRS_SHARE = 0.5
@@ -46,6 +47,10 @@ def schedule_half_product(context: CpuContext) -> None:
     extents = context.sizes(loops)
     lanes = context.target.lanes(16)
     tile = vector_tile(extents[-2], extents[-1], lanes, context.target.vector_registers - 2)
+    widths = divisors(extents[-1] // lanes, tile.vectors)
+    tile = choose_tile(
+        context, tile, extents[-2], extents[-1], widths=widths, registers=context.target.vector_registers - 2
+    )
     _pack(context, sums, tile.columns)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, lanes])
     row_block, row_outer, row_inner = sch.split(

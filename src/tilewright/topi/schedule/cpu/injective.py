@@ -9,7 +9,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.schedule.cpu.context import CpuContext
-from tilewright.topi.schedule.cpu.tiling import vector_length
+from tilewright.topi.schedule.cpu.questions import choose_vector_length
 
 
 def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle] | None = None) -> None:
@@ -35,7 +35,7 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
         _schedule_transpose(context, loops, crossed, lanes, work)
         return
     symbolic = context.is_symbolic(loops[-1])
-    length = 2 * lanes if symbolic else vector_length(extents[-1], lanes)
+    length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
     outer = loops[:-1]
     if length == extents[-1] and not symbolic:
         sch.vectorize(loops[-1])

@@ -40,7 +40,7 @@ def prefetch_panels(
     for param in packed:
         assert isinstance(param, Buffer)
         fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
-        if fits and reduction:
+        if reduction and context.choose_again("fetch_weights", (False, True), fits):
             context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
 
 
@@ -56,9 +56,11 @@ def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[L
     added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
     wanted = [result, *(buffer for buffer in added if buffer in context.sch.func.params)]
     shape = result.static_shape
-    if not reduction or shape is None or sum(map(_bytes, wanted)) <= context.target.l2_bytes * _RESULTS_SHARE:
+    size = sum(map(_bytes, wanted))
+    if not reduction or shape is None or size <= context.target.l1_bytes:
         return
-    _fetch(context, reduction, {buffer.name: tile.rows * shape[-1] for buffer in wanted})
+    if context.choose("fetch_results", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
+        _fetch(context, reduction, {buffer.name: tile.rows * shape[-1] for buffer in wanted})
 
 
 def prefetch_rows(context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
@@ -77,7 +79,10 @@ def prefetch_rows(context: CpuContext, anchor: BlockHandle, reduction: list[Loop
         in_order = places == wanted
         if shape is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
             continue
-        if _bytes(load.buffer) > context.target.l2_bytes * _RESULTS_SHARE:
+        size = _bytes(load.buffer)
+        if size <= context.target.l1_bytes:
+            continue
+        if context.choose_again("fetch_rows", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
             _fetch(context, reduction, {load.buffer.name: tile.rows * shape[-1]})
 
 

@@ -12,7 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.tiling import vector_length
+from tilewright.topi.schedule.cpu.questions import choose_vector_length
 
 _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
@@ -49,7 +49,7 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
     if len(loops) - 1 in shared and any(_walks_last_axis(context, handle) for handle in others):
-        length = _vector_length(context, loops[-1], context.lanes(output))
+        length = _vector_length(context, output, loops[-1], context.lanes(output))
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
     else:
@@ -77,10 +77,11 @@ def _rows_together(context: CpuContext, extents: list[int], shared: set[int]) ->
     """
     count = extents[max(shared)]
     size = prod(extent for n, extent in enumerate(extents) if n not in shared) * 4
-    for together in (_MOST_ACCUMULATORS, _MOST_ACCUMULATORS // 2):
+    options = [1]
+    for together in (_MOST_ACCUMULATORS // 2, _MOST_ACCUMULATORS):
         if count % together == 0 and count >= 2 * together and 4 * size * together <= context.target.l1_bytes:
-            return together
-    return 1
+            options.append(together)
+    return context.choose("rows_together", options, options[-1])
 
 
 def _shared_axes(context: CpuContext, output: BlockHandle, others: list[BlockHandle]) -> set[int]:
@@ -116,7 +117,7 @@ def _vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHa
     extent = context.extent(loops[-1])
     if extent is not None and extent < 2:
         return
-    length = _vector_length(context, loops[-1], context.lanes(handle))
+    length = _vector_length(context, handle, loops[-1], context.lanes(handle))
     if length == extent:
         context.sch.vectorize(loops[-1])
     else:
@@ -124,10 +125,12 @@ def _vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHa
         context.sch.vectorize(inner)
 
 
-def _vector_length(context: CpuContext, loop: LoopHandle, lanes: int) -> int:
+def _vector_length(context: CpuContext, handle: BlockHandle, loop: LoopHandle, lanes: int) -> int:
     """How many elements of an innermost loop to take at once; of a symbolic loop a few vectors, its tail is masked."""
     extent = context.extent(loop)
-    return 2 * lanes if extent is None else vector_length(extent, lanes)
+    if extent is None:
+        return 2 * lanes
+    return choose_vector_length(context, extent, lanes, prod(context.sizes(context.sch.get_loops(handle))))
 
 
 def _schedule_root_reduction(context: CpuContext, handle: BlockHandle) -> None:
@@ -161,7 +164,7 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
         extent = context.extent(spatial[-1])
         if extent is not None and extent < 2:
             return spatial
-        length = _vector_length(context, spatial[-1], lanes)
+        length = _vector_length(context, handle, spatial[-1], lanes)
         outer, inner = spatial[-1], spatial[-1]
         if length != extent:
             outer, inner = sch.split(spatial[-1], [None, length])
@@ -178,7 +181,7 @@ def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[L
     if walking is reduce[-1].var:
         (extent,) = context.sizes(reduce[-1:])
         if extent >= 2 * lanes and lanes > 1:
-            count = 2 * lanes if context.is_symbolic(reduce[-1]) else _partial_length(extent, lanes)
+            count = 2 * lanes if context.is_symbolic(reduce[-1]) else _choose_partial(context, extent, lanes)
             _, inner = sch.split(reduce[-1], [None, count])
             partial = sch.rfactor(inner, -1)
             spatial = _move_partial(context, handle, partial, len(spatial))
@@ -197,6 +200,13 @@ def _partial_length(extent: int, lanes: int) -> int:
         if extent % (count * lanes) == 0 or extent >= 4 * count * lanes:
             return count * lanes
     return lanes
+
+
+def _choose_partial(context: CpuContext, extent: int, lanes: int) -> int:
+    """The same, for a tuner to decide."""
+    default = _partial_length(extent, lanes)
+    options = [lanes * count for count in (1, 2, 4, 8) if extent >= 2 * lanes * count]
+    return context.choose_again("partial", sorted({*options, default}), default)
 
 
 def _move_partial(context: CpuContext, handle: BlockHandle, partial: BlockHandle, rows: int) -> list[LoopHandle]:

@@ -11,6 +11,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.questions import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -18,7 +19,8 @@ from tilewright.topi.schedule.packing import constant_parameters
 def pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
     """Arrange constant weights in panels as wide as the tile, so that the inner loop walks memory straight through.
 
-    Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`.
+    Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`. The taps of each phase of a
+    transposed convolution of stride s lie together: `w[kh % s, kw % s, oc // columns, kh // s, kw // s, ic, ...]`.
     """
     block = context.block(anchor)
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
@@ -30,7 +32,11 @@ def pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -
         column = next((n for n, part in enumerate(item.indices) if part is spatial[-1]), None)
         if column is None or buffer.ndim < 2:
             continue
-        index_map = _panels(buffer.ndim, column, tile.columns)
+        phases = block.annotations.get("phases")
+        if isinstance(phases, tuple):
+            index_map = _phase_panels(phases, tile.columns)
+        else:
+            index_map = _panels(buffer.ndim, column, tile.columns)
         context.sch.transform_layout(anchor, buffer.name, index_map)
         context.packing[constants[buffer]] = index_map
         return
@@ -47,6 +53,20 @@ def _panels(rank: int, column: int, width: int) -> IndexMap:
         return (i[column] // width, *rest, i[column] % width)
 
     return IndexMap.of(arrange, rank)
+
+
+def _phase_panels(strides: tuple[int, ...], width: int) -> IndexMap:
+    """The arrangement of weights in panels of some columns, each phase by itself."""
+    vertical, horizontal = strides
+
+    def arrange(y: PrimExpr, x: PrimExpr, i: PrimExpr, o: PrimExpr) -> tuple[PrimExpr, ...]:
+        inner = (o % width,) if width > 1 else ()
+        panel = o // width if width > 1 else o
+        phase = [part % step for part, step in ((y, vertical), (x, horizontal)) if step > 1]
+        taps = [part // step if step > 1 else part for part, step in ((y, vertical), (x, horizontal))]
+        return (*phase, panel, *taps, i, *inner)
+
+    return IndexMap.of(arrange, 4)
 
 
 def row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> int | None:
@@ -76,10 +96,12 @@ def reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
     return int(prod(sizes))
 
 
-def schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile) -> list[LoopHandle]:
+def schedule_tile(
+    context: CpuContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile, *, steps: bool = True
+) -> list[LoopHandle]:
     """The loops of the contraction under its tile: reduction outside, rows unrolled, columns in vectors.
 
-    Gives the loops of the reduction.
+    Gives the loops of the reduction. `steps`: whether several of its steps may be unrolled, for a tuner to decide.
     """
     sch = context.sch
     block = context.block(anchor)
@@ -94,6 +116,8 @@ def schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, 
     start = sch.decompose_reduction(anchor, reduction[0])
     for handle, loops in ((anchor, spatial), (start, loops_below(context, start, attach))):
         _vectorize_tile(context, handle, loops, tile)
+    if steps:
+        reduction[-1] = unroll_steps(context, reduction[-1], tile.rows * tile.vectors)
     return reduction
 
 

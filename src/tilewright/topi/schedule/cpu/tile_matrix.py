@@ -54,7 +54,8 @@ def schedule_tile_matrix(context: CpuContext, anchor: BlockHandle, output: Block
     row_outer, row_inner = sch.split(loops[row], [None, item.down * item.rows])
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     order.append(row_outer)
-    stays = resident <= context.target.l2_bytes * _WEIGHTS_SHARE
+    fits = resident <= context.target.l2_bytes * _WEIGHTS_SHARE
+    stays = context.choose("weights_stay", (False, True), fits)
     order.insert(len(order) if stays else len(order) - 1, column_outer)
     sch.reorder(*order, row_inner, column_inner)
     attach = order[-1]

@@ -12,6 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.questions import choose_divisor, choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
@@ -152,6 +153,8 @@ def _plan(context: CpuContext) -> _Plan:
     *_, channels = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
     lanes = context.lanes(product)
     register = register_tile(tiles, outputs, lanes, context.target.vector_registers)
+    heights = divisors(tiles, context.target.vector_registers)
+    register = choose_tile(context, register, tiles, outputs, heights=heights)
     blocks = -(-tiles // register.rows)
     item = size * size * channels * buffer.dtype.itemsize
     cache = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE)
@@ -160,8 +163,10 @@ def _plan(context: CpuContext) -> _Plan:
     assert isinstance(columns, int)
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
-    streamed = item * outputs > cache
+    streamed = context.choose("streamed", (False, True), item * outputs > cache)
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
+    # Some more than fit may still be better than fewer.
+    group = choose_divisor(context, "group", blocks, 2 * fitting[-1], group)
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
     together = parallel and not _divides_well(blocks // group, context.target.cores)
     if together:

@@ -1,0 +1,96 @@
+"""Questions that several templates ask a tuner: register tiles, unrolled steps of a reduction, lengths of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.tir.schedule.handles import LoopHandle
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_length
+
+_LEAST_ACCUMULATORS = 4
+"""Smaller tiles wait for every multiply-add, whatever the rest of the schedule is."""
+_LEAST_FILLED = 0.6
+_UNROLLED_STEPS = (1, 2, 4, 8)
+_MOST_UNROLLED = 96
+"""Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
+_WORTH_ASKING = 1 << 12
+"""Elements below which the length of a vector does not show."""
+
+
+def choose_tile(
+    context: CpuContext,
+    tile: RegisterTile,
+    rows: int,
+    columns: int,
+    *,
+    heights: Sequence[int] = (),
+    widths: Sequence[int] = (),
+    registers: int | None = None,
+) -> RegisterTile:
+    """A register tile: `tile`, the analytic choice, or another one of its vectors that fits the register file.
+
+    Vectors across are asked for first. For other vectors than the analytic tile's, the proposal is as many rows as
+    registers allow. `heights` and `widths` are the numbers of rows and vectors to choose from where not all will do.
+    """
+    registers = context.target.vector_registers if registers is None else registers
+    shapes = [
+        (height, vectors)
+        for height, vectors in _shapes(tile, rows, columns, registers)
+        if (not heights or height in heights) and (not widths or vectors in widths)
+    ]
+    across = sorted({vectors for _, vectors in shapes} | {tile.vectors})
+    vectors = context.choose("tile_vectors", across, tile.vectors)
+    fitting = sorted({height for height, width in shapes if width == vectors})
+    proposed = tile.rows if vectors == tile.vectors else fitting[-1]
+    height = context.choose("tile_rows", sorted({*fitting, proposed}), proposed)
+    return RegisterTile(height, vectors, tile.lanes)
+
+
+def _shapes(tile: RegisterTile, rows: int, columns: int, registers: int) -> list[tuple[int, int]]:
+    """(rows, vectors) of tiles that fit the registers and are not mostly empty."""
+    whole = -(-columns // tile.lanes)
+    enough = min(_LEAST_ACCUMULATORS, rows * whole, tile.rows * tile.vectors)
+    found = []
+    for vectors in range(1, min(registers // 2, whole) + 1):
+        for height in range(1, min(rows, registers) + 1):
+            filled = _filled(rows, height) * _filled(whole, vectors)
+            if height * vectors + vectors + 1 <= registers and height * vectors >= enough and filled >= _LEAST_FILLED:
+                found.append((height, vectors))
+    return found
+
+
+def _filled(extent: int, tile: int) -> float:
+    return extent / (-(-extent // tile) * tile)
+
+
+def unroll_steps(context: CpuContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
+    """Several steps of a reduction in one iteration; gives the loop that is left.
+
+    Before: `for k: acc += ...`; after: `for ko: unrolled ki: acc += ...`.
+    """
+    extent = context.extent(loop)
+    if extent is None:
+        return loop
+    most = min(extent - 1, _MOST_UNROLLED // accumulators)
+    options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
+    count = context.choose("unroll", options, 1)
+    if count == 1:
+        return loop
+    outer, inner = context.sch.split(loop, [None, count])
+    context.sch.unroll(inner)
+    return outer
+
+
+def choose_vector_length(context: CpuContext, extent: int, lanes: int, work: int) -> int:
+    """How many elements of an innermost loop to take at once: some registers full, without a tail if possible."""
+    length = vector_length(extent, lanes)
+    if work < _WORTH_ASKING or extent <= lanes:
+        return length
+    options = [lanes * count for count in (1, 2, 4, 8) if extent % (lanes * count) == 0 or extent >= 8 * lanes * count]
+    return context.choose_again("vector", sorted({*options, length}), length)
+
+
+def choose_divisor(context: CpuContext, name: str, number: int, most: int, default: int) -> int:
+    """A divisor of a number up to a limit."""
+    return context.choose(name, sorted({*divisors(number, most), default}), default)
