@@ -124,14 +124,19 @@ class TestTemplates:
         body = call("nn.relu", call("nn.conv2d_transpose", data, weight, strides=(2, 2), padding=(1, 1, 1, 1)))
         check(kernel([data, weight], body), target)
 
-    @pytest.mark.parametrize(("size", "kernel_size", "pad"), [(4, 4, 1), (3, 4, 1), (2, 2, 0), (1, 4, 0)])
-    def test_transposed_convolution_by_phases(self, target: Target, size: int, kernel_size: int, pad: int) -> None:
+    @pytest.mark.parametrize(
+        ("size", "kernel_size", "pad", "stride"),
+        [(4, 4, 1, 2), (3, 4, 1, 2), (2, 2, 0, 2), (1, 4, 0, 2), (1, 4, 0, 4), (3, 3, 1, 1)],
+    )
+    def test_transposed_convolution_by_phases(
+        self, target: Target, size: int, kernel_size: int, pad: int, stride: int
+    ) -> None:
         data, weight = var("x", 1, size, size, 3), var("w", kernel_size, kernel_size, 3, 16)
         body = call(
             "nn.conv2d_transpose",
             data,
             weight,
-            strides=(2, 2),
+            strides=(stride, stride),
             padding=(pad,) * 4,
             data_layout="NHWC",
             kernel_layout="HWIO",

@@ -19,6 +19,7 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
 from tilewright.target import Target
@@ -73,6 +74,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             *_SIMPLIFY,
             halves.with_options(target=options.target),
         ]
+    if options.target is not None and options.layout == "NHWC":
+        phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
+        passes.append(phases.with_options(target=options.target))
     if options.target is not None and options.winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))

@@ -1,0 +1,183 @@
+"""Transposed convolutions in forms that waste less: a single pixel is a product, few channels share a vector.
+
+Before:  nn.conv2d_transpose(x[n, 1, 1, i], w[4, 4, i, o], strides=(1, 1))
+After:   nn.conv2d_transpose(x[n, 1, 1, i], w[4, 4, i, o], strides=(4, 4))
+
+The stride between the prints of one pixel means nothing; where it is the kernel's size, each pixel of the result has
+one tap, and its own weights: nothing is padded, and no product with zero is computed.
+
+Before:  nn.conv2d_transpose(x[n, h, w, i], w[4, 4, i, 3], strides=(2, 2), padding=(1, 1, 1, 1))
+After:   reshape(transpose(reshape(slice(nn.conv2d(x, w'[3, 3, i, 16], padding=(1, 1, 1, 1)), :12))))
+
+The stride x stride results that start at one place of the input are channels of one convolution (its weights hold zeros
+where a phase does not reach), and are put side by side afterwards. Three channels alone would leave most lanes of a
+vector idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import is_call_to
+from tilewright.graph.ops.convolution import Conv2dTransposeAttributes
+from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+_LEAST_GAIN = 1.25
+"""How much fewer vector products the convolution of all phases must have: its results are moved once more."""
+
+
+def transposed_convolution(module: IRModule, target: Target) -> IRModule:
+    """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work."""
+
+    def visit(function: Function) -> Function:
+        changed = rewrite(function, lambda old, item: _visit(old, item, target))
+        assert isinstance(changed, Function)
+        return changed
+
+    result = map_functions(module, visit)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _visit(old: GraphExpr, item: GraphExpr, target: Target) -> GraphExpr | None:
+    if item is not old:
+        fill_type(item)
+        if item.type is None:
+            item.type = old.type
+    if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d_transpose"):
+        return None
+    attributes, (data, weight) = item.attributes, item.args
+    assert isinstance(attributes, Conv2dTransposeAttributes)
+    source, result = static_shape(data), static_shape(item)
+    if attributes.data_layout != "NHWC" or attributes.groups != 1 or tuple(attributes.dilation) != (1, 1):
+        return None
+    if not isinstance(weight, Constant) or source is None or result is None or 0 in (*source, *result):
+        return None
+    if source[1:3] == (1, 1):
+        return _single_pixel(item, weight, attributes)
+    return _all_phases(item, weight, attributes, target)
+
+
+def _single_pixel(item: Call, weight: Constant, attributes: Conv2dTransposeAttributes) -> GraphExpr | None:
+    """The transposed convolution of one pixel, with a stride as large as what is left of the kernel."""
+    top, left, bottom, right = attributes.padding
+    height, width = weight.data.shape[:2]
+    taps = weight.data[top : height - bottom, left : width - right]
+    if any(attributes.output_padding) or tuple(attributes.strides) == taps.shape[:2]:
+        return None
+    return make(
+        "nn.conv2d_transpose",
+        item.args[0],
+        _constant(taps, weight),
+        strides=taps.shape[:2],
+        padding=(0, 0, 0, 0),
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        span=item.span,
+    )
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One spatial axis: the input elements that results s * i ... s * i + s - 1 need are i + first ... i + last."""
+
+    kernel: int
+    stride: int
+    padding: int
+
+    @property
+    def first(self) -> int:
+        return -max((self.kernel - 1 - self.remainder(p)) // self.stride - self.quotient(p) for p in range(self.stride))
+
+    @property
+    def last(self) -> int:
+        return self.quotient(self.stride - 1)
+
+    def quotient(self, phase: int) -> int:
+        return (phase + self.padding) // self.stride
+
+    def remainder(self, phase: int) -> int:
+        return (phase + self.padding) % self.stride
+
+    def tap(self, phase: int, place: int) -> int | None:
+        """The kernel element that meets the input at `place` after `first`, for results of a phase."""
+        steps = self.quotient(phase) - (place + self.first)
+        tap = self.remainder(phase) + steps * self.stride
+        return tap if steps >= 0 and tap < self.kernel else None
+
+
+def _all_phases(
+    item: Call, weight: Constant, attributes: Conv2dTransposeAttributes, target: Target
+) -> GraphExpr | None:
+    """A transposed convolution as a convolution to the channels of all phases, where vectors are better filled."""
+    shape, source = static_shape(item), static_shape(item.args[0])
+    assert shape is not None and source is not None
+    batch, height, width, channels = shape
+    strides = tuple(attributes.strides)
+    if height % strides[0] or width % strides[1] or strides == (1, 1):
+        return None
+    axes = [_Axis(weight.data.shape[n], strides[n], attributes.padding[n]) for n in range(2)]
+    sizes = [axis.last - axis.first + 1 for axis in axes]
+    before = [-axis.first for axis in axes]
+    after = [shape[n + 1] // strides[n] + axes[n].last - source[n + 1] for n in range(2)]
+    if min(*before, *after, *sizes) < 0:
+        return None
+    lanes = target.lanes(item.tensor_type.dtype.bits)
+    outputs = strides[0] * strides[1] * channels
+    apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
+    together = sizes[0] * sizes[1] * -(-outputs // lanes)
+    if together * _LEAST_GAIN > apart:
+        return None
+    # Whole vectors are faster than short or masked ones: the channels that fill the last one are computed for nothing.
+    unused = -outputs % lanes
+    taps = np.pad(_phase_weights(weight.data, axes, sizes), [(0, 0), (0, 0), (0, 0), (0, unused)])
+    padding = (before[0], before[1], after[0], after[1])
+    phases: GraphExpr = make(
+        "nn.conv2d",
+        item.args[0],
+        _constant(taps, weight),
+        padding=padding,
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        span=item.span,
+    )
+    rows, columns = height // strides[0], width // strides[1]
+    if unused:
+        phases = make(
+            "slice",
+            phases,
+            begin=(0, 0, 0, 0),
+            end=(batch, rows, columns, outputs),
+            strides=(1, 1, 1, 1),
+            span=item.span,
+        )
+    split = make("reshape", phases, shape=(batch, rows, columns, *strides, channels), span=item.span)
+    placed = make("transpose", split, axes=(0, 1, 3, 2, 4, 5), span=item.span)
+    return make("reshape", placed, shape=shape, span=item.span)
+
+
+def _phase_weights(taps: npt.NDArray[np.generic], axes: list[_Axis], sizes: list[int]) -> npt.NDArray[np.generic]:
+    """Weights [place_y, place_x, input, (phase_y, phase_x, output)] from [tap_y, tap_x, input, output]."""
+    vertical, horizontal = axes
+    inputs, outputs = taps.shape[2:]
+    result = np.zeros((*sizes, inputs, vertical.stride, horizontal.stride, outputs), taps.dtype)
+    for y, x, p, q in np.ndindex(*sizes, vertical.stride, horizontal.stride):
+        row, column = vertical.tap(p, y), horizontal.tap(q, x)
+        if row is not None and column is not None:
+            result[y, x, :, p, q] = taps[row, column]
+    return result.reshape(*sizes, inputs, -1)
+
+
+def _constant(data: npt.NDArray[np.generic], like: Constant) -> Constant:
+    result = Constant(np.ascontiguousarray(data), like.dtype)
+    result.span = like.span
+    fill_type(result)
+    return result

@@ -1,0 +1,89 @@
+"""Transposed convolutions in other forms: that the meaning stays, and where the forms are chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.helpers import function, op, random, var
+from tilewright.graph.expr import GraphExpr, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import is_call_to
+from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1)
+NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+
+def module(data: tuple[int, ...], taps: tuple[int, ...], **attributes: object) -> IRModule:
+    x = var("x", *data)
+    body = op("tanh", op("nn.conv2d_transpose", x, constant(random(0, *taps)), **{**NHWC, **attributes}))
+    return infer_types(IRModule([function([x], body)]))
+
+
+def calls(found: IRModule, name: str) -> list[GraphExpr]:
+    return [item for item in post_order(found["main"]) if is_call_to(item, name)]
+
+
+def check_meaning(before: IRModule, after: IRModule, shape: tuple[int, ...]) -> None:
+    x = random(1, *shape)
+    np.testing.assert_allclose(evaluate(after, x), evaluate(before, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("strides", "padding", "left"),
+    [((1, 1), (0, 0, 0, 0), (4, 5)), ((3, 2), (1, 0, 0, 2), (3, 3)), ((2, 2), (1, 1, 1, 1), (2, 3))],
+)
+def test_one_pixel_has_a_tap_for_each_result(
+    strides: tuple[int, int], padding: tuple[int, ...], left: tuple[int, int]
+) -> None:
+    shape = (2, 1, 1, 6)
+    before = module(shape, (4, 5, 6, 7), strides=strides, padding=padding)
+    after = transposed_convolution(before, AVX512)
+    (call,) = calls(after, "nn.conv2d_transpose")
+    assert call.attributes.strides == left
+    assert call.attributes.padding == (0, 0, 0, 0)
+    check_meaning(before, after, shape)
+    assert transposed_convolution(after, AVX512)["main"] is after["main"]
+
+
+@pytest.mark.parametrize(
+    ("taps", "attributes"),
+    [
+        ((4, 4, 5, 3), {"strides": (2, 2), "padding": (1, 1, 1, 1)}),
+        ((5, 4, 5, 3), {"strides": (2, 2), "padding": (2, 1, 1, 1)}),
+        ((5, 5, 5, 1), {"strides": (2, 2), "padding": (2, 2, 2, 2), "output_padding": (1, 1)}),
+        ((6, 6, 5, 2), {"strides": (3, 2), "padding": (0, 2, 3, 2)}),
+        ((2, 2, 5, 3), {"strides": (2, 2)}),
+        ((4, 4, 5, 3), {"strides": (2, 2), "padding": (3, 3, 3, 3)}),
+    ],
+)
+def test_phases_of_few_channels_are_one_convolution(taps: tuple[int, ...], attributes: dict[str, object]) -> None:
+    shape = (2, 5, 4, 5)
+    before = module(shape, taps, **attributes)
+    after = transposed_convolution(before, AVX512)
+    assert not calls(after, "nn.conv2d_transpose")
+    (call,) = calls(after, "nn.conv2d")
+    assert call.tensor_type.static_shape is not None
+    assert call.tensor_type.static_shape[-1] == 16
+    check_meaning(before, after, shape)
+
+
+@pytest.mark.parametrize(
+    ("taps", "attributes", "target"),
+    [
+        ((4, 4, 5, 64), {"strides": (2, 2), "padding": (1, 1, 1, 1)}, AVX512),
+        ((4, 4, 5, 3), {"strides": (2, 2), "padding": (1, 1, 1, 1)}, NEON),
+        ((3, 3, 5, 3), {"strides": (2, 2), "padding": (1, 1, 1, 1)}, AVX512),
+        ((4, 4, 5, 3), {"strides": (1, 1), "padding": (1, 1, 1, 1)}, AVX512),
+        ((4, 4, 2, 3), {"strides": (2, 2), "padding": (1, 1, 1, 1), "groups": 1, "dilation": (3, 3)}, AVX512),
+    ],
+)
+def test_what_gains_nothing_stays(taps: tuple[int, ...], attributes: dict[str, object], target: Target) -> None:
+    before = module((1, 6, 6, taps[2]), taps, **attributes)
+    assert transposed_convolution(before, target)["main"] is before["main"]
