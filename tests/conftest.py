@@ -28,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
     # Every pass of every test is held to the contract of its stage.
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
+    # What the user has tuned is no business of the tests.
+    os.environ["TILEWRIGHT_DATABASE"] = "none"
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 

@@ -36,14 +36,14 @@ FLOORS: dict[str, int] = {
     "frontend": 5,
     "topi": 6,
     "lower": 7,
-    "tune": 8,
     "request": 8,
     "compiler": 9,
     "front": 10,
+    "tune": 11,
     "torch_backend": 11,
-    "cli": 11,
-    "__init__": 12,
-    "__main__": 13,
+    "cli": 12,
+    "__init__": 13,
+    "__main__": 14,
 }
 
 # Packages that may see only these, whatever lies below them.

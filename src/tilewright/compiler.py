@@ -19,7 +19,7 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
-from tilewright.request import CompileRequest, ModelLike, cpu_target, request
+from tilewright.request import CompileRequest, DatabaseLike, ModelLike, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import Module
@@ -34,6 +34,7 @@ from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
+from tilewright.topi.schedule.choices import Answer, Choices
 
 
 class Compilation:
@@ -52,8 +53,9 @@ class Compilation:
         shapes: Mapping[str, Sequence[int]] | None = None,
         winograd: bool = True,
         specialize: Sequence[Mapping[str, int]] = (),
+        database: DatabaseLike = None,
     ) -> None:
-        self._start(request(model, target, threads, shapes, winograd, specialize))
+        self._start(request(model, target, threads, shapes, winograd, specialize, database))
 
     @classmethod
     def of(cls, wanted: CompileRequest) -> Compilation:
@@ -92,7 +94,11 @@ class Compilation:
         """Kernels, memory plan and steps."""
         variants = [self._variant(sizes) for sizes in self.request.specialize]
         with trace.span("lower_model"):
-            return lower_model(self.optimized, self.target, variants)
+            return lower_model(self.optimized, self.target, variants, self._answers)
+
+    def _answers(self, symbol: str) -> Mapping[str, Answer]:
+        """What the database says about a kernel's schedule."""
+        return self.request.answers.get(symbol, {})
 
     def _variant(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], IRModule]:
         """The model for fixed sizes of its symbols, optimised."""
@@ -115,7 +121,7 @@ class Compilation:
 
     def scheduled(self, kernel: Kernel) -> PrimFunc:
         """A kernel's loop program with its schedule applied."""
-        return schedule_kernel(kernel.func, self.target)
+        return schedule_kernel(kernel.func, self.target, Choices(kernel.answers))
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""

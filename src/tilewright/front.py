@@ -7,7 +7,7 @@ from importlib import import_module
 
 from tilewright.codegen.llvm import deploy
 from tilewright.lower.model_cache import load_model
-from tilewright.request import ModelLike, request
+from tilewright.request import DatabaseLike, ModelLike, request
 from tilewright.runtime.executor import Executable
 from tilewright.target import Target
 
@@ -20,6 +20,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     winograd: bool = True,
     specialize: Sequence[Mapping[str, int]] = (),
+    database: DatabaseLike = None,
 ) -> Executable:
     """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
 
@@ -28,8 +29,9 @@ def compile(
     `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
     computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
     model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
+    `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one).
     """
-    wanted = request(model, target, threads, shapes, winograd, specialize)
+    wanted = request(model, target, threads, shapes, winograd, specialize, database)
     if wanted.target.is_host and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:

@@ -9,16 +9,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
+from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 
 if TYPE_CHECKING:
     from tilewright.ir.function import IRModule
+    from tilewright.lower.database import Database
+    from tilewright.topi.schedule.choices import Answer
 
 ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
+DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
 _FILES = (str, os.PathLike, bytes)
 
 
@@ -32,6 +37,8 @@ class CompileRequest:
     shapes: Mapping[str, tuple[int, ...]] | None
     winograd: bool
     specialize: tuple[Mapping[str, int], ...]
+    answers: Mapping[str, Mapping[str, Answer]]
+    """Tuned choices of schedules, by the kernel's symbol."""
 
     @cached_property
     def key(self) -> str | None:
@@ -43,6 +50,7 @@ class CompileRequest:
             "shapes": self.shapes,
             "winograd": self.winograd,
             "specialize": self.specialize,
+            "answers": {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())},
         }
         return model_key(self.model, self.target, options)
 
@@ -54,20 +62,45 @@ def request(
     shapes: Mapping[str, Sequence[int]] | None,
     winograd: bool,
     specialize: Sequence[Mapping[str, int]],
+    database: DatabaseLike = None,
 ) -> CompileRequest:
     """A checked request; a model for one thread is scheduled as for one core."""
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
     resolved = cpu_target(target)
+    if threads is not None:
+        resolved = resolved.replace(cores=threads)
     fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
     return CompileRequest(
         model,
-        resolved if threads is None else resolved.replace(cores=threads),
+        resolved,
         threads,
         fixed,
         winograd,
         tuple(dict(sizes) for sizes in specialize),
+        _answers(database, resolved),
     )
+
+
+def _answers(database: DatabaseLike, target: Target) -> Mapping[str, Mapping[str, Answer]]:
+    """What a database knows for a target: the one given, else the user's, if there is one."""
+    place = database
+    if place is None:
+        place = settings.DATABASE.get()
+        if place is None or not place.exists():
+            return {}
+    # Most compilations have no database: what reads one is loaded only then.
+    opened = import_module("tilewright.lower.database").Database
+    if isinstance(place, opened):
+        return _of_target(place, target)
+    if not isinstance(place, (str, os.PathLike)):
+        raise UserError(f"a database is a path or a tw.tune.Database, not a {type(place).__name__}")
+    with opened(place, read_only=True) as file:
+        return _of_target(file, target)
+
+
+def _of_target(database: Database, target: Target) -> Mapping[str, Mapping[str, Answer]]:
+    return database.answers(str(target))
 
 
 def cpu_target(target: Target | str) -> Target:

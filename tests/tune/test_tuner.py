@@ -10,10 +10,10 @@ import pytest
 
 from tests.tune import toy
 from tilewright.lower.cost import work_of
+from tilewright.lower.database import Database
 from tilewright.lower.kernel import Kernel
 from tilewright.support.errors import UserError
 from tilewright.tune.cost import RandomModel
-from tilewright.tune.database import Database
 from tilewright.tune.measure import Measurement
 from tilewright.tune.space import Point, Space, key_of
 from tilewright.tune.task import Task

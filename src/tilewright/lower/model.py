@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.llvm.cache import compile_cached
@@ -23,6 +23,7 @@ from tilewright.support import trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
 from tilewright.target import Target, detect_host
+from tilewright.topi.schedule.choices import Answer
 
 ENTRY = "main"
 _ENTRY_OPT_LEVEL = 1
@@ -45,8 +46,9 @@ class LoweredModel:
 
     @property
     def plans(self) -> tuple[MemoryPlan, ...]:
-        """The memory plan of each segment; most models are one segment."""
-        return tuple(segment.plan for segment in self.segments)
+        """The final memory plan of each segment; most models are one segment. It takes compiled kernels to know it."""
+        by_symbol = self._compiled()
+        return tuple(segment.with_kernels(by_symbol).plan for segment in self.segments)
 
     def nodes_by_symbol(self) -> dict[str, tuple[str, ...]]:
         """For each kernel, the user's nodes that it computes somewhere in the model."""
@@ -66,14 +68,15 @@ class LoweredModel:
 
     def compile(self, threads: int | None) -> Artifact:
         """Compile kernels and entries; the result runs on `threads` threads by default."""
-        with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
-            compiled = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
-        by_symbol = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
+        by_symbol = self._compiled()
+        with trace.span("memory"):
+            segments = [segment.with_kernels(by_symbol) for segment in self.segments]
+            special = [(fixed, segment.with_kernels(by_symbol)) for fixed, segment in self.variants]
         with trace.span("constants"):
             store = ConstantStore(by_content=bool(self.variants))
-            parts = [_with_constants(segment, by_symbol, store) for segment in self.segments]
+            parts = [_with_constants(segment, by_symbol, store) for segment in segments]
             variants = tuple(
-                replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in self.variants
+                replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in special
             )
             info = parts[0] if self.program is None else self.program.model(store, parts)
             info = replace(info, constants=store.table(), variants=variants)
@@ -88,12 +91,18 @@ class LoweredModel:
             self.target.triple,
             self.target.cpu,
             self.target.features,
-            [*(result.code for result in compiled), entry],
+            [*(result.code for result in by_symbol.values()), entry],
             constants=store.blob(),
             model=info,
             requires=tuple(sorted(self.target.feature_set)),
         )
         return artifact.with_threads(threads)
+
+    def _compiled(self) -> dict[str, CompiledKernel]:
+        """The kernels compiled, by their symbols."""
+        with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
+            compiled = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
+        return {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
 
 
 def _with_constants(segment: Segment, compiled: Mapping[str, CompiledKernel], store: ConstantStore) -> ModelInfo:
@@ -120,11 +129,15 @@ def _stored_step(
 
 
 def lower_model(
-    module: IRModule, target: Target, variants: Sequence[tuple[Sequence[int], IRModule]] = ()
+    module: IRModule,
+    target: Target,
+    variants: Sequence[tuple[Sequence[int], IRModule]] = (),
+    answers: Callable[[str], Mapping[str, Answer]] = lambda symbol: {},
 ) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run.
 
     `variants` are the same model for fixed values of its symbols (in the order of `input_symbols`), optimised likewise.
+    `answers` gives the tuned choices of a kernel's schedule, by the kernel's symbol.
     """
     main = module[ENTRY]
     if not isinstance(main, Function):
@@ -136,7 +149,7 @@ def lower_model(
         if variants:
             raise UnsupportedError("a model with control flow or sizes from data cannot be specialized")
         program = lower_program(module, ENTRY, name, outputs, kernels)
-        return LoweredModel(target, kernels.kernels, program.segments, program.info, program)
+        return LoweredModel(target, _tuned(kernels, answers), program.segments, program.info, program)
     segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main))
     special = []
     for number, (fixed, variant) in enumerate(variants):
@@ -144,7 +157,11 @@ def lower_model(
         assert isinstance(part, Function)
         made = lower_segment(part, f"{name}_variant{number}", outputs, kernels, SymbolTable(), ())
         special.append((tuple(fixed), made))
-    return LoweredModel(target, kernels.kernels, (segment,), segment.info, None, tuple(special))
+    return LoweredModel(target, _tuned(kernels, answers), (segment,), segment.info, None, tuple(special))
+
+
+def _tuned(kernels: KernelSet, answers: Callable[[str], Mapping[str, Answer]]) -> tuple[Kernel, ...]:
+    return tuple(replace(kernel, answers=answers(kernel.symbol)) for kernel in kernels.kernels)
 
 
 def input_symbols(main: Function) -> tuple[Symbol, ...]:

@@ -172,6 +172,15 @@ def _default_cache_dir() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "tilewright"
 
 
+def _read_database(text: str) -> Path | None:
+    return None if text.lower() == "none" else _read_path(text)
+
+
+def _default_database() -> Path | None:
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path("~/.local/share").expanduser()) / "tilewright" / "tuned.db"
+
+
 CACHE_DIR: Setting[Path] = define(
     "CACHE_DIR",
     _read_path,
@@ -188,6 +197,13 @@ CACHE_LIMIT: Setting[int] = define(
     lambda: 2 * 1024**3,
     default_text="2GB",
     doc="size above which the least recently used cached objects and models are deleted",
+)
+DATABASE: Setting[Path | None] = define(
+    "DATABASE",
+    _read_database,
+    _default_database,
+    default_text="$XDG_DATA_HOME/tilewright/tuned.db or ~/.local/share/tilewright/tuned.db",
+    doc="database of measured schedules that compilation asks, if the file exists (none: ask no database)",
 )
 TRACE: Setting[frozenset[str]] = define(
     "TRACE",

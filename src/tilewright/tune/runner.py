@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -81,10 +81,9 @@ class Bench:
         self.func = func
         self.target = target
         self.budget = budget
-        self.results = _written(func)
+        self.results = result_numbers(func)
         self.constants = set(constant_parameters(func).values())
-        random = np.random.default_rng(0)
-        self.arrays = [_fill(buffer, random) for buffer in _buffers(func)]
+        self.arrays = inputs_of(func)
         self.default_call = self._call(default)
         self.default_call.run()
         self.right = [array.copy() for array in self.arrays]
@@ -95,7 +94,7 @@ class Bench:
         # Results that a candidate does not write must not look right because the default wrote them.
         self._spoil_results()
         call.run()
-        error = self._difference()
+        error = compare(self.func, {number: self.arrays[number] for number in self.results}, self.right)
         # A kernel of one thread is timed by the time it has the processor: what else runs there does not count.
         clock = time.thread_time if self.target.cores == 1 else time.perf_counter
         number = _number(call, self.budget.sample_seconds, clock)
@@ -110,27 +109,6 @@ class Bench:
     def _spoil_results(self) -> None:
         for number in self.results:
             self.arrays[number].reshape(-1).view(np.uint8).fill(0x5A)
-
-    def _difference(self) -> float:
-        """The largest difference from the right results, relative to the largest of them."""
-        worst = 0.0
-        for number in self.results:
-            got, want = self.arrays[number], self.right[number]
-            name = str(_buffers(self.func)[number].dtype)
-            if name not in _TOLERANCE:
-                if not np.array_equal(got, want):
-                    raise UserError("wrong result: integers differ from the default schedule's")
-                continue
-            exact = _as_float(want, name)
-            found = _as_float(got, name)
-            scale = max(float(np.max(np.abs(exact), initial=0.0)), 1e-30)
-            error = float(np.max(np.abs(found - exact), initial=0.0)) / scale
-            if not error <= _TOLERANCE[name]:
-                raise UserError(
-                    f"wrong result: differs from the default schedule's by {error:.2g} of its largest value"
-                )
-            worst = max(worst, error)
-        return worst
 
     def _call(self, code: CompiledKernel) -> _Call:
         library = JitLibrary([code.code], runtime_imports())
@@ -201,10 +179,34 @@ def _buffers(func: PrimFunc) -> list[Buffer]:
     return found
 
 
-def _written(func: PrimFunc) -> list[int]:
-    """The numbers of the parameters that a kernel writes: its results."""
+def result_numbers(func: PrimFunc) -> list[int]:
+    """The numbers of the parameters that a kernel writes."""
     stored = {id(item.buffer) for item in find_all(func.body, BufferStore)}
     return [number for number, buffer in enumerate(_buffers(func)) if id(buffer) in stored]
+
+
+def inputs_of(func: PrimFunc) -> list[Array]:
+    """Arrays for a kernel's parameters, the same in every process."""
+    random = np.random.default_rng(0)
+    return [_fill(buffer, random) for buffer in _buffers(func)]
+
+
+def compare(func: PrimFunc, got: Mapping[int, Array], right: Sequence[Array]) -> float:
+    """The largest difference of results from the right ones, relative to the largest of them; an error if too large."""
+    worst = 0.0
+    for number, found in got.items():
+        name = str(_buffers(func)[number].dtype)
+        if name not in _TOLERANCE:
+            if not np.array_equal(found, right[number]):
+                raise UserError("wrong result: integers differ from the default schedule's")
+            continue
+        exact = _as_float(right[number], name)
+        scale = max(float(np.max(np.abs(exact), initial=0.0)), 1e-30)
+        error = float(np.max(np.abs(_as_float(found, name) - exact), initial=0.0)) / scale
+        if not error <= _TOLERANCE[name]:
+            raise UserError(f"wrong result: differs from the default schedule's by {error:.2g} of its largest value")
+        worst = max(worst, error)
+    return worst
 
 
 def _fill(buffer: Buffer, random: np.random.Generator) -> Array:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
 from tilewright.tune.cost import CostModel, TreeModel
-from tilewright.tune.database import Database, Record
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
 from tilewright.tune.search import (
     AnnealingSearch,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
-from tilewright.tune.database import Database, Record
 
 
 def _record(number: int = 0, seconds: float | None = 1.0, task: str = "task", target: str = "llvm") -> Record:
@@ -123,7 +123,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
     """A process that stores records and reports each one is killed: everything reported is there, once."""
     path = tmp_path / "killed.db"
     code = (
-        "import sys\nfrom tilewright.tune.database import Database, Record\n"
+        "import sys\nfrom tilewright.lower.database import Database, Record\n"
         "database = Database(sys.argv[1])\n"
         "for number in range(10**6):\n"
         "    database.add([Record('task', 'llvm', {'n': number}, 1.0, number=number)])\n"
@@ -145,7 +145,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
 def test_two_writers(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     code = (
-        "import sys\nfrom tilewright.tune.database import Database, Record\n"
+        "import sys\nfrom tilewright.lower.database import Database, Record\n"
         "start = int(sys.argv[2])\n"
         "with Database(sys.argv[1]) as database:\n"
         "    for n in range(start, start + 50):\n"
