@@ -9,16 +9,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.codegen.llvm.build import compile_functions
+from tilewright.codegen.llvm.build import compile_lowered
 from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.codegen.llvm.frames import scratch_to_parameters
 from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.support import trace
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.target import Target
+from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
+from tilewright.tir.pipeline import lower
 from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -61,47 +64,88 @@ def schedule_kernel(func: PrimFunc, target: Target, choices: Choices | None = No
 
 
 @dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """A scheduled kernel as the code generator takes it, and the memory that is agreed on with its callers.
+
+    `in_place` has pairs of parameters (an input and a result) that may be the same memory; `scratch` the bytes of each
+    piece of scratch memory, which are the last parameters.
+    """
+
+    func: PrimFunc
+    in_place: tuple[Pair, ...]
+    scratch: tuple[int, ...]
+
+
+def lower_kernel(scheduled: PrimFunc, target: Target, *, planned: bool) -> LoweredKernel:
+    """Lower a scheduled kernel; with `planned`, it is for callers that plan memory: they give it its scratch memory.
+
+    Of the pairs in the program's attribute `IN_PLACE` those stay that the schedule left possible; for the other
+    parameters the code relies on distinct memory.
+    """
+    with trace.span("lower"):
+        func = lower(scheduled, target)
+        pairs = tuple(pair for pair in in_place_pairs(func) if may_share(func, pair))
+        func = with_in_place(func, pairs)
+        scratch: tuple[int, ...] = ()
+        if planned:
+            func, scratch = scratch_to_parameters(func)
+    return LoweredKernel(func, pairs, scratch)
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """The object code of a kernel, and how its schedule wants constant parameters arranged (by parameter number)."""
+    """The object code of a kernel, and what the model's assembly must know of it.
+
+    `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` and `scratch` are
+    those of `LoweredKernel`.
+    """
 
     code: bytes
     packing: dict[int, IndexMap]
+    in_place: tuple[Pair, ...] = ()
+    scratch: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """One string of bytes, for the cache."""
-        header = pickle.dumps(self.packing)
+        header = pickle.dumps((self.packing, self.in_place, self.scratch))
         return len(header).to_bytes(8, "little") + header + self.code
 
     @staticmethod
     def from_bytes(payload: bytes) -> CompiledKernel:
         """The kernel that `to_bytes` wrote."""
         start = 8 + int.from_bytes(payload[:8], "little")
-        return CompiledKernel(payload[start:], pickle.loads(payload[8:start]))
+        return CompiledKernel(payload[start:], *pickle.loads(payload[8:start]))
 
 
-def compile_kernel(kernel: Kernel, target: Target) -> CompiledKernel:
-    """The code of a kernel, from the cache when this compiler has made it before."""
+def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> CompiledKernel:
+    """The code of a kernel, from the cache when this compiler has made it before.
+
+    With `planned`, the kernel takes its scratch memory as last parameters; else it takes it from the heap.
+    """
     store = shared_cache()
-    key = _cache_key(kernel, target)
+    key = _cache_key(kernel, target, planned)
     if store is not None:
         found = store.load(key)
         if found is not None:
             return CompiledKernel.from_bytes(found)
     scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
-    result = CompiledKernel(compile_functions([scheduled], target), packing_of(scheduled))
+    lowered = lower_kernel(scheduled, target, planned=planned)
+    code = compile_lowered(lowered.func, target)
+    result = CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
     if store is not None:
         store.store(key, result.to_bytes())
     return result
 
 
-def is_cached(kernel: Kernel, target: Target) -> bool:
+def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:
     """Whether the kernel's object is in the cache (it may still turn out damaged)."""
     store = shared_cache()
-    return store is not None and store.path(_cache_key(kernel, target)).exists()
+    return store is not None and store.path(_cache_key(kernel, target, planned)).exists()
 
 
-def _cache_key(kernel: Kernel, target: Target) -> str:
+def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     # The whole target: schedules depend on its caches and on how many cores share the work.
     answers = json.dumps(answers_to_json(kernel.answers))
-    parts = (kernel.symbol, str(target), answers, llvm_version(), source_fingerprint(*_PACKAGES))
+    memory = "planned" if planned else "own"
+    parts = (kernel.symbol, str(target), answers, memory, llvm_version(), source_fingerprint(*_PACKAGES))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

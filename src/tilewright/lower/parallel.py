@@ -26,8 +26,8 @@ _WORTH_A_PROCESS = 3
 def compile_kernels(
     kernels: Sequence[Kernel], target: Target, jobs: int, done: Callable[[int], None] = lambda count: None
 ) -> list[CompiledKernel]:
-    """Kernels compiled, in order; `done(count)` is called as they finish."""
-    missing = [n for n, kernel in enumerate(kernels) if not is_cached(kernel, target)]
+    """Kernels compiled for a memory plan, in order; `done(count)` is called as they finish."""
+    missing = [n for n, kernel in enumerate(kernels) if not is_cached(kernel, target, planned=True)]
     workers = min(jobs, 1 + len(missing) // _WORTH_A_PROCESS) - 1
     results: list[CompiledKernel | None] = [None] * len(kernels)
     # The heaviest first, so that the last ones to finish are light.
@@ -91,7 +91,7 @@ class _Run:
         """Compile in this process until the queue is empty."""
         while (position := self._next()) is not None:
             try:
-                payload = compile_kernel(self.kernels[position], self.target)
+                payload = compile_kernel(self.kernels[position], self.target, planned=True)
             except TilewrightError as error:
                 self._fail(error)
                 return

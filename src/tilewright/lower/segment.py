@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.graph.expr import Function
 from tilewright.graph.ops.symbolic import requirements
-from tilewright.graph.passes.plan_memory import MemoryPlan, Place, PlannedStep, plan_memory
+from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import variables
 from tilewright.lower.cost import Work
-from tilewright.lower.kernel import Kernel, make_kernel
+from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class KernelSet:
 
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
-        self._uses: dict[tuple[int, tuple[int, ...]], _Use] = {}
+        self._uses: dict[tuple[int, tuple[int, ...], tuple[Pair, ...]], _Use] = {}
         # Functions are told apart by identity, so they must live as long as the set.
         self._kept: list[Function] = []
 
@@ -45,14 +46,20 @@ class KernelSet:
         """All kernels, in the order in which they were first used."""
         return tuple(self._kernels.values())
 
-    def use(self, function: Function, constants: tuple[int, ...]) -> _Use:
-        """The kernel of a primitive function; `constants` are the parameters that are known at compile time."""
-        key = (id(function), constants)
+    def use(self, function: Function, constants: tuple[int, ...], dying: tuple[Pair, ...] = ()) -> _Use:
+        """The kernel of a primitive function; `constants` are the parameters that are known at compile time.
+
+        `dying` has arguments that results of the same size may be written over, if the computation allows it: pairs of
+        an argument's and a result's number. Code that allows it is a kernel of its own.
+        """
+        key = (id(function), constants, dying)
         found = self._uses.get(key)
         if found is None:
             label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
             with trace.span("tensor expressions"):
                 func = lower_primitive(function, "kernel", constants)
+                wanted = [(argument, len(function.params) + result) for argument, result in dying]
+                func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
             shared = self._kernels.setdefault(kernel.symbol, kernel)
             found = self._uses[key] = _Use(shared, kernel_symbols(func), kernel.work)
@@ -62,11 +69,33 @@ class KernelSet:
 
 @dataclass(slots=True)
 class Segment:
-    """A planned run of kernels. Constants in `info.steps` have no place yet: those of `plan.constants` by number."""
+    """A planned run of kernels. Constants in `info.steps` have no place yet: those of `plan.constants` by number.
 
+    A plan knows nothing of the insides of kernels until these are compiled; `with_kernels` then gives the final one.
+    """
+
+    function: Function
+    table: SymbolTable
     plan: MemoryPlan
     info: ModelInfo
     symbols: tuple[Symbol, ...]
+
+    def with_kernels(self, compiled: Mapping[str, CompiledKernel]) -> Segment:
+        """The segment planned around compiled kernels: with their scratch memory, and with results over arguments."""
+        needs: list[KernelMemory] = []
+        for step, planned in zip(self.info.steps, self.plan.steps, strict=True):
+            kernel = compiled[self.info.kernels[step.kernel].symbol]
+            first = len(planned.arguments)
+            pairs = tuple((source, result - first) for source, result in kernel.in_place)
+            needs.append(KernelMemory(pairs, kernel.scratch))
+        plan = _plan(self.function, needs)
+        steps = tuple(
+            Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind is ArgKind.SYMBOL]))
+            for step, planned in zip(self.info.steps, plan.steps, strict=True)
+        )
+        slots = tuple(self.table.extent(size) for size in plan.slots)
+        info = replace(self.info, workspace_bytes=plan.workspace_bytes, steps=steps, slots=slots)
+        return replace(self, plan=plan, info=info)
 
 
 def lower_segment(
@@ -81,12 +110,12 @@ def lower_segment(
 
     `symbols` are those that the caller binds, in order; None takes every symbol that the function uses.
     """
-    plan = plan_memory(IRModule({function.name: function}), entry=function.name)
+    plan = _plan(function)
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
     for step in plan.steps:
         constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
-        uses.append(kernels.use(step.function, constants))
+        uses.append(kernels.use(step.function, constants, step.dying))
         infos.append(_kernel_info(uses[-1], step, table))
     types = _result_types(function)
     required = requirements(function)
@@ -95,7 +124,7 @@ def lower_segment(
         symbols = _all_symbols([*shapes, *plan.slots, *(size for pair in required for size in pair)], uses)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     steps = tuple(
-        Step(number, (*(_reference(place) for place in (*step.arguments, *step.results)), *_symbol_args(use, numbers)))
+        Step(number, _arguments(step, _symbol_args(use, numbers)))
         for number, (step, use) in enumerate(zip(plan.steps, uses, strict=True))
     )
     info = ModelInfo(
@@ -109,7 +138,17 @@ def lower_segment(
         slots=tuple(table.extent(size) for size in plan.slots),
         requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
     )
-    return Segment(plan, info, tuple(symbols))
+    return Segment(function, table, plan, info, tuple(symbols))
+
+
+def _plan(function: Function, kernels: Sequence[KernelMemory] = ()) -> MemoryPlan:
+    return plan_memory(IRModule({function.name: function}), entry=function.name, kernels=kernels)
+
+
+def _arguments(step: PlannedStep, symbols: Sequence[ArgRef]) -> tuple[ArgRef, ...]:
+    """What a step passes to its kernel, in the order of the kernel's parameters (docs/abi.md)."""
+    places = [_reference(place) for place in (*step.arguments, *step.results)]
+    return (*places, *symbols, *(_reference(place) for place in step.scratch))
 
 
 def _result_types(function: Function) -> tuple[Type | None, ...]:

@@ -35,7 +35,10 @@ def receive(stream: IO[bytes]) -> object | None:
 
 
 def main() -> None:
-    """Serve requests `(kernel, target)` until the stream ends; replies are the compiled kernel, or the error."""
+    """Serve requests `(kernel, target)` until the stream ends; replies are the compiled kernel, or the error.
+
+    Memory is planned around these kernels: their scratch is a parameter.
+    """
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints must not mix with the replies.
     sys.stdout = sys.stderr
@@ -43,7 +46,7 @@ def main() -> None:
         assert isinstance(request, tuple)
         kernel, target = request
         try:
-            send(replies, compile_kernel(kernel, target))
+            send(replies, compile_kernel(kernel, target, planned=True))
         except TilewrightError as error:
             send(replies, error)
 

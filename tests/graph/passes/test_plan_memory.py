@@ -17,7 +17,7 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.plan_memory import ALIGNMENT, plan_memory
+from tilewright.graph.passes.plan_memory import ALIGNMENT, KernelMemory, plan_memory
 from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import ExternFunc, IRModule
 from tilewright.ir.types import TupleType, tensor_type
@@ -58,6 +58,12 @@ def run_plan(module, plan, arguments):
     return tuple(outputs)
 
 
+def all_in_place(plan, scratch=()):
+    """Kernels that allow every result to lie over every argument: the ones below read all before they write."""
+    pairs = [[(a, r) for a in range(len(s.arguments)) for r in range(len(s.results))] for s in plan.steps]
+    return [KernelMemory(tuple(allowed), tuple(scratch)) for allowed in pairs]
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 100_000))
@@ -65,7 +71,9 @@ def test_plans_compute_the_model(in_place, seed):
     module = random_module(seed, size=20)
     result = optimize(module)
     arguments = inputs_for(module["main"])
-    plan = plan_memory(result, in_place=in_place)
+    plan = plan_memory(result)
+    if in_place:
+        plan = plan_memory(result, kernels=all_in_place(plan, [seed % 300, 64]))
     assert_close(run_plan(result, plan, arguments), evaluate(result, *arguments))
     assert plan.lower_bound <= plan.workspace_bytes <= max(plan.unshared_bytes, plan.lower_bound)
     for place, _, _ in plan.lifetimes:
@@ -73,7 +81,7 @@ def test_plans_compute_the_model(in_place, seed):
     for number, (a, first, last) in enumerate(plan.lifetimes):
         for b, other_first, other_last in plan.lifetimes[:number]:
             together = first <= other_last and other_first <= last
-            if together and a.size and b.size and not in_place:
+            if together and a.size and b.size:
                 assert a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
 
 
@@ -109,18 +117,49 @@ def test_values_that_stick_out_are_placed_first_the_next_time(monkeypatch, seed)
     assert module_under_test.place_values(values) > 1.1 * bound
 
 
-def test_elementwise_kernels_may_work_in_place():
+def test_results_take_over_the_memory_of_arguments_that_die():
     x = var("x", 64)
     first = op("cumsum", x, axis=0)
     second = op("exp", first)
     third = op("cumsum", second, axis=0)
-    assert planned([x], third).workspace_bytes == 512
-    plan = planned([x], third, in_place=True)
-    assert plan.workspace_bytes == 256
+    before = planned([x], third)
+    assert before.workspace_bytes == 512
+    # Neither what users pass in nor what they get is shared.
+    assert [step.dying for step in before.steps] == [(), ((0, 0),), ()]
+    plan = planned([x], third, kernels=[KernelMemory(), KernelMemory(((0, 0),)), KernelMemory()])
+    assert plan.workspace_bytes == plan.lower_bound == 256
     assert plan.steps[1].arguments[0] == plan.steps[1].results[0]
+    assert "results over an argument: 1" in str(plan)
+    # A kernel that does not allow it gets memory of its own, and so does one whose argument is needed later.
+    assert planned([x], third, kernels=[KernelMemory()] * 3).workspace_bytes == 512
     both = Tuple((third, op("cumsum", op("negative", first), axis=0)))
-    kept = planned([x], both, in_place=True)
+    kept = planned([x], both, kernels=all_in_place(planned([x], both)))
     assert kept.steps[1].arguments[0] != kept.steps[1].results[0]
+
+
+def test_arguments_that_share_memory_are_not_written_over():
+    x = var("x", 8, 8)
+    total = op("cumsum", x, axis=0)
+    own = planned([x], op("cumsum", op("matmul", total, op("cumsum", total, axis=1)), axis=0))
+    assert own.steps[2].dying == ((0, 0), (1, 0))
+    both = planned([x], op("cumsum", op("matmul", total, op("reshape", total, shape=(1, 8, 8))), axis=1))
+    assert [place.offset for place in both.steps[1].arguments] == [0, 0]
+    assert both.steps[1].arguments[0].size == both.steps[1].results[0].size
+    assert both.steps[1].dying == ()
+    part = op("slice", total, begin=(4, 0), end=(8, 8), strides=(1, 1))
+    sliced = planned([x], op("cumsum", op("exp", op("cumsum", part, axis=0)), axis=0))
+    assert sliced.steps[1].arguments[0].size == sliced.steps[1].results[0].size
+    assert sliced.steps[1].dying == () and sliced.steps[2].dying == ((0, 0),)
+
+
+def test_scratch_lives_for_one_step():
+    x, value = chain(3)
+    needs = [KernelMemory(scratch=(1000,)), KernelMemory(scratch=(64, 100)), KernelMemory()]
+    plan = planned([x], value, kernels=needs)
+    assert [[place.size for place in step.scratch] for step in plan.steps] == [[1000], [64, 100], []]
+    assert plan.lower_bound == 256 + 1024
+    assert plan.workspace_bytes == plan.lower_bound
+    assert "scratch of kernels in it: 1.14 KiB" in str(plan)
 
 
 def test_views_share_memory():

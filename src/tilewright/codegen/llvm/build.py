@@ -25,6 +25,16 @@ def functions_to_ir(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str 
 
 def compile_functions(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str = "") -> bytes:
     """The object of scheduled functions (and of further IR text that may call them), from the cache if it is there."""
-    text = functions_to_ir(funcs, target, entry_ir=entry_ir)
+    return _compile(functions_to_ir(funcs, target, entry_ir=entry_ir), target)
+
+
+def compile_lowered(func: PrimFunc, target: Target) -> bytes:
+    """The object of a function that is lowered already."""
+    with trace.span("emit"):
+        text = emit_module([func], target)
+    return _compile(text, target)
+
+
+def _compile(text: str, target: Target) -> bytes:
     with trace.span("compile"):
         return compile_cached(text, triple=target.triple, cpu=target.cpu, features=target.features, opt_level=OPT_LEVEL)

@@ -36,6 +36,8 @@ class ModuleContext:
     metadata: list[str] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     """Functions of the module that several functions share, defined once."""
+    overlapping: set[Buffer] = field(default_factory=set)
+    """Parameters that may be the same memory as another parameter."""
 
     def declare(self, name: str, result: str, params: str, attributes: str = "nounwind") -> str:
         """Note that a function is used; returns its name as an operand."""

@@ -17,6 +17,7 @@ from tilewright.ir.dtype import DataType
 from tilewright.support import trace
 from tilewright.support.errors import UserError
 from tilewright.target.target import Target
+from tilewright.tir.analysis.in_place import in_place_pairs
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 
@@ -56,6 +57,8 @@ def _is_declared(line: str, defined: set[str]) -> bool:
 
 
 def _emit_function(module: ModuleContext, func: PrimFunc) -> None:
+    for pair in in_place_pairs(func):
+        module.overlapping.update(param for number in pair if isinstance(param := func.params[number], Buffer))
     emitter = FunctionEmitter(module, func.name, func.params)
     body = func.body
     emitter.emit("", lambda inner: inner.stmt(body), body)

@@ -2,7 +2,8 @@
 
 Every function returns an error code: 0, or what went wrong. All ways out pass one exit block that gives scratch memory
 back. A parallel loop's body becomes a function that gets the captured values through a record on the caller's stack;
-it calls an inner function whose pointer parameters are `noalias` again, as those of the kernel are.
+it calls an inner function whose pointer parameters are `noalias` again, as those of the kernel are (but for those that
+the kernel's attribute `IN_PLACE` names).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilewright.codegen.llvm.emit_machine import tile_frame
 from tilewright.codegen.llvm.emit_memory import emit_store
 from tilewright.codegen.llvm.emit_prefetch import emit_prefetches
 from tilewright.codegen.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
+from tilewright.codegen.llvm.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.codegen.llvm.types import memory_type, register_type
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
@@ -25,7 +27,7 @@ from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.passes.rewriting import all_statements, inner_statements
+from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -39,12 +41,6 @@ from tilewright.tir.stmt import (
     Stmt,
 )
 
-STACK_BYTES: Final = 16 * 1024
-"""A buffer up to this size lives on the stack; larger ones are scratch memory from the heap."""
-LOCAL_BYTES: Final = 64 * 1024
-"""The same for buffers of scope `local`."""
-FRAME_BYTES: Final = 256 * 1024
-"""What the buffers of one function may take of the stack together: worker threads have small ones."""
 SCRATCH_ALIGNMENT: Final = 64
 FAILED_ASSERT: Final = 1
 OUT_OF_MEMORY: Final = 2
@@ -78,7 +74,8 @@ class FunctionEmitter:
             operand = f"%a{number}"
             if isinstance(item, Buffer):
                 align = max(item.alignment, item.dtype.itemsize)
-                parts.append(f"ptr noalias noundef align {align} {operand}")
+                alone = "" if item in self.module.overlapping else "noalias "
+                parts.append(f"ptr {alone}noundef align {align} {operand}")
                 self.context.pointers[item] = operand
             else:
                 parts.append(f"{memory_type(item.dtype)} noundef {operand}")
@@ -131,16 +128,14 @@ class FunctionEmitter:
 
     def _take_memory(self, frame: Stmt) -> None:
         """Memory of a size that is known from the start is taken once, when the function starts."""
-        on_stack = 0
-        for stmt in _frame_allocations(frame, self.is_parallel_body):
-            size = _constant_bytes(stmt.buffer)
+        allocations = frame_allocations(frame, self.is_parallel_body)
+        on_stack = stack_buffers(allocations)
+        for stmt in allocations:
+            size = constant_bytes(stmt.buffer)
             if size is None:
                 if all(var in self.captures for dim in stmt.buffer.shape for var in variables(dim)):
                     self.context.pointers[stmt.buffer] = self._take(self.context.value(_bytes(stmt.buffer)))[0]
-                continue
-            limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
-            if size <= min(limit, FRAME_BYTES - on_stack):
-                on_stack += size
+            elif stmt.buffer in on_stack:
                 kind = f"[{max(size, 1)} x i8]"
                 self.context.pointers[stmt.buffer] = self.context.stack(kind, SCRATCH_ALIGNMENT)
                 self.context.on_stack.add(stmt.buffer)
@@ -360,34 +355,10 @@ def free_captures(stmt: Stmt) -> tuple[Capture, ...]:
     return tuple(item for item in used if item not in bound)
 
 
-def _frame_allocations(stmt: Stmt, inside: bool) -> list[Allocate]:
-    """The allocations that belong to this function: not those of parallel bodies that become functions."""
-    found: list[Allocate] = []
-    stack: list[Stmt] = [stmt]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, Allocate):
-            found.append(item)
-        if isinstance(item, For) and item.kind is LoopKind.PARALLEL and not inside:
-            continue
-        stack.extend(inner_statements(item))
-    return found
-
-
 def _bytes(buffer: Buffer) -> PrimExpr:
     size: PrimExpr = IntImm(buffer.dtype.itemsize, INDEX)
     for dim in buffer.shape:
         size = size * dim
-    return size
-
-
-def _constant_bytes(buffer: Buffer) -> int | None:
-    shape = buffer.static_shape
-    if shape is None:
-        return None
-    size = buffer.dtype.itemsize * buffer.dtype.lanes
-    for dim in shape:
-        size *= dim
     return size
 
 

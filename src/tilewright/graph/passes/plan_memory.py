@@ -9,6 +9,9 @@ same time. Each is placed in the smallest gap that fits (best fit), aligned to 6
 best is kept. Results of the model are written straight to the output buffers; a view (a reshape, a slice of contiguous
 memory) is a place inside its input's.
 
+What kernels allow and need is known when they are compiled: results that may be written over an argument that dies
+there, and scratch memory, which lives in the workspace for one step. A plan made before that has neither.
+
 Where shapes are symbolic, the workspace is a row of slots instead (`plan_slots.py`), and a place in it is the number of
 a slot.
 """
@@ -25,6 +28,7 @@ from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.passes.fuse import is_primitive, is_view, view_offset
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
 from tilewright.graph.traverse import post_order
+from tilewright.ir.build import as_expr
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -58,12 +62,27 @@ class Place:
 
 
 @dataclass(frozen=True)
+class KernelMemory:
+    """What the kernel of a step allows and needs.
+
+    `in_place` has pairs of an argument and a result (by number) that may be the same memory; `scratch` has the bytes of
+    each piece of memory that the kernel uses while it runs.
+    """
+
+    in_place: tuple[tuple[int, int], ...] = ()
+    scratch: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class PlannedStep:
-    """One kernel call: the primitive function and the places of its arguments and results."""
+    """One kernel call: the primitive function, the places of its arguments and results and of its scratch memory."""
 
     call: Call
     arguments: tuple[Place, ...]
     results: tuple[Place, ...]
+    scratch: tuple[Place, ...] = ()
+    dying: tuple[tuple[int, int], ...] = ()
+    """Pairs of an argument that nothing needs after this step and a result of its size: they could share memory."""
 
     @property
     def function(self) -> Function:
@@ -86,7 +105,7 @@ class MemoryPlan:
     unshared_bytes: int
     """What the workspace would take without sharing."""
     lifetimes: tuple[tuple[Place, int, int], ...] = field(repr=False)
-    """Place, first and last step of each value in the workspace."""
+    """Place, first and last step of each piece of memory in the workspace."""
     slots: tuple[PrimExpr, ...] = ()
     """Sizes of the slots of a symbolic plan; the figures of the workspace above are 0 then."""
 
@@ -104,20 +123,26 @@ class MemoryPlan:
         )
         if self.slots:
             workspace = f"workspace: {len(self.slots)} slots for {len(self.lifetimes)} values"
+        scratch = sum(_static(place.size) for step in self.steps for place in step.scratch)
+        if scratch:
+            workspace += f"; scratch of kernels in it: {human_bytes(scratch)}"
+        shared = sum(place in step.arguments for step in self.steps for place in step.results)
+        if shared:
+            workspace += f"; results over an argument: {shared}"
         constants = f"constants: {len(self.constants)}, {human_bytes(self.constant_bytes)}"
         return "\n".join([table(("step", "kernel", "results", "arguments"), rows), workspace, constants])
 
 
-def plan_memory(module: IRModule, *, entry: str = "main", in_place: bool = False) -> MemoryPlan:
+def plan_memory(module: IRModule, *, entry: str = "main", kernels: Sequence[KernelMemory] = ()) -> MemoryPlan:
     """Plan the memory of a fused, first-order function of static or symbolic shapes.
 
-    With `in_place`, a kernel of elementwise operators may write over an input that dies there. The kernels must then
-    not promise that their buffers are distinct.
+    `kernels` says what the kernel of each step allows and needs; without it, no memory is shared within a step and
+    none is scratch.
     """
     function = module[entry]
     if not isinstance(function, Function):
         raise UnsupportedError(f"{entry} is not a graph function")
-    return _Planner(function, in_place).run()
+    return _Planner(function, kernels).run()
 
 
 def tensor_bytes(found: Type | None) -> int:
@@ -137,6 +162,10 @@ def is_symbolic(function: Function) -> bool:
         if any(isinstance(kind, TensorType) and kind.static_shape is None for kind in kinds):
             return True
     return False
+
+
+def _static(size: PrimExpr | int) -> int:
+    return size if isinstance(size, int) else 0
 
 
 def _size_text(size: PrimExpr | int) -> str:
@@ -177,24 +206,27 @@ class _Value:
 class _Planner:
     """One run over a function."""
 
-    def __init__(self, function: Function, in_place: bool) -> None:
+    def __init__(self, function: Function, kernels: Sequence[KernelMemory]) -> None:
         self.function = function
+        self.kernels = kernels
         self.symbolic = is_symbolic(function)
-        self.in_place = in_place and not self.symbolic
         self.order = [item for item in post_order(function, closures=False) if item is not function]
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}
         self.constant_list: list[Constant] = []
         self.values: dict[Key, _Value] = {}
         self.calls: list[Call] = []
+        self.scratch: list[list[_Value]] = []
 
     def run(self) -> MemoryPlan:
         self._find_values()
         self._find_uses()
-        workspace = [value for value in self.values.values() if value.output < 0]
-        if self.in_place:
-            self._take_over()
-        owners = [value for value in workspace if value.owner is None]
+        dying = [self._dying(step, call) for step, call in enumerate(self.calls)]
+        if self.kernels:
+            self._apply_kernels(dying)
+        pieces = [value for value in self.values.values() if value.output < 0]
+        pieces += [value for items in self.scratch for value in items]
+        owners = [value for value in pieces if value.owner is None]
         requests = [value.request for value in owners if value.request is not None]
         slots = assign_slots(self._timed(requests, owners)) if self.symbolic else ()
         total = 0 if self.symbolic else place_values(owners)
@@ -204,8 +236,10 @@ class _Planner:
                 call,
                 tuple(self._place(arg, offsets) for arg in call.args),
                 tuple(self._value_place(self.values[key]) for key in self._results(call)),
+                tuple(self._value_place(value) for value in self.scratch[step]) if self.scratch else (),
+                dying[step],
             )
-            for call in self.calls
+            for step, call in enumerate(self.calls)
         )
         return MemoryPlan(
             steps,
@@ -214,8 +248,8 @@ class _Planner:
             constant_bytes,
             total,
             _lower_bound(owners),
-            sum(aligned(value.size) for value in workspace),
-            tuple((self._value_place(value), value.first, value.last) for value in workspace),
+            sum(aligned(value.size) for value in pieces),
+            tuple((self._value_place(value), value.first, value.last) for value in owners),
             slots,
         )
 
@@ -320,22 +354,46 @@ class _Planner:
         assert isinstance(base, Call)
         return self._results(base)
 
-    def _take_over(self) -> None:
-        """Let elementwise kernels write over an input of the same size that dies there."""
-        for step, call in enumerate(self.calls):
-            assert isinstance(call.callee, Function)
-            target = self.values[(id(call), 0)]
-            if target.output >= 0 or not isinstance(call.type, TensorType) or target.size == 0:
+    def _dying(self, step: int, call: Call) -> tuple[tuple[int, int], ...]:
+        """Pairs of an argument and a result of a call whose memory could be one, as far as lifetimes and sizes go.
+
+        Sizes that are symbolic are left out: kernels could not be checked for them.
+        """
+        if self.symbolic:
+            return ()
+        keys = [self._key(arg) for arg in call.args]
+        found: list[tuple[int, int]] = []
+        for number, (arg, key) in enumerate(zip(call.args, keys, strict=True)):
+            # A second argument in the same memory would see what is written.
+            if key is None or keys.count(key) > 1 or tensor_bytes(arg.type) != self.values[key].size:
                 continue
-            for arg in call.args:
-                key = self._key(arg)
-                if key is None or not _is_elementwise(call.callee, call, arg):
+            source = self.values[key]
+            for index, result in enumerate(self._results(call)):
+                target = self.values[result]
+                lasting = source.output >= 0 or source.last > step or target.output >= 0
+                if not lasting and source.size == target.size > 0:
+                    found.append((number, index))
+        return tuple(found)
+
+    def _apply_kernels(self, dying: Sequence[tuple[tuple[int, int], ...]]) -> None:
+        """Results take over the memory of arguments where kernels allow it; kernels get their scratch memory."""
+        for step, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
+            taken: set[int] = set()
+            for number, index in dying[step]:
+                target = self.values[(id(call), index)]
+                if (number, index) not in kernel.in_place or number in taken or target.owner is not None:
                     continue
-                source = self.values[key]
-                if source.output < 0 and source.last == step and source.size == target.size:
-                    target.owner = source
-                    source.storage.last = max(source.storage.last, target.last)
-                    break
+                key = self._key(call.args[number])
+                assert key is not None
+                target.owner = self.values[key]
+                target.storage.last = max(target.storage.last, target.last)
+                taken.add(number)
+            self.scratch.append([self._scratch(size, step) for size in kernel.scratch])
+
+    def _scratch(self, size: int, step: int) -> _Value:
+        if self.symbolic:
+            return _Value(0, step, step, request=SlotRequest(as_expr(size), step, step))
+        return _Value(size, step, step)
 
     def _constant_offsets(self) -> tuple[list[int], int]:
         offsets: list[int] = []
@@ -364,19 +422,6 @@ class _Planner:
         assert key is not None
         place = self._value_place(self.values[key])
         return Place(place.kind, place.index, place.offset + shift, size)
-
-
-def _is_elementwise(function: Function, call: Call, arg: GraphExpr) -> bool:
-    """Whether a kernel's result element i depends on element i of an argument and on no other of it."""
-    if arg.type is not call.type:
-        return False
-    for item in post_order(function.body):
-        if isinstance(item, Call):
-            if not (isinstance(item.callee, Operator) and item.callee.elementwise):
-                return False
-            if item.type is None or tensor_bytes(item.type) == 0:
-                return False
-    return sum(other is arg for other in call.args) == 1
 
 
 def _lower_bound(values: Sequence[_Value]) -> int:

@@ -1,0 +1,89 @@
+"""Where the buffers that a function allocates live: on the stack, or in scratch memory.
+
+Scratch memory of constant size may come from the caller instead of the heap (`scratch_to_parameters`): the kernels of a
+model get theirs from the model's workspace, where the memory plan finds place for it.
+
+    f(A, B): T = allocate(100000); ...            ->            f(A, B, T): ...
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.rewriting import StmtRewriter, inner_statements
+from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
+
+STACK_BYTES: Final = 16 * 1024
+"""A buffer up to this size lives on the stack; larger ones are scratch memory."""
+LOCAL_BYTES: Final = 64 * 1024
+"""The same for buffers of scope `local`."""
+FRAME_BYTES: Final = 256 * 1024
+"""What the buffers of one function may take of the stack together: worker threads have small ones."""
+
+
+def frame_allocations(stmt: Stmt, inside: bool) -> list[Allocate]:
+    """The allocations that belong to this function: not those of parallel bodies that become functions.
+
+    `inside` says that the statement is such a body itself: parallel loops in it stay where they are.
+    """
+    found: list[Allocate] = []
+    stack: list[Stmt] = [stmt]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Allocate):
+            found.append(item)
+        if isinstance(item, For) and item.kind is LoopKind.PARALLEL and not inside:
+            continue
+        stack.extend(inner_statements(item))
+    return found
+
+
+def constant_bytes(buffer: Buffer) -> int | None:
+    """The size of a buffer, or None if it is symbolic."""
+    shape = buffer.static_shape
+    if shape is None:
+        return None
+    size = buffer.dtype.itemsize * buffer.dtype.lanes
+    for dim in shape:
+        size *= dim
+    return size
+
+
+def stack_buffers(allocations: list[Allocate]) -> set[Buffer]:
+    """The buffers of one function that live on its stack: small ones of constant size, as far as there is room."""
+    found: set[Buffer] = set()
+    used = 0
+    for stmt in allocations:
+        size = constant_bytes(stmt.buffer)
+        limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
+        if size is not None and size <= min(limit, FRAME_BYTES - used):
+            used += size
+            found.add(stmt.buffer)
+    return found
+
+
+def scratch_to_parameters(func: PrimFunc) -> tuple[PrimFunc, tuple[int, ...]]:
+    """A lowered function that takes its scratch memory of constant size as last parameters, and the bytes of each.
+
+    What threads of a parallel loop need for themselves, and what symbols size, still comes from the heap.
+    """
+    allocations = frame_allocations(func.body, inside=False)
+    on_stack = stack_buffers(allocations)
+    scratch = [stmt.buffer for stmt in allocations if stmt.buffer not in on_stack]
+    sizes = {buffer: size for buffer in scratch if (size := constant_bytes(buffer)) is not None}
+    if not sizes:
+        return func, ()
+    body = _WithoutAllocations(set(sizes)).stmt(func.body)
+    return func.replace(params=(*func.params, *sizes), body=body), tuple(sizes.values())
+
+
+class _WithoutAllocations(StmtRewriter):
+    def __init__(self, buffers: set[Buffer]) -> None:
+        self._buffers = buffers
+
+    def visit_allocate(self, stmt: Allocate) -> Stmt:
+        if stmt.buffer in self._buffers:
+            return self.stmt(stmt.body)
+        return super().visit_allocate(stmt)

@@ -1,0 +1,269 @@
+"""Whether a program may write a result over one of its inputs: the two are then the same memory.
+
+It may if each element of the result is computed from the same element of that input and no other of it, and nothing
+reads the element once it is written:
+
+    B[i] = max(A[i] + C[i // 4], 0)         B over A: yes        B over C: no, C[0] is read again for B[1]
+    B[i] = A[n - 1 - i]                     no: B[0] is written before A[0] is read for B[n - 1]
+
+`could_share` reads the plain program, before it is scheduled, to find out what is worth asking. A schedule may still
+read an element twice (tiles that overlap, a reduction into the result), so `may_share` decides on the lowered program,
+exactly: the elements that its stores reach are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.ir import expr as e
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.intrinsics import is_pure
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug
+from tilewright.tir.analysis.index import statements
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt
+
+IN_PLACE: Final = "in_place"
+"""The attribute of a function that lists pairs of parameters (an input and a result) that may be the same memory."""
+_MOST_ELEMENTS = 1 << 24
+"""Results beyond this are not counted element by element: they stay apart from their inputs."""
+
+_MOST_TRIED = 4
+"""Loops that run more often than this for each element certainly store some element twice, or hardly ever store."""
+
+Pair = tuple[int, int]
+Array = npt.NDArray[Any]
+
+_OPERATIONS: Final[dict[type[e.BinaryExpr], Callable[[Array, Array], Array]]] = {
+    e.Add: np.add,
+    e.Sub: np.subtract,
+    e.Mul: np.multiply,
+    e.FloorDiv: np.floor_divide,
+    e.FloorMod: np.mod,
+    e.Min: np.minimum,
+    e.Max: np.maximum,
+    e.EQ: np.equal,
+    e.NE: np.not_equal,
+    e.LT: np.less,
+    e.LE: np.less_equal,
+    e.And: np.logical_and,
+    e.Or: np.logical_or,
+}
+
+
+def in_place_pairs(func: PrimFunc) -> tuple[Pair, ...]:
+    """The pairs that a function's attribute lists."""
+    pairs = func.attributes.get(IN_PLACE, ())
+    assert isinstance(pairs, (tuple, list))
+    return tuple((source, result) for source, result in pairs)
+
+
+def with_in_place(func: PrimFunc, pairs: tuple[Pair, ...]) -> PrimFunc:
+    """A function whose attribute lists these pairs."""
+    others = {name: value for name, value in func.attributes.items() if name != IN_PLACE}
+    return func.replace(attributes={**others, IN_PLACE: pairs} if pairs else others)
+
+
+def could_share(func: PrimFunc, pair: Pair) -> bool:
+    """Whether an unscheduled program computes each element of a result from the same element of an input only."""
+    source, result = _buffers(func, pair)
+    if source.static_shape is None or source.shape != result.shape or not _alike(source, result):
+        return False
+    derived = {source}
+    for block in statements(func.body):
+        if not isinstance(block, Block) or block is func.body:
+            continue
+        loads = [item for item in pre_order(block) if isinstance(item, BufferLoad) and item.buffer in derived]
+        if not loads:
+            continue
+        store = block.body
+        if not isinstance(store, BufferStore) or not _is_pointwise(block, store):
+            return False
+        if any(load.indices != store.indices or load.buffer.shape != store.buffer.shape for load in loads):
+            return False
+        derived.add(store.buffer)
+    return result in derived
+
+
+def _buffers(func: PrimFunc, pair: Pair) -> tuple[Buffer, Buffer]:
+    source, result = func.params[pair[0]], func.params[pair[1]]
+    if not isinstance(source, Buffer) or not isinstance(result, Buffer):
+        raise CompilerBug(f"{func.name}: the parameters {pair} are not both buffers")
+    return source, result
+
+
+def _alike(source: Buffer, result: Buffer) -> bool:
+    """Whether elements of the same index lie at the same place in memory."""
+    return source.dtype.itemsize == result.dtype.itemsize and not source.strides and not result.strides
+
+
+def _is_pointwise(block: Block, store: BufferStore) -> bool:
+    """Whether a block stores one element an iteration, at the place that its iterators name."""
+    own = tuple(item.var for item in block.iters)
+    spatial = all(item.kind is IterKind.SPATIAL for item in block.iters)
+    return spatial and store.indices == own and block.init is None
+
+
+def may_share(func: PrimFunc, pair: Pair) -> bool:
+    """Whether a lowered program is right when a result is the same memory as an input.
+
+    Every read of the input must be part of a store to the result at the same index, and no element may be stored twice.
+    """
+    source, result = _buffers(func, pair)
+    shape = result.static_shape
+    if shape is None or source.static_shape != shape or not _alike(source, result):
+        return False
+    if math.prod(shape) > _MOST_ELEMENTS or not _reads_where_it_writes(func.body, source, result):
+        return False
+    try:
+        return _Writes(result, math.prod(shape)).are_distinct(func.body)
+    except _Unknown:
+        return False
+
+
+def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
+    for stmt in statements(body):
+        if isinstance(stmt, Block):
+            raise CompilerBug("a program with blocks is not lowered")
+        allowed: tuple[PrimExpr, ...] = ()
+        if isinstance(stmt, BufferStore):
+            if stmt.buffer is source or any(_touches(index, source, result) for index in stmt.indices):
+                return False
+            allowed = stmt.indices if stmt.buffer is result else ()
+        for root in stmt.children():
+            if isinstance(root, PrimExpr) and not _is_harmless(root, source, result, allowed):
+                return False
+    return True
+
+
+def _is_harmless(root: PrimExpr, source: Buffer, result: Buffer, allowed: tuple[PrimExpr, ...]) -> bool:
+    """Whether an expression reads the input at the index that is written (if any) only, and never the result."""
+    for item in pre_order(root):
+        if isinstance(item, BufferLoad) and item.buffer in (source, result):
+            if item.buffer is result or item.indices != allowed:
+                return False
+        elif isinstance(item, e.Call) and not is_pure(item) and _touches(item, source, result):
+            # An address in a call may be read or written through, whatever its index.
+            return False
+    return True
+
+
+def _touches(root: Node, *buffers: Buffer) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer in buffers for item in pre_order(root))
+
+
+def _reads_memory(root: PrimExpr) -> bool:
+    return any(isinstance(item, (BufferLoad, e.Call)) for item in pre_order(root))
+
+
+class _Unknown(Exception):
+    """The elements that a program stores cannot be told without running it."""
+
+
+class _Writes:
+    """Counts the elements of a buffer that a program stores.
+
+    Values are arrays: the last axis is that of vector lanes, each loop around is an axis further left, the outermost
+    the last but one. An axis along which a value does not vary has length 1 or is missing, as numpy's rules have it.
+    """
+
+    def __init__(self, buffer: Buffer, size: int) -> None:
+        self.buffer = buffer
+        self.size = size
+        self.extents: list[int] = []
+        self.values: dict[Var, Array] = {}
+        self.conditions: list[Array] = []
+        self.seen = np.zeros(size, np.bool_)
+        self.total = 0
+
+    def are_distinct(self, body: Stmt) -> bool:
+        """Whether no element is stored twice."""
+        self.visit(body)
+        return self.total == int(np.count_nonzero(self.seen))
+
+    def visit(self, stmt: Stmt) -> None:
+        """Count the stores in a statement."""
+        if not any(isinstance(item, BufferStore) and item.buffer is self.buffer for item in statements(stmt)):
+            return
+        match stmt:
+            case SeqStmt():
+                for item in stmt.stmts:
+                    self.visit(item)
+            case Allocate():
+                self.visit(stmt.body)
+            case LetStmt():
+                if stmt.value.dtype.is_integer and not _reads_memory(stmt.value):
+                    self.values[stmt.var] = self.value(stmt.value)
+                self.visit(stmt.body)
+            case For():
+                self.loop(stmt)
+            case IfThenElse():
+                condition = self.value(stmt.condition)
+                self.under(condition, stmt.then_body)
+                if stmt.else_body is not None:
+                    self.under(np.logical_not(condition), stmt.else_body)
+            case BufferStore():
+                self.store(stmt)
+            case _:
+                raise CompilerBug(f"no store is known in a {type(stmt).__name__}")
+
+    def loop(self, loop: For) -> None:
+        """One more axis."""
+        if not isinstance(loop.min, e.IntImm) or not isinstance(loop.extent, e.IntImm):
+            raise _Unknown
+        numbers = np.arange(loop.min.value, loop.min.value + loop.extent.value)
+        self.values[loop.var] = numbers.reshape((-1, *([1] * (len(self.extents) + 1))))
+        self.extents.append(loop.extent.value)
+        if math.prod(self.extents) > _MOST_TRIED * self.size:
+            raise _Unknown
+        self.visit(loop.body)
+        self.extents.pop()
+
+    def under(self, condition: Array, body: Stmt) -> None:
+        """A statement where a condition holds."""
+        self.conditions.append(condition)
+        self.visit(body)
+        self.conditions.pop()
+
+    def store(self, stmt: BufferStore) -> None:
+        """The elements that one store reaches."""
+        (index,) = stmt.indices
+        shape = (*reversed(self.extents), index.dtype.lanes)
+        runs = np.ones((1,), np.bool_)
+        for condition in self.conditions:
+            runs = np.logical_and(runs, condition)
+        places = np.broadcast_to(self.value(index), shape)[np.broadcast_to(runs, shape)]
+        self.total += places.size
+        if self.total > self.size or (places.size and not 0 <= int(places.min()) <= int(places.max()) < self.size):
+            raise _Unknown
+        self.seen[places] = True
+
+    def value(self, expr: PrimExpr) -> Array:
+        """An index or condition in all iterations of the loops around."""
+        match expr:
+            case e.IntImm():
+                return np.asarray(expr.value)
+            case Var() if expr in self.values:
+                return self.values[expr]
+            case e.Ramp():
+                return np.asarray(self.value(expr.base) + self.value(expr.stride) * np.arange(expr.lanes))
+            case e.Broadcast():
+                return self.value(expr.value)
+            case e.BinaryExpr() if type(expr) in _OPERATIONS:
+                return np.asarray(_OPERATIONS[type(expr)](self.value(expr.a), self.value(expr.b)))
+            case e.Not():
+                return np.asarray(np.logical_not(self.value(expr.a)))
+            case e.Select():
+                return np.where(self.value(expr.condition), self.value(expr.a), self.value(expr.b))
+            case e.Cast() if expr.dtype.is_integer and expr.value.dtype.is_integer:
+                return self.value(expr.value)
+            case _:
+                raise _Unknown
