@@ -145,6 +145,23 @@ CASES = {
         ),
         torch.randn(2, 4, 4),
     ),
+    "spectra": (
+        lambda a: (
+            torch.linalg.svdvals(a),
+            torch.linalg.eigvalsh(a @ a.mT),
+            torch.linalg.pinv(a[:, :3]),
+            torch.linalg.norm(a[0], 2),
+        ),
+        torch.randn(2, 4, 4),
+    ),
+    "results sized by data": (
+        lambda a: (a[a > 0], a.nonzero(), torch.masked_select(a, a < 1), *torch.unique(a.round(), return_counts=True)),
+        torch.randn(3, 5),
+    ),
+    "histograms": (
+        lambda a: (torch.histc(a, 5), torch.histc(a, 4, -1, 1), torch.nonzero_static(a, size=4)),
+        torch.randn(12),
+    ),
     "made tensors": (
         lambda a: (
             torch.arange(3, 9, 2) + a,
@@ -162,6 +179,10 @@ CASES = {
 def test_like_torch(name, check):
     function, *inputs = CASES[name]
     check(lambda *values: torch.utils._pytree.tree_leaves(function(*values)), *inputs, tolerance=1e-4)
+
+
+def test_results_sized_by_data_compile(check):
+    check(lambda a: (a[a > 0] * 2, a.nonzero()), torch.randn(3, 5), compiled=True)
 
 
 SPECIAL = {

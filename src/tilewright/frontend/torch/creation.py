@@ -165,10 +165,6 @@ refuse(
     *"rrelu_with_noise rrelu_with_noise_functional random _sample_dirichlet _standard_gamma _fused_dropout".split(),
 )
 refuse(
-    "the shape of its result depends on the values of its input",
-    *"nonzero masked_select unique_consecutive unique_dim _unique2 _unique argwhere".split(),
-)
-refuse(
     "complex numbers are not supported",
     *"_fft_r2c _fft_c2c _fft_c2r complex polar view_as_complex view_as_real".split(),
 )

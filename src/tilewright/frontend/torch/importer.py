@@ -97,6 +97,8 @@ def _is_plain(torch: Any, graph: Any) -> bool:
             continue
         if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
             return False
+        if _operator_name(node.target) in _ASSERTIONS:
+            continue
         if find_converter(node.target.name()) is None:
             return False
     return True
@@ -185,12 +187,14 @@ class GraphImporter:
         if isinstance(meta, (int, self.torch.SymInt)) and not isinstance(meta, bool):
             # Arithmetic of sizes: torch has done it already.
             return self.builder.sizes.size(meta)
+        if isinstance(meta, (bool, self.torch.SymBool)) and getattr(target, "__module__", "") == "_operator":
+            return None  # a condition on sizes, for an assertion
         if target is operator.getitem:
             return self._argument(node.args[0])[node.args[1]]
         if not isinstance(target, self.torch._ops.OpOverload):
             raise UnsupportedError(f"the operator {target} is not supported")
         name = target.name()
-        if name.removeprefix("aten::").split(".")[0] in _ASSERTIONS:
+        if _operator_name(target) in _ASSERTIONS:
             return None
         reason = refusal(name)
         if reason is not None:
@@ -347,6 +351,10 @@ def to_array(torch: Any, tensor: Any, dtype: DataType) -> Any:
     if dtype.name.startswith("float8"):
         return plain.view(torch.uint8).numpy()
     return plain.numpy()
+
+
+def _operator_name(target: Any) -> str:
+    return str(target.name()).removeprefix("aten::").split(".")[0]
 
 
 def _flat(value: Any) -> list[Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
@@ -85,7 +88,7 @@ class Index:
         self.axes = [axis for axis, index in enumerate(listed) if index is not None]
         self.rest = [axis for axis in range(len(self.shape)) if axis not in self.axes]
         chosen = [index for index in listed if index is not None]
-        self.chosen_shape = tuple(np.broadcast_shapes(*(shape_of(index) for index in chosen)))
+        self.chosen_shape: Sizes = _broadcast([sizes_of(index) for index in chosen])
         sizes = [self.shape[axis] for axis in self.axes]
         self.rows = math.prod(sizes)
         self.inner = tuple(self.shape[axis] for axis in self.rest)
@@ -120,6 +123,17 @@ class Index:
         return [*rest[: self.front], *range(count), *rest[self.front :]]
 
 
+def _broadcast(shapes: Sequence[Sizes]) -> Sizes:
+    """The shape of several indices together; sizes that vary must be the same in all of them."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    numbers = [dimensions.constants(shape) for shape in shapes]
+    known = [shape for shape in numbers if shape is not None]
+    if len(known) != len(shapes):
+        raise UnsupportedError("indices of different shapes that vary")
+    return tuple(np.broadcast_shapes(*known))
+
+
 def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> list[GraphExpr | None]:
     """Constant masks become the places where they hold; masks that are data are refused."""
     listed: list[GraphExpr | None] = []
@@ -129,18 +143,32 @@ def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | 
             continue
         known = evaluate(index)
         if known is None:
-            raise UnsupportedError(
-                "indexing with a mask that is computed: the shape of the result depends on its values",
-                hint="use torch.where",
-            )
+            places = nonzero_places(b, index, _counted(b))
+            listed.extend(b.select(places, 0, axis) for axis in range(rank_of(index)))
+            continue
         listed.extend(b.constant(part.astype(np.int64), INT64) for part in np.nonzero(known))
     return listed
 
 
+def nonzero_places(b: TorchBuilder, x: GraphExpr, count: Any) -> GraphExpr:
+    """The places of elements other than zero, one column a place; `count` is the size that torch gives their number."""
+    symbol = b.sizes.fresh(count, "count")
+    return b.call("host.nonzero", x, dims=(symbol,), dtype=dtype_of(x))
+
+
+def _counted(b: TorchBuilder) -> Any:
+    """The first size of the result that only a run decides."""
+    sizes = [size for size in b.meta.shape if not isinstance(size, int)]
+    fresh = [size for size in sizes if str(size.node.expr) not in b.sizes.symbols]
+    if not fresh:
+        raise UnsupportedError("writing where a mask says that is computed", hint="use torch.where")
+    return fresh[0]
+
+
 @converter("index", "_unsafe_index")
 def index(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> GraphExpr:
-    """x[i, :, j] with tensors as indices."""
-    if 0 in b.shape:
+    """x[i, :, j] with tensors as indices; masks give results as long as the data decides."""
+    if any(isinstance(size, int) and size == 0 for size in b.meta.shape):
         return b.empty(b.shape, dtype_of(x))
     how = Index(b, x, indices)
     taken = b.call("take", how.as_rows(b, x), how.places, axis=0)

@@ -11,6 +11,7 @@ from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_o
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.indexing import Index, element_places, wrapped
 from tilewright.frontend.torch.registry import converter
+from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError
@@ -210,7 +211,7 @@ def index_put(
     wanted = (*how.chosen_shape, *how.inner)
     spread = b.broadcast_to(values, [wanted[axis] for axis in order])
     updates = b.transpose(spread, [order.index(at) for at in range(len(order))])
-    count = math.prod(how.chosen_shape)
+    count = dimensions.product(how.chosen_shape)
     done = write_rows(
         b,
         how.as_rows(b, x),

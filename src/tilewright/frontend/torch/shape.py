@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph import dimensions
@@ -142,7 +142,7 @@ def split(b: TorchBuilder, x: GraphExpr, dim: int = 0, **_: object) -> list[Grap
 def unbind(b: TorchBuilder, x: GraphExpr, dim: int = 0) -> list[GraphExpr]:
     """All slices along an axis."""
     axis = b.axis(dim, rank_of(x))
-    return [b.select(x, axis, index) for index in range(shape_of(x)[axis])]
+    return [b.select(x, axis, index) for index in range(size_at(x, axis))]
 
 
 @converter("cat", "concat", "concatenate")

@@ -24,6 +24,14 @@ class TorchSizes:
         if expression is not None and expression.is_Symbol:
             self.symbols.setdefault(str(expression), Var(name))
 
+    def fresh(self, size: Any, name: str) -> Var:
+        """A new symbol for a size that only a run decides, which torch knows by a symbol of its own."""
+        symbol = Var(name)
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and expression.is_Symbol:
+            self.symbols[str(expression)] = symbol
+        return symbol
+
     def size(self, value: Any) -> Size:
         """A number, or the expression that a symbolic integer stands for."""
         if isinstance(value, int):

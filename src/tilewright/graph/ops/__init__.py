@@ -1,6 +1,7 @@
 """Operator declarations, one file a family; importing this package registers them all."""
 
 from tilewright.graph.ops import (
+    attention,
     broadcast,
     contract,
     convolution,
@@ -16,11 +17,13 @@ from tilewright.graph.ops import (
     scatter,
     shape,
     sorting,
+    spectra,
     symbolic,
     winograd,
 )
 
 __all__ = [
+    "attention",
     "broadcast",
     "contract",
     "convolution",
@@ -36,6 +39,7 @@ __all__ = [
     "scatter",
     "shape",
     "sorting",
+    "spectra",
     "symbolic",
     "winograd",
 ]
