@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tilewright.graph.text
 import tilewright.graph.verify  # noqa: F401  (dumps, overrides and checks of stages need the text and the contracts)
 from tilewright.graph.infer import infer_types
+from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -74,6 +75,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             *_SIMPLIFY,
             halves.with_options(target=options.target),
         ]
+    if options.target is not None:
+        attend = module_pass("attention", requires="graph_typed")(attention)
+        passes += [attend.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         passes.append(phases.with_options(target=options.target))

@@ -1,6 +1,7 @@
 """The whole operator library: importing this registers the computations of every family."""
 
 from tilewright.topi import (
+    attention,
     contract,
     convolution,
     elementwise,
@@ -18,6 +19,7 @@ from tilewright.topi import (
 from tilewright.topi.registry import compute_operator
 
 FAMILIES = (
+    attention,
     contract,
     convolution,
     elementwise,

@@ -31,7 +31,7 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     if block.is_reduction:
         for handle in others:
             if context.block(handle).is_reduction:
-                _vectorize_reduction(context, handle, sch.get_loops(handle))
+                vectorize_reduction(context, handle, sch.get_loops(handle))
             else:
                 schedule_injective(context, handle)
         _schedule_root_reduction(context, output)
@@ -63,10 +63,10 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     for handle in others:
         below = _below(context, handle, rows[-1])
         if context.block(handle).is_reduction:
-            _vectorize_reduction(context, handle, below)
+            vectorize_reduction(context, handle, below)
         else:
-            _vectorize_last(context, handle, below)
-    _vectorize_last(context, output, rest)
+            vectorize_last(context, handle, below)
+    vectorize_last(context, output, rest)
     context.parallelize(rows, prod(extents) * 8)
 
 
@@ -111,7 +111,8 @@ def _below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list
     return loops[position + 1 :]
 
 
-def _vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> None:
+def vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> None:
+    """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
     extent = context.extent(loops[-1])
@@ -140,13 +141,13 @@ def _schedule_root_reduction(context: CpuContext, handle: BlockHandle) -> None:
     extents = context.sizes(loops)
     if prod(extents) == 0:
         return
-    spatial = _vectorize_reduction(context, handle, loops)
+    spatial = vectorize_reduction(context, handle, loops)
     outer = spatial[:-1] if len(spatial) > 1 else spatial
     if outer and all(context.loop(loop).kind.value == "serial" for loop in outer):
         context.parallelize(outer, prod(extents))
 
 
-def _vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+def vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """Use vectors in a reduction; gives the spatial loops that stay outside.
 
     When the last spatial axis walks memory, lanes are its elements (reduction loops outside it); when the reduction

@@ -6,6 +6,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.attention import is_attention, schedule_attention
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
@@ -41,6 +42,9 @@ def _schedule(context: CpuContext) -> None:
         return
     if is_recurrence(context):
         schedule_recurrence(context)
+        return
+    if is_attention(context):
+        schedule_attention(context)
         return
     inline_stages(context)
     if is_half_product(context):

@@ -1,0 +1,74 @@
+"""Attention: how much each query takes of each value is the softmax of its products with the keys."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.graph.expr import Attributes
+from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ops.common import (
+    agree,
+    broadcast_shapes,
+    require_float,
+    require_rank,
+    same_dtype,
+    shape_text,
+    tensors,
+)
+from tilewright.ir.node import node
+from tilewright.ir.types import TensorType, Type
+from tilewright.support.errors import UserError
+
+_NAMES = ("query", "key", "value", "mask")
+
+
+@node()
+class AttentionAttributes(Attributes):
+    """What products of queries and keys are multiplied by."""
+
+    scale: float = 1.0
+
+
+def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
+    query, key, value, *mask = (array.astype(np.float64) for array in args)
+    with np.errstate(all="ignore"):
+        scores = np.einsum("bihd,bjhd->bhij", query, key) * attributes.scale
+        scores = scores + mask[0] if mask else scores
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+        weights = weights / weights.sum(axis=-1, keepdims=True)
+        return np.asarray(np.einsum("bhij,bjhe->bihe", weights, value), args[0].dtype)
+
+
+@operator(
+    "nn.attention",
+    inputs=_NAMES,
+    kind=FusionKind.OPAQUE,
+    reference=_attention,
+    attributes=AttentionAttributes,
+    optional=1,
+)
+def attention(types: Types, attributes: AttentionAttributes) -> Type:
+    """softmax(query @ key' * scale + mask) @ value for each head.
+
+    Queries are (batch, places, heads, size), keys and values likewise for places of their own; the mask broadcasts to
+    (batch, heads, places of queries, places of keys).
+    """
+    inputs = tensors(types, _NAMES[: len(types)])
+    dtype = same_dtype(inputs, _NAMES[: len(types)])
+    require_float(dtype)
+    query, key, value = inputs[:3]
+    if query.shape is None or key.shape is None or value.shape is None:
+        return TensorType((None,) * 4, dtype)
+    for item, name in ((query.shape, "query"), (key.shape, "key"), (value.shape, "value")):
+        require_rank(item, 4, name)
+        agree(query.shape[0], item[0], f"the batch of the query, and of the {name}")
+        agree(query.shape[2], item[2], f"heads of the query, and of the {name}")
+    agree(query.shape[3], key.shape[3], "sizes of a query, and of a key")
+    agree(key.shape[1], value.shape[1], "numbers of keys, and of values")
+    if len(inputs) > 3:
+        scores = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+        mask = inputs[3].shape
+        merged = broadcast_shapes([scores, mask])
+        if merged is not None and (len(merged) > 4 or any(a is not b for a, b in zip(merged, scores, strict=True))):
+            raise UserError(f"the mask {shape_text(mask)} does not fit the scores {shape_text(scores)}")
+    return TensorType((*query.shape[:3], value.shape[3]), dtype)

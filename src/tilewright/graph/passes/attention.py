@@ -1,0 +1,162 @@
+"""Attention: products, softmax and products again become one operator, which keeps scores in the near caches.
+
+Before:  q, k, v = transpose(x, (0, 2, 1, 3)), ...                       (batch, heads, places, size)
+         matmul(softmax(matmul(q, k') * scale + mask), v)
+After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch, places, heads, size)
+
+The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
+those that are put in here. Products without heads (of three dimensions) are attention of one head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.graph.dimensions import Size
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.op import is_call_to
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.normalization import SoftmaxAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+_TYPES = ("float32", "float64")
+_MOST_SIZE = 256
+"""Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
+_HEADS_LAST = (0, 2, 1, 3)
+"""Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
+
+
+def attention(module: IRModule, target: Target) -> IRModule:
+    """Put attention in the place of the operators that make it up, for CPUs."""
+    if not target.is_cpu:
+        return module
+    result = map_functions(module, _visit)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _visit(function: Function) -> Function:
+    return apply_rules(function, RULES)
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What the softmax is taken of: products, multiplied by a number, plus masks."""
+
+    product: Call
+    scale: float
+    masks: tuple[GraphExpr, ...]
+
+
+def _replace(b: Bindings) -> GraphExpr | None:
+    outer, weights = b.call("outer"), b.call("weights")
+    assert isinstance(outer.attributes, MatmulAttributes) and isinstance(weights.attributes, SoftmaxAttributes)
+    sizes = known_sizes(weights)
+    if sizes is None or len(sizes) not in (3, 4) or not b.used_once("weights"):
+        return None
+    if outer.attributes.transpose_a or weights.attributes.axis != len(sizes) - 1:
+        return None
+    scores = _scores(b, weights.args[0], sizes)
+    if scores is None:
+        return None
+    inner = scores.product
+    assert isinstance(inner.attributes, MatmulAttributes)
+    query = _heads_last(inner.args[0], sizes, inner.attributes.transpose_a)
+    key = _heads_last(inner.args[1], sizes, not inner.attributes.transpose_b)
+    value = _heads_last(outer.args[1], sizes, outer.attributes.transpose_b)
+    if query is None or key is None or value is None:
+        return None
+    result = make("nn.attention", query, key, value, *_mask(scores.masks, len(sizes)), scale=scores.scale)
+    if len(sizes) == 4:
+        return make("transpose", result, axes=_HEADS_LAST)
+    return make("reshape", result, shape=known_sizes(outer))
+
+
+def _scores(b: Bindings, item: GraphExpr, sizes: Sequence[Size]) -> _Scores | None:
+    """Scores taken apart; None where they are something else, or are needed elsewhere."""
+    masks: list[GraphExpr] = []
+    scale = 1.0
+    while not is_call_to(item, "matmul"):
+        if not isinstance(item, Call) or not b.is_used_once(item):
+            return None
+        if is_call_to(item, "add") and scale == 1.0:
+            place = next((n for n, arg in enumerate(item.args) if _leads_to_product(arg, sizes)), None)
+            if place is None:
+                return None
+            masks.append(item.args[1 - place])
+            item = item.args[place]
+        elif is_call_to(item, "multiply"):
+            place = next((n for n, arg in enumerate(item.args) if _number(arg) is not None), None)
+            if place is None:
+                return None
+            scale *= _number(item.args[place]) or 0.0
+            item = item.args[1 - place]
+        else:
+            return None
+    assert isinstance(item, Call)
+    if not b.is_used_once(item) or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
+        return None
+    return _Scores(item, scale, tuple(masks))
+
+
+def _leads_to_product(item: GraphExpr, sizes: Sequence[Size]) -> bool:
+    """Whether an operand of a sum is the products, not a mask."""
+    while isinstance(item, Call) and known_sizes(item) == tuple(sizes):
+        if is_call_to(item, "matmul"):
+            return True
+        if not (is_call_to(item, "add") or is_call_to(item, "multiply")):
+            return False
+        item = next((arg for arg in item.args if known_sizes(arg) == tuple(sizes)), item.args[0])
+    return False
+
+
+def _number(item: GraphExpr) -> float | None:
+    """The one number of a constant."""
+    if not isinstance(item, Constant) or item.data.size != 1:
+        return None
+    found = float(np.asarray(item.data, np.float64).reshape(-1)[0])
+    return found if np.isfinite(found) else None
+
+
+def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> GraphExpr | None:
+    """An operand as (batch, places, heads, size); None if it has other heads than the scores, or too large ones."""
+    sizes = known_sizes(item)
+    if sizes is None or len(sizes) != len(scores) or tuple(sizes[:-2]) != tuple(scores[:-2]):
+        return None
+    size = sizes[-2] if is_turned else sizes[-1]
+    if not isinstance(size, int) or not 1 <= size <= _MOST_SIZE:
+        return None
+    if len(sizes) == 3:
+        item = make("transpose", item, axes=(0, 2, 1)) if is_turned else item
+        batch, places, size = known_sizes(item) or ()
+        return make("reshape", item, shape=(batch, places, 1, size))
+    return make("transpose", item, axes=(0, 3, 1, 2) if is_turned else _HEADS_LAST)
+
+
+def _mask(masks: Sequence[GraphExpr], rank: int) -> list[GraphExpr]:
+    """One mask, of four dimensions if it has the batch's, or none."""
+    if not masks:
+        return []
+    total = masks[0]
+    for item in masks[1:]:
+        total = make("add", total, item)
+    sizes = known_sizes(total)
+    if rank == 3 and sizes is not None and len(sizes) == 3:
+        total = make("reshape", total, shape=(sizes[0], 1, sizes[1], sizes[2]))
+    return [total]
+
+
+RULES = (
+    Rule(
+        "attention",
+        P.op("matmul", P.op("nn.softmax", name="weights"), P.any("value"), name="outer"),
+        _replace,
+    ),
+)
+"""All rules, tried in order at each node."""

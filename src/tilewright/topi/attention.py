@@ -1,0 +1,60 @@
+"""Attention as stages that a schedule computes for a few queries at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import intrinsics
+from tilewright.ir.build import cast, const
+from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.topi.elementwise import broadcast_index
+from tilewright.topi.reduce import accumulator_type
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("nn.attention")
+def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Keys of a head are turned so that scores of neighbouring keys are a vector; values of a head lie together."""
+    query, key, value = inputs[:3]
+    batch, rows, heads, depth = query.shape
+    columns, width = key.shape[1], value.shape[3]
+    wide = accumulator_type(query.dtype)
+    keys = compute((batch, heads, depth, columns), lambda b, h, d, j: key[b, j, h, d], "attention_keys")
+    values = compute((batch, heads, columns, width), lambda b, h, j, e: value[b, j, h, e], "attention_values")
+    d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
+    top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
+    shape = (batch, heads, rows, columns)
+    products = compute(
+        shape,
+        lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, h, d, c], wide), [d]),
+        "attention_products",
+        {"anchor": "attention"},
+    )
+
+    def scaled(*i: ExprLike) -> PrimExpr:
+        score = products[i] * const(attributes.scale, wide)
+        return score + cast(inputs[3][broadcast_index(inputs[3], shape, i)], wide) if len(inputs) > 3 else score
+
+    scores = compute(shape, scaled, "attention_scores")
+    largest = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
+    powers = compute(
+        shape, lambda b, h, i, c: intrinsics.exp(scores[b, h, i, c] - largest[b, h, i]), "attention_powers"
+    )
+    total = compute(
+        shape[:3], lambda b, h, i: reduction.sum(powers[b, h, i, total_axis], [total_axis]), "attention_total"
+    )
+    factor = compute(shape[:3], lambda b, h, i: const(1.0, wide) / total[b, h, i], "attention_factor")
+    mixed = compute(
+        (batch, heads, rows, width),
+        lambda b, h, i, e: reduction.sum(powers[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
+        "attention_mixed",
+    )
+    return compute(
+        result_shape(result),
+        lambda b, i, h, e: cast(mixed[b, h, i, e] * factor[b, h, i], query.dtype),
+        "attention",
+    )

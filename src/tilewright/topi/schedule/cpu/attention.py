@@ -1,0 +1,112 @@
+"""The schedule of attention: a few queries at a time, whose scores stay in the near caches."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.tir.schedule.handles import LoopHandle
+from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, schedule_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
+
+_SCORES_SHARE = 0.5
+"""The part of the first cache level for the scores of a block of queries and their powers."""
+_MOST_QUERIES = 32
+
+
+def is_attention(context: CpuContext) -> bool:
+    """Whether a kernel is an attention."""
+    return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
+
+
+def schedule_attention(context: CpuContext) -> None:
+    """Every stage of a block of queries, one after the other.
+
+    for batch, head:
+        keys[d, j], values[j, e] = ...                                  (of this head, as the products read them)
+        for block of queries:
+            for panel of keys, tile of queries:
+                acc[i, j] = 0;  for d: acc[i, j] += query[i, d] * keys[d, j]
+                scores[i, j] = acc[i, j] * scale + mask[i, j]
+            max[i], powers[i, j], total[i] = ...                         (vectors of neighbouring keys)
+            for tile of queries, panel of values:
+                acc[i, e] = 0;  for j: acc[i, e] += powers[i, j] * values[j, e]
+                out[i, e] = acc[i, e] / total[i]
+    """
+    sch = context.sch
+    stage = {handle.name: handle for handle in sch.blocks()}
+    output = stage["attention"]
+    batch, row, head, column = sch.get_loops(output)
+    queries, width = context.sizes([row, column])
+    (keys,) = context.sizes(sch.get_loops(stage["attention_powers"])[-1:])
+    if prod(context.sizes(sch.get_loops(stage["attention_products"]))) == 0 or queries * width == 0:
+        for handle in sch.blocks():
+            if not context.block(handle).is_reduction:
+                schedule_injective(context, handle)
+        return
+    lanes, registers = context.lanes(output), context.target.vector_registers
+    rows = _queries_in_block(context, queries, keys)
+    first = register_tile(rows, keys, lanes, registers)
+    second = register_tile(rows, width, lanes, registers)
+    block, inner = sch.split(row, [None, rows])
+    sch.reorder(batch, head, block, inner, column)
+    tile, *_ = _tile(context, [inner, column], second)
+    sch.compute_at(stage["attention_mixed"], tile)
+    schedule_tile(context, stage["attention_mixed"], tile, second)
+    for name in ("factor", "total", "powers", "max", "scores"):
+        sch.compute_at(stage[f"attention_{name}"], block, preserve_unit_loops=name == "scores")
+    scores = stage["attention_scores"]
+    tile, *_ = _tile(context, loops_below(context, scores, block)[-2:], first, panels_outside=True)
+    sch.compute_at(stage["attention_products"], tile)
+    schedule_tile(context, stage["attention_products"], tile, first)
+    for name in ("max", "powers", "total", "factor"):
+        handle = stage[f"attention_{name}"]
+        vectorize = vectorize_reduction if context.block(handle).is_reduction else vectorize_last
+        vectorize(context, handle, loops_below(context, handle, block))
+    packed = [stage["attention_keys"], stage["attention_values"]]
+    heads = context.sizes([batch, head])
+    share = prod(heads) % context.target.cores == 0 or prod(heads) >= 4 * context.target.cores
+    if share:
+        for handle in packed:
+            sch.compute_at(handle, head, preserve_unit_loops=True)
+        _turn(context, loops_below(context, packed[0], head)[-2:], lanes)
+        vectorize_last(context, packed[1], loops_below(context, packed[1], head))
+        context.parallelize([batch, head], prod(heads) * PARALLEL_WORK)
+    else:
+        for handle in packed:
+            schedule_injective(context, handle)
+        context.parallelize([batch, head, block], prod(heads) * queries * keys * width)
+
+
+def _queries_in_block(context: CpuContext, queries: int, keys: int) -> int:
+    """How many queries go through each stage together."""
+    most = max(1, int(context.target.l1_bytes * _SCORES_SHARE) // (2 * 4 * keys))
+    default = min(queries, _MOST_QUERIES, max(8, 1 << (most.bit_length() - 1)))
+    return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
+
+
+def _turn(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+    """Two loops that write along one axis and read along the other, in squares: what is read is used while near."""
+    sch = context.sch
+    lengths = [lanes if size is None else min(lanes, size) for size in map(context.extent, loops)]
+    pairs = [sch.split(loop, [None, length]) for loop, length in zip(loops, lengths, strict=True)]
+    sch.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
+    sch.vectorize(pairs[-1][1])
+
+
+def _tile(
+    context: CpuContext, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool = False
+) -> list[LoopHandle]:
+    """Two loops in register tiles: gives the inner one of the loops over tiles, and those inside a tile."""
+    sch = context.sch
+    row, column = loops
+    row_outer, row_inner = sch.split(row, [None, tile.rows])
+    panel, vector, lane = sch.split(column, [None, tile.vectors, tile.lanes])
+    outer = [panel, row_outer] if panels_outside else [row_outer, panel]
+    sch.reorder(*outer, row_inner, vector, lane)
+    sch.unroll(row_inner)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    return [outer[-1], row_inner, vector, lane]

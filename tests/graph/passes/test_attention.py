@@ -1,0 +1,124 @@
+"""Attention is found however a model writes it, keeps its meaning, and what is no attention stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.helpers import function, op, random, var
+from tilewright.graph.expr import Function, GraphExpr, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import is_call_to
+from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+CPU = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+BATCH, ROWS, COLUMNS, HEADS, SIZE = 2, 5, 7, 3, 4
+
+
+def module(body: GraphExpr, *inputs: GraphExpr) -> IRModule:
+    return infer_types(IRModule([function(list(inputs), body)]))
+
+
+def operators(found: IRModule, name: str) -> list[GraphExpr]:
+    return [item for item in post_order(found["main"]) if is_call_to(item, name)]
+
+
+def heads(x: GraphExpr, *axes: int) -> GraphExpr:
+    return op("transpose", x, axes=axes)
+
+
+def number(value: float) -> GraphExpr:
+    return constant(np.float32(value))
+
+
+def check(before: IRModule, shapes: list[tuple[int, ...]], found: int = 1) -> IRModule:
+    after = attention(before, CPU)
+    assert len(operators(after, "nn.attention")) == found
+    arrays = [random(n, *shape) for n, shape in enumerate(shapes)]
+    np.testing.assert_allclose(evaluate(after, *arrays), evaluate(before, *arrays), rtol=1e-5, atol=1e-6)
+    return after
+
+
+QUERY, KEY = (BATCH, ROWS, HEADS, SIZE), (BATCH, COLUMNS, HEADS, SIZE)
+
+
+def inputs() -> tuple[GraphExpr, GraphExpr, GraphExpr]:
+    return var("q", *QUERY), var("k", *KEY), var("v", *KEY)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("scaled", ["after", "none", "first"])
+@pytest.mark.parametrize("masks", [0, 1, 2])
+def test_heads_of_projections(turned: bool, scaled: str, masks: int) -> None:
+    q, k, v = inputs()
+    keys = heads(k, 0, 2, 1, 3) if turned else heads(k, 0, 2, 3, 1)
+    queries = heads(q, 0, 2, 1, 3)
+    if scaled == "first":
+        queries = op("multiply", queries, number(0.5))
+    scores = op("matmul", queries, keys, transpose_b=turned)
+    if scaled == "after":
+        scores = op("multiply", number(0.5), scores)
+    shapes = [(BATCH, 1, 1, COLUMNS), (ROWS, COLUMNS)][:masks]
+    given = [var(f"m{n}", *shape) for n, shape in enumerate(shapes)]
+    for mask in given:
+        scores = op("add", mask, scores)
+    body = op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3))
+    before = module(heads(body, 0, 2, 1, 3), q, k, v, *given)
+    after = check(before, [QUERY, KEY, KEY, *shapes])
+    if scaled != "first":
+        assert not operators(canonicalize(after), "transpose")
+
+
+def test_products_without_heads() -> None:
+    shapes = [(3, 5, 4), (3, 7, 4), (3, 7, 6), (3, 5, 7)]
+    q, k, v, mask = (var(name, *shape) for name, shape in zip("qkvm", shapes, strict=True))
+    scores = op("add", op("matmul", q, k, transpose_b=True), mask)
+    body = op("matmul", op("nn.softmax", scores, axis=2), v)
+    check(module(body, q, k, v, mask), shapes)
+
+
+def _plain(**changes: object) -> tuple[IRModule, list[tuple[int, ...]]]:
+    """Attention with something about it changed."""
+    q, k, v = inputs()
+    scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    if changes.get("divided"):
+        scores = op("tanh", scores)
+    weights = op("nn.softmax", scores, axis=changes.get("axis", 3))
+    body = op("matmul", weights, heads(v, 0, 2, 1, 3))
+    if changes.get("again") == "weights":
+        body = op("add", body, op("sum", weights, axes=(3,), keepdims=True))
+    if changes.get("again") == "scores":
+        body = op("add", body, op("sum", scores, axes=(3,), keepdims=True))
+    return module(body, q, k, v), [QUERY, KEY, KEY]
+
+
+def test_plain_attention_is_found() -> None:
+    check(*_plain())
+
+
+@pytest.mark.parametrize("changes", [{"divided": True}, {"axis": 2}, {"again": "weights"}, {"again": "scores"}])
+def test_what_is_something_else_stays(changes: dict[str, object]) -> None:
+    check(*_plain(**changes), found=0)
+
+
+def test_shared_keys_stay() -> None:
+    q, k, v = var("q", *QUERY), var("k", BATCH, COLUMNS, 1, SIZE), var("v", BATCH, COLUMNS, 1, SIZE)
+    scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    body = op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3))
+    small = (BATCH, COLUMNS, 1, SIZE)
+    check(module(body, q, k, v), [QUERY, small, small], found=0)
+
+
+def test_half_precision_stays() -> None:
+    q, k, v = (var(name, 1, 4, 2, 8, dtype="float16") for name in "qkv")
+    scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    found = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
+    main = attention(found, CPU)["main"]
+    assert isinstance(main, Function)
+    assert not operators(found, "nn.attention")
+    assert main is found["main"]

@@ -1,0 +1,64 @@
+"""The schedule of attention keeps its meaning, on sizes that divide and sizes that do not, constant and symbolic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.topi.test_schedule_cpu import TARGETS, check, check_symbolic, compare, kernel, kinds, var
+from tilewright.graph.expr import Var
+from tilewright.graph.op import call
+from tilewright.ir import expr as ir
+from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import For, LoopKind
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+
+SIZES = [(1, 8, 16, 4, 8, 8), (2, 9, 33, 1, 5, 7), (1, 1, 35, 3, 16, 4), (1, 21, 1, 1, 1, 1)]
+
+
+def attention(batch: int, rows: int, columns: int, heads: int, depth: int, width: int, masked: bool) -> PrimFunc:
+    query, key = var("q", batch, rows, heads, depth), var("k", batch, columns, heads, depth)
+    inputs = [query, key, var("v", batch, columns, heads, width)]
+    if masked:
+        inputs.append(var("m", batch, 1, rows, columns))
+    return kernel(inputs, call("nn.attention", *inputs, scale=0.5))
+
+
+@pytest.mark.parametrize("target", list(TARGETS.values()), ids=list(TARGETS))
+class TestAttention:
+    @pytest.mark.parametrize("sizes", SIZES)
+    def test_constant_sizes(self, target: Target, sizes: tuple[int, ...]) -> None:
+        for masked in (False, True):
+            check(attention(*sizes, masked), target)
+
+    def test_symbolic_lengths(self, target: Target) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            shapes = (("q", (1, n, 2, 8)), ("k", (1, n, 2, 8)), ("v", (1, n, 2, 8)), ("m", (1, 1, 1, n)))
+            inputs = [Var(name, tensor_type(shape, "float32")) for name, shape in shapes]
+            return kernel(inputs, call("nn.attention", *inputs, scale=0.25))
+
+        assert LoopKind.VECTORIZED in kinds(check_symbolic(make, [1, 16, 41], target))
+
+    def test_a_cache_of_symbolic_length(self, target: Target) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            shapes = (("q", (1, 1, 2, 8)), ("k", (1, n, 2, 8)), ("v", (1, n, 2, 8)))
+            inputs = [Var(name, tensor_type(shape, "float32")) for name, shape in shapes]
+            return kernel(inputs, call("nn.attention", *inputs))
+
+        check_symbolic(make, [1, 37], target)
+
+    @pytest.mark.parametrize("queries", [4, 8, 16])
+    def test_blocks_of_queries(self, target: Target, queries: int) -> None:
+        func = attention(1, 19, 16, 2, 4, 4, True)
+        compare(func, schedule_cpu(func, target, Choices({"queries": queries})))
+
+
+def test_cores_share_heads_or_blocks_of_queries() -> None:
+    for heads, regions in ((8, 1), (3, 3)):
+        func = attention(1, 128, 256, heads, 64, 64, False)
+        scheduled = schedule_cpu(func, TARGETS["avx512"])
+        loops = find_all(scheduled.body, For)
+        assert sum(loop.kind is LoopKind.PARALLEL for loop in loops) == regions
