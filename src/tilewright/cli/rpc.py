@@ -32,7 +32,7 @@ A server runs the code that its clients send. Off loopback it asks for a token a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    roles = parser.add_subparsers(title="roles", metavar="ROLE", dest="role", required=True)
+    roles = parser.add_subparsers(title="roles", metavar="ROLE", dest="role", required=True, help="what to be")
     server = roles.add_parser("server", help="serve this machine")
     _add_listening(server, DEFAULT_PORT)
     server.add_argument("--tracker", metavar="HOST:PORT", help="register with a tracker; then only leases get in")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tracker = roles.add_parser("tracker", help="lease a pool of devices to clients")
     _add_listening(tracker, DEFAULT_TRACKER_PORT)
     query = roles.add_parser("query", help="show the devices of a tracker")
-    query.add_argument("tracker", metavar="HOST:PORT")
+    query.add_argument("tracker", metavar="HOST:PORT", help="the address of the tracker")
     _add_token(query)
 
 

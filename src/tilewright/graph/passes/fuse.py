@@ -525,9 +525,9 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
 
 
 def _copy(item: GraphExpr, fuser: _Fuser) -> GraphExpr:
-    """A primitive that copies: a reshape to the same shape that is not a view."""
+    """A primitive that copies: a reshape to the same shape that is not a view. Texts are never written to: they stay."""
     shape = known_sizes(item)
-    if shape is None:
+    if shape is None or item.tensor_type.dtype.is_string:
         return item
     member = make("reshape", item, shape=shape, span=item.span)
     inputs: list[GraphExpr] = [item]
