@@ -525,7 +525,7 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
 
 
 def _copy(item: GraphExpr, fuser: _Fuser) -> GraphExpr:
-    """A primitive that copies: a reshape to the same shape that is not a view. Texts are never written to: they stay."""
+    """A primitive that copies: a reshape to the same shape that is not a view. Texts, never written to, stay."""
     shape = known_sizes(item)
     if shape is None or item.tensor_type.dtype.is_string:
         return item
