@@ -1,8 +1,10 @@
 """How well the memory plan does: `python -m bench.memory`.
 
-For each of the ten models: the planned workspace, the least any plan could take with these kernels in this order (the
-most bytes alive at one step), and what the values would take without sharing. Prints a table, writes JSON into
-`bench/results/`, ends with one line of JSON. The exit code is 1 when a plan is more than 1.1 times its lower bound.
+For each of the ten models: the planned workspace (values between kernels and the scratch memory of kernels), the least
+any plan could take with these kernels in this order (the most bytes alive at one step), what all of it would take
+without sharing, the most scratch memory of one kernel, and how many results are written over an argument. Prints a
+table, writes JSON into `bench/results/`, ends with one line of JSON. The exit code is 1 when a plan is more than 1.1
+times its lower bound.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan_of(name: str) -> Result:
-    """The memory plan of a model compiled for one thread; kernels are not compiled for it."""
+    """The memory plan of a model compiled for one thread."""
     harness.say(f"{name}: planning")
     [plan] = Compilation(str(zoo.path(name)), "native", 1).lowered.plans
     return {
@@ -51,6 +53,8 @@ def plan_of(name: str) -> Result:
         "lower_bound_bytes": plan.lower_bound,
         "unshared_bytes": plan.unshared_bytes,
         "constant_bytes": plan.constant_bytes,
+        "scratch_bytes": max(sum(place.size for place in step.scratch) for step in plan.steps),
+        "in_place": sum(place in step.arguments for step in plan.steps for place in step.results),
         "ratio": round(plan.workspace_bytes / plan.lower_bound, 4) if plan.lower_bound else 1.0,
     }
 
@@ -62,12 +66,15 @@ def render(results: dict[str, Result]) -> str:
             zoo.SPECS[name].title,
             *(human_bytes(int(result[key])) for key in ("workspace_bytes", "lower_bound_bytes")),
             f"{result['ratio']:.3f}",
-            *(human_bytes(int(result[key])) for key in ("unshared_bytes", "constant_bytes")),
+            *(human_bytes(int(result[key])) for key in ("unshared_bytes", "scratch_bytes", "constant_bytes")),
+            str(result["in_place"]),
             "" if result["ratio"] <= LIMIT else "above",
         ]
         for name, result in results.items()
     ]
-    return table(["model", "workspace", "lower bound", "ratio", "without sharing", "constants", ""], rows)
+    return table(
+        ["model", "workspace", "lower bound", "ratio", "without sharing", "scratch", "constants", "in place", ""], rows
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tilewright.codegen.llvm import deploy, toolchain
-from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions, functions_to_ir
+from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions
+from tilewright.codegen.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
 from tilewright.graph.expr import Function
 from tilewright.graph.passes.bind_symbols import bind_symbols
@@ -16,7 +17,7 @@ from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
-from tilewright.lower.kernel import Kernel, schedule_kernel
+from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.request import CompileRequest, DatabaseLike, ModelLike, cpu_target, request
@@ -30,7 +31,6 @@ from tilewright.te.schedule import Schedule as TensorSchedule
 from tilewright.te.tensor import Tensor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
@@ -125,11 +125,11 @@ class Compilation:
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""
-        return lower(self.scheduled(kernel), self.target)
+        return lower_kernel(self.scheduled(kernel), self.target, planned=True).func
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""
-        return functions_to_ir([self.scheduled(kernel)], self.target)
+        return emit_module([self.lowered_kernel(kernel)], self.target)
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's machine code as assembly text."""

@@ -131,10 +131,11 @@ def _asm(compilation: Compilation, options: argparse.Namespace) -> str:
 
 
 def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
-    segments = compilation.lowered.segments
-    if len(segments) == 1:
-        return str(segments[0].plan)
-    return "\n\n".join(f"{segment.info.name}\n{segment.plan}" for segment in segments)
+    plans = compilation.lowered.plans
+    if len(plans) == 1:
+        return str(plans[0])
+    named = zip(compilation.lowered.segments, plans, strict=True)
+    return "\n\n".join(f"{segment.info.name}\n{plan}" for segment, plan in named)
 
 
 def _vm(compilation: Compilation, options: argparse.Namespace) -> str:
