@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tilewright.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from tilewright import frontend, graph, rpc, runtime, te, tir
+    from tilewright import frontend, graph, rpc, runtime, te, tir, tune
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile
     from tilewright.ir.function import IRModule
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
     from tilewright.tir.script import script
 
-_MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir")
+_MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir", "tune")
 _NAMES = {
     "Compilation": "tilewright.compiler",
     "CompilerBug": "tilewright.support.errors",
@@ -71,6 +71,7 @@ __all__ = [
     "script",
     "te",
     "tir",
+    "tune",
 ]
 
 

@@ -30,14 +30,20 @@ def open_compilation(options: argparse.Namespace) -> Compilation:
             f"{options.model} is a compiled library: this command needs the model it was made from",
             hint="`tilewright run` and `tilewright bench` take libraries too",
         )
-    return Compilation(options.model, options.target or "native", options.threads, shapes=parse_shapes(options.shape))
+    return Compilation(
+        options.model,
+        options.target or "native",
+        options.threads,
+        shapes=parse_shapes(options.shape),
+        database=options.database,
+    )
 
 
 def open_executable(options: argparse.Namespace) -> Executable:
     """The executable of a model file, compiled now, or of an exported library."""
     if not is_library(options.model):
         return open_compilation(options).executable()
-    for option, value in (("--target", options.target), ("--shape", options.shape)):
+    for option, value in (("--target", options.target), ("--shape", options.shape), ("--database", options.database)):
         if value:
             raise UserError(
                 f"{options.model} is compiled already: {option} changes nothing any more",

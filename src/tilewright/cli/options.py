@@ -42,6 +42,12 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
         metavar="N",
         help="threads to run on (default: every core); with 1, the code has no parallel loops at all",
     )
+    parser.add_argument(
+        "--database",
+        type=Path,
+        metavar="FILE",
+        help="database of measured schedules (default: the user's own, which `tilewright tune` makes)",
+    )
 
 
 def positive_int(text: str) -> int:

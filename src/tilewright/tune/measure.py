@@ -11,14 +11,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from tilewright.lower.kernel import CompiledKernel, compile_kernel
+from tilewright.lower.kernel import CompiledKernel
 from tilewright.support.errors import TilewrightError
 from tilewright.target.host import usable_cpus
 from tilewright.topi.schedule.choices import Answer
-from tilewright.tune.builder import BuildRequest
+from tilewright.tune.builder import build_candidate
 from tilewright.tune.child import Child
 from tilewright.tune.runner import Budget, Timing, Trial
 from tilewright.tune.space import Point
@@ -54,6 +54,20 @@ class Limits:
     memory_bytes: int = 8 << 30
 
 
+class Defaults:
+    """The compiled default schedules of the tasks met so far: every batch is measured against them."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CompiledKernel] = {}
+
+    def code(self, task: Task) -> CompiledKernel:
+        """The code of a task's default schedule."""
+        key = (task.key, str(task.target))
+        if key not in self._codes:
+            self._codes[key] = build_candidate(task.request({}))
+        return self._codes[key]
+
+
 class LocalMeasurer:
     """Measures on this machine: one process runs candidates, the others build them."""
 
@@ -62,6 +76,7 @@ class LocalMeasurer:
     ) -> None:
         self.limits = limits or Limits()
         self.budget = budget or Budget()
+        self._defaults = Defaults()
         cpus = sorted(usable_cpus())
         count = builders if builders is not None else max(1, len(cpus) - 1)
         # A processor of its own for what is timed, where there is one to spare.
@@ -87,7 +102,7 @@ class LocalMeasurer:
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
         """Build and run; errors are part of the answer."""
-        default = compile_kernel(task.kernel, task.target)
+        default = self._defaults.code(task)
         runner = self._single if task.target.cores == 1 else self._several
         for point, built in zip(points, self._built(task, points), strict=True):
             if isinstance(built, TilewrightError):
@@ -115,9 +130,8 @@ class LocalMeasurer:
                     number = next(waiting, None)
                 if number is None:
                     return
-                kernel = replace(task.kernel, answers=dict(points[number]))
                 try:
-                    reply = child.ask(BuildRequest(kernel, task.target), self.limits.build_seconds)
+                    reply = child.ask(task.request(points[number]), self.limits.build_seconds)
                     assert isinstance(reply, CompiledKernel)
                     slots[number].put(reply)
                 except TilewrightError as error:

@@ -12,7 +12,7 @@ the best point, to finish. No point is proposed twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp
 from random import Random
@@ -169,13 +169,11 @@ class _ModelSearch(_Base):
         *,
         task: str = "task",
         exploration: Exploration | None = None,
-        first_batch: Callable[[int], list[Point]] | None = None,
     ) -> None:
         super().__init__(space, seed)
         self.model = model
         self.task = task
         self.exploration = exploration or Exploration()
-        self._first_batch = first_batch
         self._features: dict[Key, Vector | None] = {}
         self._knows = False
 
@@ -219,12 +217,16 @@ class _ModelSearch(_Base):
     def propose(self, count: int) -> list[Point]:
         """Points that the model likes, a few random ones among them."""
         if not self._knows and not self._has_prior:
-            if self._first_batch is not None:
-                return self._first_batch(count)
-            return self._fresh(self._random_points(), count, _TRIES_IN_VAIN)
+            return self._first(count)
         chance = sum(self.random.random() < self.exploration.random_part for _ in range(count))
         liked = self._climb()
         found = self._fresh(iter(self._diverse(liked, count - chance)), count - chance, _TRIES_IN_VAIN)
+        return found + self._fresh(self._random_points(), count - len(found), _TRIES_IN_VAIN)
+
+    def _first(self, count: int) -> list[Point]:
+        """Before anything is known: points near the template's own answers, which are seldom bad, and any points."""
+        near = iter(lambda: self.space.mutate(self.space.default, self.random), None)
+        found = self._fresh(near, count // 2, _TRIES_IN_VAIN)
         return found + self._fresh(self._random_points(), count - len(found), _TRIES_IN_VAIN)
 
     @property

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.lower.kernel import Kernel
 from tilewright.lower.model import LoweredModel
 from tilewright.target import Target
+from tilewright.tir.buffer import Buffer
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import TYPICAL_SIZE
-from tilewright.tune.space import Space
+from tilewright.tune.builder import BuildRequest
+from tilewright.tune.space import Point, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,24 @@ class Task:
         """The schedules to search."""
         return Space(self.kernel.func, self.target)
 
+    def request(self, point: Point) -> BuildRequest:
+        """What a building process needs to make a candidate."""
+        return BuildRequest(replace(self.kernel, answers=dict(point)), self.target)
+
 
 def extract_tasks(model: LoweredModel) -> list[Task]:
     """The kernels of a model whose schedule has a choice to make, those with most arithmetic first."""
     uses = model.uses_by_symbol()
-    tasks = [Task(kernel, model.target, uses[kernel.symbol]) for kernel in model.kernels]
+    # What was tuned before is known to the database; here the template's own schedule is what others are measured by.
+    kernels = [replace(kernel, answers={}) for kernel in model.kernels if _has_static_shapes(kernel)]
+    tasks = [Task(kernel, model.target, uses[kernel.symbol]) for kernel in kernels]
     open_ones = [task for task in tasks if _has_choice(task)]
     return sorted(open_ones, key=lambda task: (-task.flops * task.uses, task.key))
+
+
+def _has_static_shapes(kernel: Kernel) -> bool:
+    """Whether a kernel can be measured by itself: all its parameters are arrays of known shapes."""
+    return all(isinstance(item, Buffer) and item.static_shape is not None for item in kernel.func.params)
 
 
 def _has_choice(task: Task) -> bool:

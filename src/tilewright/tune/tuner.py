@@ -80,7 +80,7 @@ class Progress:
     @property
     def gain(self) -> float:
         """How much quicker than the default schedule."""
-        return self.default_seconds / self.best_seconds if self.best_seconds < float("inf") else 1.0
+        return max(1.0, self.default_seconds / self.best_seconds) if self.best_seconds < float("inf") else 1.0
 
 
 @dataclass(frozen=True, slots=True)

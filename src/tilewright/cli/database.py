@@ -1,0 +1,75 @@
+"""`tilewright database`: look at, join, thin out and export the records of tuning."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tilewright.cli.options import natural_int
+from tilewright.lower.database import Database
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
+from tilewright.tune.model import default_database
+
+DESCRIPTION = """\
+The database of measured schedules that `tilewright tune` fills and compilation asks.
+
+  tilewright database query                      the kernels it knows, with their best times
+  tilewright database query --database team.db --kernel conv2d
+  tilewright database merge other.db             take over the records of another database
+  tilewright database prune --keep 10            keep the ten quickest records of each kernel and target
+  tilewright database export records.jsonl       one line of JSON for each record
+  tilewright database import records.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("action", choices=("query", "merge", "prune", "export", "import"), help="what to do")
+    parser.add_argument("file", nargs="?", type=Path, help="the other file of merge, export and import")
+    parser.add_argument("--database", type=Path, metavar="FILE", help="the database (default: the user's own)")
+    parser.add_argument("--kernel", metavar="TEXT", default="", help="query: kernels whose name contains this")
+    parser.add_argument(
+        "--keep", type=natural_int, default=10, metavar="N", help="prune: records to keep (default: 10)"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command."""
+    needs_file = options.action in ("merge", "export", "import")
+    if needs_file != (options.file is not None):
+        said = "needs a file" if needs_file else "takes no file"
+        raise UserError(f"`tilewright database {options.action}` {said}", hint="tilewright database --help")
+    path = options.database or default_database()
+    reads_only = options.action in ("query", "export")
+    with Database(path, read_only=reads_only) as database:
+        if options.action == "query":
+            print(_query(database, options.kernel))
+        elif options.action == "merge":
+            with Database(options.file, read_only=True) as other:
+                print(f"{plural(database.merge(other), 'new record')} in {path}")
+        elif options.action == "prune":
+            print(f"{plural(database.prune(options.keep), 'record')} removed, {database.count()} kept")
+        elif options.action == "export":
+            print(f"{plural(database.export(options.file), 'record')} written to {options.file}")
+        else:
+            print(f"{plural(database.import_lines(options.file), 'new record')} in {path}")
+    return 0
+
+
+def _query(database: Database, text: str) -> str:
+    """A line for each kernel and target."""
+    rows = []
+    for task in database.tasks():
+        if text not in task.key:
+            continue
+        for target in database.targets():
+            best = database.best(task.key, target)
+            if best is None or best.seconds is None:
+                continue
+            count = sum(1 for _ in database.records(task.key, target))
+            gain = f"{1 / best.relative:.2f}x" if best.relative else "-"
+            rate = human_rate(task.flops / best.seconds, "FLOP/s") if task.flops else "-"
+            cells = [human_seconds(best.seconds), gain, rate, shorten(target, 60)]
+            rows.append([shorten(task.key, 44), str(count), *cells])
+    return table(["kernel", "records", "best", "speed-up", "rate", "target"], rows) if rows else "no records"

@@ -1,0 +1,102 @@
+"""The report of a tuning as one HTML page: what each kernel gained, and how the best time fell from trial to trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from math import inf
+from pathlib import Path
+
+from tilewright.support.files import replacing
+from tilewright.support.text import human_rate, human_seconds
+from tilewright.tune.tuner import Progress, Report
+
+_WIDTH, _HEIGHT, _MARGIN = 420, 120, 28
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #1a1a1a; }
+table { border-collapse: collapse; width: 100%; } td, th { padding: .3rem .6rem; border-bottom: 1px solid #ddd; }
+td { text-align: right; font-variant-numeric: tabular-nums; } td:first-child, th { text-align: left; }
+figure { display: inline-block; margin: .6rem; } figcaption { font-size: .85rem; color: #555; }
+svg { background: #fafafa; } .bar { fill: #3b7dd8; } .line { fill: none; stroke: #3b7dd8; stroke-width: 2; }
+.axis { stroke: #999; } text { font-size: 10px; fill: #666; }
+@media (prefers-color-scheme: dark) { body { background: #16181c; color: #ddd; } svg { background: #1e2126; }
+td, th { border-color: #333; } }
+"""
+
+
+def write_report(path: str | os.PathLike[str], title: str, report: Report) -> None:
+    """Write the page; it needs no other file and no network."""
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(report_html(title, report), encoding="utf-8")
+
+
+def report_html(title: str, report: Report) -> str:
+    """The page as text."""
+    tuned = sorted((item for item in report.tasks if item.trials), key=lambda item: -_saved(item))
+    total = f"{report.before / report.after:.2f}x" if report.after else "nothing measured"
+    figures = "".join(_figure(item) for item in tuned)
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
+        f"<h1>{escape(title)}</h1>"
+        f"<p>{report.trials} trials in {human_seconds(report.seconds)}"
+        f"{' (stopped early)' if report.stopped else ''}; tuned kernels: {human_seconds(report.before)} &rarr; "
+        f"{human_seconds(report.after)} a run, <b>{total}</b>.</p>"
+        f"<h2>Gains</h2><table>{_header()}{''.join(_row(item) for item in tuned)}</table>"
+        f"<h2>Best speed-up by trials</h2>{figures}</html>\n"
+    )
+
+
+def _header() -> str:
+    names = ("kernel", "uses", "trials", "failed", "default", "best", "speed-up", "rate", "best answers")
+    return "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+
+
+def _row(item: Progress) -> str:
+    best = min(item.best_seconds, item.default_seconds)
+    answers = ", ".join(f"{name}={value}" for name, value in sorted(item.best.items()))
+    cells = (
+        item.task.label,
+        str(item.task.uses),
+        str(item.trials),
+        str(item.failures),
+        human_seconds(item.default_seconds) if item.default_seconds < inf else "-",
+        human_seconds(best) if best < inf else "-",
+        f"{item.gain:.2f}x",
+        human_rate(item.task.flops / best, "FLOP/s") if 0 < best < inf else "-",
+        answers,
+    )
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _saved(item: Progress) -> float:
+    """Seconds of one run of the model that tuning this task saves."""
+    if item.default_seconds == inf or item.best_seconds == inf:
+        return 0.0
+    return max(0.0, item.default_seconds - item.best_seconds) * item.task.uses
+
+
+def _figure(item: Progress) -> str:
+    """A curve of the speed-up over the default schedule, from the first trial to the last."""
+    speed_ups = [item.default_seconds / value if 0 < value < inf else 0.0 for value in item.history]
+    if not speed_ups or item.default_seconds == inf:
+        return ""
+    top = max(1.0, *speed_ups)
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _places(speed_ups, top))
+    base = _HEIGHT - _MARGIN
+    level = base - (base - _MARGIN / 2) / top
+    return (
+        f"<figure><svg width={_WIDTH} height={_HEIGHT} role=img>"
+        f"<line class=axis x1={_MARGIN} y1={base} x2={_WIDTH - 4} y2={base} />"
+        f'<line class=axis stroke-dasharray="3 3" x1={_MARGIN} y1={level:.1f} x2={_WIDTH - 4} y2={level:.1f} />'
+        f'<polyline class=line points="{points}" />'
+        f"<text x=2 y={level + 3:.1f}>1.0x</text><text x=2 y=12>{top:.2f}x</text>"
+        f"<text x={_WIDTH - 60} y={_HEIGHT - 8}>{len(speed_ups)} trials</text></svg>"
+        f"<figcaption>{escape(item.task.label)}: {item.gain:.2f}x</figcaption></figure>"
+    )
+
+
+def _places(values: Sequence[float], top: float) -> list[tuple[float, float]]:
+    base = _HEIGHT - _MARGIN
+    step = (_WIDTH - _MARGIN - 4) / max(1, len(values) - 1)
+    return [(_MARGIN + n * step, base - value / top * (base - _MARGIN / 2)) for n, value in enumerate(values)]

@@ -1,0 +1,92 @@
+"""`tilewright tune` and `tilewright database`: a small model tuned for real, resumed, asked and exported."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import pytest
+
+from tests.integration.small_models import classifier
+from tilewright.cli import main as cli
+from tilewright.cli.tune import _duration
+from tilewright.compiler import Compilation
+from tilewright.lower.database import Database, Record
+
+WORDS = ["--threads", "1", "--trials", "4", "--seed", "3"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "classifier.onnx"
+    path.write_bytes(classifier().SerializeToString())
+    return path
+
+
+@pytest.mark.slow
+def test_a_model_is_tuned_and_tuned_on(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page = tmp_path / "tuned.db", tmp_path / "report.html"
+    words = ["tune", str(model), *WORDS, "--database", str(path)]
+    assert cli.main([*words, "--report", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "tuning " in said and "4 trials in" in said and str(path) in said
+    assert "<svg" in page.read_text()
+    with Database(path) as database:
+        assert database.count() == 4
+        known = {record.task for record in database.records()}
+    assert known <= {kernel.symbol for kernel in Compilation(model, threads=1).kernels}
+    assert cli.main(words) == 0
+    with Database(path) as database:
+        assert database.count() == 8
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    path = tmp_path / "filled.db"
+    with Database(path) as database:
+        database.add_task("tw_conv_1", "conv", 2e9)
+        answers = [{"tile_rows": rows} for rows in (1, 2, 4)]
+        database.add([Record("tw_conv_1", "llvm", item, 1.0 / (n + 1), None, 1.0) for n, item in enumerate(answers)])
+    return path
+
+
+def test_query_export_import_merge_prune(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*words: str) -> str:
+        assert cli.main(["database", *words]) == 0
+        return capsys.readouterr().out
+
+    shown = run("query", "--database", str(filled))
+    assert "tw_conv_1" in shown and "3.00x" in shown and "6 GFLOP/s" in shown.replace(".00", "")
+    assert "no records" in run("query", "--database", str(filled), "--kernel", "matmul")
+    lines, other = tmp_path / "records.jsonl", str(tmp_path / "other.db")
+    assert "3 records" in run("export", str(lines), "--database", str(filled))
+    assert len([json.loads(line) for line in lines.read_text().splitlines()]) == 3
+    assert "3 new records" in run("import", str(lines), "--database", other)
+    assert "0 new records" in run("merge", str(filled), "--database", other)
+    assert "2 records removed, 1 kept" in run("prune", "--keep", "1", "--database", other)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tune", "missing.onnx", "--tracker", "farm:9190"], "--tracker and --key go together"),
+        (["tune", "missing.onnx", "--report", "no/such/folder/x.html"], "does not exist"),
+        (["tune", "library.so"], "is a compiled library"),
+        (["tune", "missing.onnx", "--trials", "0"], "say how long to tune"),
+        (["database", "merge"], "needs a file"),
+        (["database", "query", "x"], "takes no file"),
+        (["database", "query", "--database", "none.db"], "no such database"),
+        (["database", "query"], "TILEWRIGHT_DATABASE says none"),
+    ],
+)
+def test_messages(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words if "--database" in words or words[0] != "tune" else [*words, "--database", "x.db"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_durations() -> None:
+    assert [_duration(text) for text in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
+    for text in ("", "0", "m", "-1", "5d"):
+        with pytest.raises(ArgumentTypeError):
+            _duration(text)

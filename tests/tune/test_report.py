@@ -1,0 +1,41 @@
+"""The report page: one file, every kernel that was tuned, names that are no markup."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+from tests.tune import toy
+from tests.tune.test_tuner import OPTIONS, FakeMeasurer, ToyTask
+from tilewright.lower.cost import work_of
+from tilewright.lower.database import Database
+from tilewright.lower.kernel import Kernel
+from tilewright.tune.report import report_html, write_report
+from tilewright.tune.tuner import tune
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_page(tmp_path: Path) -> None:
+    func = toy.matmul()
+    kernel = Kernel("tw_<b>&matmul_0", func, work_of(func))
+    with Database(tmp_path / "t.db") as database:
+        report = tune([ToyTask(kernel, toy.TARGET)], database, OPTIONS, measurer=FakeMeasurer())
+    write_report(tmp_path / "report.html", "Tuning of <x>", report)
+    text = (tmp_path / "report.html").read_text()
+    assert text == report_html("Tuning of <x>", report)
+    assert "Tuning of &lt;x&gt;" in text and "&lt;b&gt;&amp;matmul" in text and "<x>" not in text
+    reader = _Tags()
+    reader.feed(text)
+    assert not any("src" in attributes or "href" in attributes for _, attributes in reader.tags)
+    curves = [attributes["points"] or "" for tag, attributes in reader.tags if tag == "polyline"]
+    assert [len(points.split()) for points in curves] == [report.tasks[0].trials]
+    heights = [float(point.split(",")[1]) for point in curves[0].split()]
+    assert heights == sorted(heights, reverse=True)
