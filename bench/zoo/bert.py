@@ -104,7 +104,8 @@ def _embeddings(
         positions = graph.constant(np.arange(sizes[1])[np.newaxis])
     else:
         every = graph.constant(np.arange(POSITIONS)[np.newaxis])
-        bounds = [graph.constant(np.array([0])), _size_of(graph, tokens, 1, f"{path}/length"), graph.constant(np.array([1]))]
+        length = _size_of(graph, tokens, 1, f"{path}/length")
+        bounds = [graph.constant(np.array([0])), length, graph.constant(np.array([1]))]
         positions = graph.node("Slice", [every, *bounds], f"{path}/positions")
     value = graph.node("Gather", [words, tokens], f"{path}/word_embeddings", axis=0)
     kind = graph.node("Gather", [kinds, segments], f"{path}/token_type_embeddings", axis=0)

@@ -297,7 +297,8 @@ def test_a_decoder_with_a_key_value_cache():
         helper.make_node("Reshape", ["joined", "flat"], ["y"]),
     ]
     stored = {"i0": 0, "i1": 1, "i2": 2, "i0_list": [0], "i2_list": [2], "i3_list": [3], "thirds": [width] * 3,
-              "heads": [heads], "minus": [-1], "width": [width], "low": np.float32(-1e9), "wqkv": data(width, 3 * width),
+              "heads": [heads], "minus": [-1], "width": [width], "low": np.float32(-1e9),
+              "wqkv": data(width, 3 * width),
               "bias": np.tril(np.ones((1, 1, most, most), bool))}  # fmt: skip
     cache = (FLOAT, ["batch", heads, "past", width // heads])
     inputs = {"x": (FLOAT, ["batch", "sequence", width]), "past_k": cache, "past_v": cache}
