@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from tilewright.codegen.devices import DEVICE_KINDS, device_module
 from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions
 from tilewright.codegen.llvm.emit import emit_module
@@ -20,8 +21,9 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
-from tilewright.request import CompileRequest, DatabaseLike, ModelLike, cpu_target, request
+from tilewright.request import CompileRequest, DatabaseLike, ModelLike, any_target, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
+from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import Module
 from tilewright.support import trace
@@ -169,14 +171,18 @@ def build(
     args: Sequence[Tensor | Var] | None = None,
     target: Target | str = "native",
     name: str | None = None,
-) -> Module:
+) -> Module | DeviceModule:
     """Compile loop programs: `f = tw.build(s, [A, B, C]); f(a, b, c)`.
 
     `program` is a tensor-expression schedule (with `args` in the order of the parameters), a loop schedule, a function,
-    or a module of functions. Call the result, or pick a function of it by name.
+    or a module of functions. Call the result, or pick a function of it by name. With `target="opencl"` or `"cuda"` the
+    kernels run on the first such device; loops that are not bound to threads run in a single one.
     """
-    resolved = cpu_target(target)
+    resolved = any_target(target)
     functions = _functions(program, args, name)
+    if resolved.kind in DEVICE_KINDS:
+        return device_module(functions, [_function_info(function) for function in functions], resolved)
+    resolved = cpu_target(resolved)
     payload = compile_functions(functions, resolved)
     artifact = Artifact(
         resolved.triple,

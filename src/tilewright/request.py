@@ -103,14 +103,20 @@ def _of_target(database: Database, target: Target) -> Mapping[str, Mapping[str, 
     return database.answers(str(target))
 
 
-def cpu_target(target: Target | str) -> Target:
-    """The resolved target, which must be a CPU."""
+def any_target(target: Target | str) -> Target:
+    """The resolved target, of any kind."""
     if not isinstance(target, (Target, str)):
         raise UserError(f"a target is a text or a tw.Target, not a {type(target).__name__}", hint="target='native'")
-    resolved = target if isinstance(target, Target) else Target(target)
+    return target if isinstance(target, Target) else Target(target)
+
+
+def cpu_target(target: Target | str) -> Target:
+    """The resolved target, which must be a CPU."""
+    resolved = any_target(target)
     if not resolved.is_cpu:
         raise UnsupportedError(
             f"there is no back end for the target kind {resolved.kind!r} yet",
-            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'; "
+            "loop programs (tw.build) are also compiled for opencl and cuda",
         )
     return resolved

@@ -30,23 +30,20 @@ Exporter = Callable[[Artifact, Path], None]
 """Writes an artifact as a shared library; the compiler hands it to what it builds."""
 
 
-class CompiledFunction:
-    """One function: call it with its parameters in order, buffers as arrays of any kind, outputs included."""
+class FunctionSignature:
+    """The parameters of a function: checks the arguments of a call and packs them into slots of 64 bits."""
 
-    def __init__(self, info: FunctionInfo, module: Module) -> None:
+    def __init__(self, info: FunctionInfo) -> None:
         self.info = info
-        self._module = module
         self.name = info.symbol
         scalars = [param.name for param in info.params if param.shape is None]
         self._symbols = trailing_symbols([param.shape for param in info.params], scalars)
-        self._packed = bind(module.library, info.packed_symbol, ctypes.c_int32, ctypes.c_void_p)
         self._slots = ctypes.c_int64 * max(len(info.params) + len(self._symbols), 1)
 
-    def __call__(self, *args: object) -> None:
-        """Run once. Inputs may be any array (copied when strided or unaligned); outputs are written in place."""
-        slots, _kept = self.prepare(*args)
-        self._module.apply_threads()
-        check_code(self._packed(slots), f"the function '{self.name}'")
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbolic extents whose values follow the parameters in the slots."""
+        return tuple(self._symbols)
 
     def prepare(self, *args: object) -> tuple[Any, list[Array]]:
         """Check arguments and pack them into slots; the arrays returned must live through the call."""
@@ -109,6 +106,21 @@ class CompiledFunction:
         if not is_direct(array):
             raise UserError(f"{where} is written, so it must be contiguous and aligned", hint="pass a fresh array")
         return array
+
+
+class CompiledFunction(FunctionSignature):
+    """One function: call it with its parameters in order, buffers as arrays of any kind, outputs included."""
+
+    def __init__(self, info: FunctionInfo, module: Module) -> None:
+        super().__init__(info)
+        self._module = module
+        self._packed = bind(module.library, info.packed_symbol, ctypes.c_int32, ctypes.c_void_p)
+
+    def __call__(self, *args: object) -> None:
+        """Run once. Inputs may be any array (copied when strided or unaligned); outputs are written in place."""
+        slots, _kept = self.prepare(*args)
+        self._module.apply_threads()
+        check_code(self._packed(slots), f"the function '{self.name}'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
 from tilewright.ir.passes import Pipeline, function_pass
 from tilewright.support import settings
-from tilewright.support.errors import UnsupportedError
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.align_storage import align_storage
+from tilewright.tir.passes.bind_threads import bind_threads
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
@@ -16,6 +16,7 @@ from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
+from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
@@ -56,10 +57,34 @@ def cpu_pipeline(target: Target) -> Pipeline:
     )
 
 
+def gpu_pipeline(target: Target) -> Pipeline:
+    """The passes for a device with blocks of threads, in order."""
+    return Pipeline(
+        "gpu",
+        [
+            function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
+            function_pass("lower_thread_reductions")(lower_thread_reductions),
+            function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
+            function_pass("widen_loops")(widen_loops),
+            function_pass("pipeline_loops")(pipeline_loops),
+            function_pass("inject_virtual_threads")(inject_virtual_threads),
+            function_pass("simplify")(simplify_loops),
+            function_pass("compact_buffers")(compact_buffers),
+            function_pass("bind_threads")(bind_threads).with_options(max_threads=target.max_threads),
+            function_pass("simplify_kernels")(simplify_loops),
+            function_pass("compact_private_buffers")(compact_buffers).with_options(keep=("global",)),
+            function_pass("align_storage")(align_storage),
+            function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
+            function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
+            function_pass("unroll_loops", requires="vectorized")(unroll_loops),
+            function_pass("simplify_again")(simplify_loops),
+            function_pass("legalize_types")(legalize_types).with_options(has_half=False),
+        ],
+    )
+
+
 def lower(func: PrimFunc, target: Target) -> PrimFunc:
     """A scheduled function lowered for a target, ready for its code generator."""
-    if not target.is_cpu:
-        raise UnsupportedError(f"there is no lowering for the target kind {target.kind!r} yet")
     if settings.VERIFY.get() and isinstance(func.body, Block):
         verify(func, "scheduled")
-    return cpu_pipeline(target).run(func)
+    return (cpu_pipeline if target.is_cpu else gpu_pipeline)(target).run(func)

@@ -9,12 +9,13 @@
 
 An allocation sinks into a loop only if no value crosses from one iteration to the next; so a buffer that lives inside
 one iteration of a parallel loop becomes private to it. It never sinks into a vectorized loop, whose lanes share
-memory. Every dimension whose touched range is provably shorter is cut to that range and its indices rebased.
+memory, and `shared` memory never into a loop over the threads that share it. Every dimension whose touched range is
+provably shorter is cut to that range and its indices rebased.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
@@ -28,14 +29,15 @@ from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
 
 
-def compact_buffers(func: PrimFunc) -> PrimFunc:
-    """The function with its intermediate buffers placed and sized by what they hold."""
+def compact_buffers(func: PrimFunc, *, keep: Sequence[str] = ()) -> PrimFunc:
+    """The function with its intermediate buffers placed and sized by what they hold; scopes in `keep` stay put."""
     scalars = [param for param in func.params if isinstance(param, Var)]
-    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}).stmt(func.body))
+    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}, keep).stmt(func.body))
 
 
 class _Compact(StmtRewriter):
-    def __init__(self, scalars: set[Var]) -> None:
+    def __init__(self, scalars: set[Var], keep: Sequence[str]) -> None:
+        self._keep = keep
         self._analyzer = Analyzer()
         self._outer = scalars
 
@@ -61,6 +63,8 @@ class _Compact(StmtRewriter):
         body = self.stmt(stmt.body)
         if not touches(stmt.buffer, body):
             return body
+        if stmt.buffer.scope in self._keep:
+            return stmt.replace(body=body)
         return self._sink(stmt.buffer, body)
 
     def _sink(self, buffer: Buffer, stmt: Stmt) -> Stmt:
@@ -68,7 +72,7 @@ class _Compact(StmtRewriter):
         match stmt:
             case SeqStmt():
                 return self._sink_into_sequence(buffer, stmt)
-            case For() if stmt.kind is not LoopKind.VECTORIZED:
+            case For() if stmt.kind is not LoopKind.VECTORIZED and not _is_shared_in(buffer, stmt):
                 with self._analyzer.scope():
                     self._enter(stmt)
                     crossing = values_cross_iterations(buffer, stmt, self._analyzer)
@@ -154,6 +158,10 @@ class _Compact(StmtRewriter):
                 return False
             stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
         return self._analyzer.variables_of(expr) <= self._outer
+
+
+def _is_shared_in(buffer: Buffer, loop: For) -> bool:
+    return buffer.scope == "shared" and (loop.thread or "").startswith("threadIdx")
 
 
 class _Rebase(StmtRewriter):

@@ -56,10 +56,11 @@ def _keep_apart(loop: For) -> bool:
             return False
     if any(isinstance(item, Call) and item.name == "access_ptr" for item in pre_order(loop.body)):
         return False
-    return all(_is_apart(buffer, loop) for buffer in written)
+    return all(is_apart(buffer, loop) for buffer in written)
 
 
-def _is_apart(buffer: Buffer, loop: For) -> bool:
+def is_apart(buffer: Buffer, loop: For) -> bool:
+    """Whether every iteration of a loop keeps to elements of a buffer that no other iteration touches."""
     analyzer = Analyzer()
     analyzer.bind(loop.var, Range(loop.min, loop.extent))
     boxes = [access.box(0, analyzer, guarded=False) for access in accesses_of(buffer, loop.body)]

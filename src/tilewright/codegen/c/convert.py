@@ -1,0 +1,65 @@
+"""Conversions between types, and values on their way from and to memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import FLOAT32, FLOAT64, INDEX, INT32, DataType
+
+if TYPE_CHECKING:
+    from tilewright.codegen.c.expressions import Expressions
+
+
+def load_value(c: Expressions, place: str, dtype: DataType) -> str:
+    """A value in a register from its place in memory."""
+    name = dtype.element.name
+    if name == "bool":
+        return f"({place} != 0)"
+    if name == "float16":
+        return f"{c.helpers.half_value()}({place})"
+    if name == "bfloat16":
+        return f"{c.helpers.brain_value()}({place})"
+    return place
+
+
+def store_value(c: Expressions, text: str, dtype: DataType) -> str:
+    """What goes to memory for a value in a register."""
+    name = dtype.element.name
+    if name == "bool":
+        return f"(({c.dialect.types['uint8']}){text})"
+    if name == "float16":
+        return f"{c.helpers.half_bits(double=False)}({text})"
+    if name == "bfloat16":
+        return f"{c.helpers.brain_bits()}({text})"
+    return text
+
+
+def cast(c: Expressions, expr: e.Cast) -> str:
+    """A conversion."""
+    source, target = expr.value.dtype.element, expr.dtype.element
+    text = c.value(expr.value)
+    if c.is_narrow(expr):
+        return f"(({c.dialect.types['int32']}){text})"
+    if source is target:
+        return c.wide(expr.value) if source is INDEX else text
+    if target.is_bool:
+        return f"({text} != 0)"
+    if target.is_float:
+        return _to_float(c, text, INT32 if c.is_narrow(expr.value) else source, target)
+    if source.is_float:
+        return f"{c.helpers.to_integer(source if source.bits == 64 else FLOAT32, target)}({text})"
+    return f"(({c.dialect.register_type(target)}){text})"
+
+
+def _to_float(c: Expressions, text: str, source: DataType, target: DataType) -> str:
+    if target.name == "float16":
+        if source.name in ("float16", "bfloat16", "float32"):
+            return f"{c.helpers.half_value()}({c.helpers.half_bits(double=False)}({text}))"
+        # An integer as a double is exact, or far beyond the range of a half: it is rounded once.
+        wide = text if source is FLOAT64 else f"(({c.dialect.types['float64']}){text})"
+        return f"{c.helpers.half_value()}({c.helpers.half_bits(double=True)}({wide}))"
+    if target.name == "bfloat16":
+        single = text if source.is_float and source.bits < 64 else f"(({c.dialect.types['float32']}){text})"
+        return f"{c.helpers.brain_value()}({c.helpers.brain_bits()}({single}))"
+    return f"(({c.dialect.register_type(target)}){text})"

@@ -1,0 +1,382 @@
+"""Scalar expressions as C text, with the meaning of `docs/semantics.md` where C's own differs.
+
+Values that a statement uses more than once are computed once, into a constant. C's `?:`, `&&` and `||` are lazy as
+selections and logic must be; a side that needs constants of its own and reads memory becomes an `if`.
+Indices are computed in 32 bits where bounds prove that nothing overflows, in 64 bits otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.codegen.c.convert import cast, load_value
+from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.helpers import Helpers
+from tilewright.codegen.c.intrinsics import call
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import INDEX, INT32, DataType
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir.buffer import Buffer, BufferLoad
+
+_LOW, _HIGH = INT32.min_value(), INT32.max_value()
+_OPERATORS: Final[dict[type, str]] = {
+    e.Add: "+",
+    e.Sub: "-",
+    e.Mul: "*",
+    e.EQ: "==",
+    e.NE: "!=",
+    e.LT: "<",
+    e.LE: "<=",
+}
+
+
+class Expressions:
+    """Expressions of one kernel, emitted into lines of text."""
+
+    def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
+        self.dialect = dialect
+        self.helpers = helpers
+        self.analyzer = Analyzer()
+        self.lines: list[str] = []
+        self.depth = 1
+        self._names: dict[Var | Buffer, str] = {}
+        self._taken: set[str] = set()
+        self._known: list[dict[PrimExpr, str]] = [{}]
+        self._uses: dict[PrimExpr, int] = {}
+        self._narrow: dict[PrimExpr, bool] = {}
+        self._temporaries = 0
+
+    # ---------------------------------------------------------------- names and lines
+
+    def name(self, item: Var | Buffer) -> str:
+        """The C name of a variable or buffer. It ends in `_` and perhaps a number, as no word of the language does."""
+        found = self._names.get(item)
+        if found is None:
+            clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in item.name)
+            base = f"{clean if clean and not clean[0].isdigit() else 'v' + clean}_"
+            found, number = base, 0
+            while found in self._taken:
+                number += 1
+                found = f"{base}{number}"
+            self._taken.add(found)
+            self._names[item] = found
+        return found
+
+    def line(self, text: str) -> None:
+        """One line of code."""
+        self.lines.append("  " * self.depth + text)
+
+    def declare(self, dtype: str, text: str) -> str:
+        """A constant of a value; gives its name."""
+        self._temporaries += 1
+        name = f"t{self._temporaries}"
+        self.line(f"const {dtype} {name} = {text};")
+        return name
+
+    # ---------------------------------------------------------------- statements begin and end
+
+    def start(self, *roots: PrimExpr) -> None:
+        """Begin a statement of some expressions: what they share is found, what was known is forgotten."""
+        self._known = [{}]
+        self._uses = {}
+        seen: set[PrimExpr] = set()
+        stack: list[PrimExpr] = list(roots)
+        for root in roots:
+            self._uses[root] = self._uses.get(root, 0) + 1
+        while stack:
+            item = stack.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for child in item.children():
+                if isinstance(child, PrimExpr):
+                    self._uses[child] = self._uses.get(child, 0) + 1
+                    stack.append(child)
+
+    def know(self, expr: PrimExpr, text: str) -> None:
+        """Let a value be found under a name in this statement."""
+        self._known[-1][expr] = text
+
+    # ---------------------------------------------------------------- types
+
+    def is_narrow(self, expr: PrimExpr) -> bool:
+        """Whether an index is an int in the text: it and everything it is computed from provably fit 32 bits."""
+        if expr.dtype is not INDEX:
+            return False
+        found = self._narrow.get(expr)
+        if found is None:
+            found = self._narrow[expr] = self._fits(expr)
+        return found
+
+    def _fits(self, expr: PrimExpr) -> bool:
+        if isinstance(expr, e.IntImm):
+            return _LOW <= expr.value <= _HIGH
+        if isinstance(expr, e.Cast):
+            return expr.value.dtype.is_bool or (
+                expr.value.dtype.is_integer and expr.value.dtype.bits <= 32 and expr.value.dtype.name != "uint32"
+            )
+        if isinstance(expr, (BufferLoad, e.Call)):
+            return False
+        if not all(
+            self.is_narrow(child) for child in expr.children() if isinstance(child, PrimExpr) and child.dtype is INDEX
+        ):
+            return False
+        low, high = self.analyzer.lower_bound(expr), self.analyzer.upper_bound(expr)
+        return low is not None and high is not None and _LOW <= low and high <= _HIGH
+
+    def decide(self, var: Var, narrow: bool) -> None:
+        """Say whether a variable is an int in the text."""
+        self._narrow[var] = narrow
+
+    def type_of(self, expr: PrimExpr) -> str:
+        """The C type of an expression's text."""
+        return self.dialect.types["int32"] if self.is_narrow(expr) else self.dialect.register_type(expr.dtype)
+
+    # ---------------------------------------------------------------- values
+
+    def value(self, expr: PrimExpr) -> str:
+        """The text of a value: a name, a constant or something in parentheses."""
+        for known in reversed(self._known):
+            found = known.get(expr)
+            if found is not None:
+                return found
+        emit = _DISPATCH.get(type(expr))
+        if emit is None:
+            raise UnsupportedError(f"{self.dialect.name} kernels have no {type(expr).__name__}")
+        text = emit(self, expr)
+        if self._uses.get(expr, 0) > 1 and not isinstance(expr, (Var, e.IntImm, e.FloatImm)):
+            text = self.declare(self.type_of(expr), text)
+        self._known[-1][expr] = text
+        return text
+
+    def wide(self, expr: PrimExpr) -> str:
+        """The text of an index in 64 bits."""
+        text = self.value(expr)
+        return f"({self.dialect.types['int64']}){text}" if self.is_narrow(expr) else text
+
+    def pair(self, a: PrimExpr, b: PrimExpr) -> tuple[str, str]:
+        """Two operands of one C type."""
+        if a.dtype is INDEX and self.is_narrow(a) != self.is_narrow(b):
+            return self.wide(a), self.wide(b)
+        return self.value(a), self.value(b)
+
+    def lazily(self, expr: PrimExpr, condition: str, other: Callable[[], str], dtype: str, when: bool) -> str:
+        """`condition == when ? expr : other` with constants of the lazy side inside an `if`."""
+        self._temporaries += 1
+        name = f"t{self._temporaries}"
+        self.line(f"{dtype} {name};")
+        sides: list[Callable[[], str]] = [lambda: self.value(expr), other]
+        if not when:
+            sides.reverse()
+        self.line(f"if ({condition}) {{")
+        self._side(name, sides[0])
+        self.line("} else {")
+        self._side(name, sides[1])
+        self.line("}")
+        return name
+
+    def _side(self, name: str, side: Callable[[], str]) -> None:
+        self.depth += 1
+        self._known.append({})
+        text = side()
+        self._known.pop()
+        self.line(f"{name} = {text};")
+        self.depth -= 1
+
+    def needs_block(self, expr: PrimExpr) -> bool:
+        """Whether a lazy expression would put a constant that reads memory in front of the statement."""
+        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
+            return False
+        return any(
+            isinstance(item, PrimExpr)
+            and self._uses.get(item, 0) > 1
+            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
+            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
+            for item in pre_order(expr)
+        )
+
+
+def _variable(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, Var)
+    return c.name(expr)
+
+
+def integer_text(value: int, dtype: DataType, dialect: Dialect) -> str:
+    """An integer constant of a type."""
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.bits <= 32:
+        if value == _LOW:
+            return f"({_LOW + 1} - 1)"
+        text = f"{value}u" if dtype.is_uint else str(value)
+        if dtype.bits < 32:
+            return f"(({dialect.register_type(dtype)}){text})"
+        return f"({text})" if value < 0 else text
+    wide = dialect.types["int64" if dtype.is_int else "uint64"]
+    if value == dtype.min_value() and dtype.is_int:
+        return f"(({wide})(-{dtype.max_value()}LL) - 1)" if dialect.name == "CUDA" else f"(-{dtype.max_value()}L - 1)"
+    suffix = "LL" if dialect.name == "CUDA" else "L"
+    return f"(({wide}){value}{'U' if dtype.is_uint else ''}{suffix})"
+
+
+def _integer(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.IntImm)
+    return integer_text(expr.value, INT32 if c.is_narrow(expr) else expr.dtype, c.dialect)
+
+
+def _float(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.FloatImm)
+    return float_text(expr.value, expr.dtype, c.dialect)
+
+
+def float_text(value: float, dtype: DataType, dialect: Dialect) -> str:
+    """A float constant, exact: in hexadecimal where decimal digits would be many."""
+    double = dtype.bits == 64
+    if math.isnan(value) or math.isinf(value):
+        text = dialect.not_a_number if math.isnan(value) else dialect.infinity
+        text = f"(({dialect.types['float64']}){text})" if double else text
+        return f"(-{text})" if math.copysign(1.0, value) < 0 else text
+    short = repr(value)
+    text = short if len(short) <= 8 and ("." in short or "e" in short) else value.hex()
+    return f"({text})" if double and value < 0 else text if double else f"({text}f)" if value < 0 else f"{text}f"
+
+
+def _load(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, BufferLoad)
+    return load_value(c, f"{c.name(expr.buffer)}[{c.value(expr.indices[0])}]", expr.buffer.dtype)
+
+
+def _arithmetic(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.BinaryExpr)
+    operator = _OPERATORS[type(expr)]
+    dtype = expr.dtype
+    if dtype.is_float:
+        if dtype.bits == 16:
+            raise CompilerBug(f"{dtype} arithmetic reached the code generator")
+        return f"({c.value(expr.a)} {operator} {c.value(expr.b)})"
+    if dtype is INDEX:
+        if c.is_narrow(expr):
+            return f"({c.value(expr.a)} {operator} {c.value(expr.b)})"
+        a, b = c.wide(expr.a), c.wide(expr.b)
+        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
+            return f"({a} {operator} {b})"
+    else:
+        a, b = c.value(expr.a), c.value(expr.b)
+    # Signed overflow means nothing in C: data wraps in unsigned types.
+    unsigned = c.dialect.types[f"uint{max(32, dtype.bits)}"]
+    return f"(({c.dialect.register_type(dtype)})(({unsigned}){a} {operator} ({unsigned}){b}))"
+
+
+def _division(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.BinaryExpr)
+    kind = type(expr)
+    if expr.dtype.is_float:
+        if kind is e.Mod:
+            return f"{c.dialect.math('fmod', expr.dtype)}({c.value(expr.a)}, {c.value(expr.b)})"
+        return f"({c.value(expr.a)} / {c.value(expr.b)})"
+    quotient = kind in (e.FloorDiv, e.Div)
+    operator = "/" if quotient else "%"
+    a, b = c.pair(expr.a, expr.b)
+    narrow = c.is_narrow(expr.a) and c.is_narrow(expr.b)
+    dtype = INT32 if narrow else expr.dtype
+    positive = isinstance(expr.b, e.IntImm) and expr.b.value > 0
+    if expr.dtype.is_uint and positive:
+        return f"(({c.dialect.register_type(dtype)})({a} {operator} {b}))"
+    if expr.dtype is INDEX:
+        # Bounds are of indices only: data is unbounded.
+        low, divisor = c.analyzer.lower_bound(expr.a), c.analyzer.lower_bound(expr.b)
+        if low is not None and low >= 0 and divisor is not None and divisor > 0:
+            text = f"({a} {operator} {b})"
+            return text if c.is_narrow(expr) or not narrow else f"(({c.dialect.types['int64']}){text})"
+    floors = kind in (e.FloorDiv, e.FloorMod) and not expr.dtype.is_uint
+    text = f"{c.helpers.divide(dtype, floors, quotient)}({a}, {b})"
+    return f"(({c.dialect.types['int64']}){text})" if narrow and not c.is_narrow(expr) else text
+
+
+def _extreme(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.BinaryExpr)
+    lesser = isinstance(expr, e.Min)
+    a, b = c.pair(expr.a, expr.b)
+    if expr.dtype.is_bool:
+        return f"({a} {'&&' if lesser else '||'} {b})"
+    narrow = c.is_narrow(expr.a) and c.is_narrow(expr.b)
+    return f"{c.helpers.extreme(INT32 if narrow else expr.dtype, lesser)}({a}, {b})"
+
+
+def _compare(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.CompareExpr)
+    a, b = c.pair(expr.a, expr.b)
+    return f"({a} {_OPERATORS[type(expr)]} {b})"
+
+
+def _logical(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, (e.And, e.Or))
+    conjunction = isinstance(expr, e.And)
+    a = c.value(expr.a)
+    if c.needs_block(expr.b):
+        decided = "false" if conjunction else "true"
+        return c.lazily(expr.b, a, lambda: decided, c.dialect.types["bool"], conjunction)
+    return f"({a} {'&&' if conjunction else '||'} {c.value(expr.b)})"
+
+
+def _not(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.Not)
+    return f"(!{c.value(expr.a)})"
+
+
+def _select(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.Select)
+    condition = c.value(expr.condition)
+    narrow = c.is_narrow(expr)
+
+    def side(item: PrimExpr) -> str:
+        return c.wide(item) if item.dtype is INDEX and not narrow else c.value(item)
+
+    if c.needs_block(expr.a) or c.needs_block(expr.b):
+        if expr.dtype is INDEX and not narrow:
+            wide = e.Cast(expr.a, INDEX) if c.is_narrow(expr.a) else expr.a
+            return c.lazily(wide, condition, lambda: side(expr.b), c.type_of(expr), True)
+        return c.lazily(expr.a, condition, lambda: side(expr.b), c.type_of(expr), True)
+    return f"({condition} ? {side(expr.a)} : {side(expr.b)})"
+
+
+def _cast(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.Cast)
+    return cast(c, expr)
+
+
+def _call(c: Expressions, expr: PrimExpr) -> str:
+    assert isinstance(expr, e.Call)
+    return call(c, expr)
+
+
+_DISPATCH: Final[dict[type, Callable[[Expressions, PrimExpr], str]]] = {
+    Var: _variable,
+    e.IntImm: _integer,
+    e.FloatImm: _float,
+    e.Add: _arithmetic,
+    e.Sub: _arithmetic,
+    e.Mul: _arithmetic,
+    e.Div: _division,
+    e.Mod: _division,
+    e.FloorDiv: _division,
+    e.FloorMod: _division,
+    e.Min: _extreme,
+    e.Max: _extreme,
+    e.EQ: _compare,
+    e.NE: _compare,
+    e.LT: _compare,
+    e.LE: _compare,
+    e.And: _logical,
+    e.Or: _logical,
+    e.Not: _not,
+    e.Select: _select,
+    e.Cast: _cast,
+    e.Call: _call,
+    BufferLoad: _load,
+}

@@ -1,0 +1,227 @@
+"""Kernels as C text: statements, memory, and the function around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.c.convert import store_value
+from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.expressions import Expressions
+from tilewright.codegen.c.helpers import Helpers
+from tilewright.codegen.c.lanes import Lanes
+from tilewright.ir.dtype import INDEX, INT32
+from tilewright.ir.expr import Call, IntImm, PrimExpr, Range, StringImm
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.stmt import (
+    Allocate,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    LoopKind,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+
+
+def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
+    """One program of several kernels."""
+    helpers = Helpers(dialect)
+    bodies = [_Kernel(dialect, helpers).emit(kernel) for kernel in kernels]
+    uses_double = any("double" in text for text in (*bodies, helpers.text()))
+    parts = [dialect.preamble(uses_double), helpers.text(), *bodies]
+    return "\n".join(part for part in parts if part)
+
+
+class _Kernel:
+    """One kernel being emitted."""
+
+    def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
+        self._dialect = dialect
+        self._e = Expressions(dialect, helpers)
+        self._lanes = Lanes()
+
+    def emit(self, kernel: DeviceKernel) -> str:
+        """The text of a kernel."""
+        c, dialect = self._e, self._dialect
+        parameters: list[str] = []
+        for param in kernel.func.params:
+            if isinstance(param, Buffer):
+                element = dialect.memory_type(param.dtype)
+                parameters.append(dialect.pointer(element, c.name(param), param in kernel.written))
+            else:
+                c.decide(param, narrow=False)
+                parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")
+        for buffer in kernel.shared:
+            c.line(dialect.shared(dialect.memory_type(buffer.dtype), c.name(buffer), _count(buffer)))
+        for var, (axis, extent) in kernel.axes.items():
+            c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
+            c.decide(var, narrow=True)
+            c.line(f"const int {c.name(var)} = {dialect.axis(axis)};")
+        self._stmt(kernel.func.body)
+        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+        head = dialect.signature(kernel.func.name, parameters, threads)
+        return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _stmt(self, stmt: Stmt) -> None:
+        match stmt:
+            case SeqStmt():
+                for item in _merged(stmt.stmts):
+                    self._stmt(item)
+            case BufferStore():
+                self._store(stmt, None)
+            case For():
+                self._for(stmt)
+            case IfThenElse():
+                self._if(stmt)
+            case LetStmt():
+                self._let(stmt)
+            case Allocate():
+                element = self._dialect.memory_type(stmt.buffer.dtype)
+                self._e.line(f"{element} {self._e.name(stmt.buffer)}[{_count(stmt.buffer)}];")
+                self._stmt(stmt.body)
+            case Evaluate():
+                self._evaluate(stmt)
+            case _:
+                raise UnsupportedError(f"{self._dialect.name} kernels have no {type(stmt).__name__}")
+
+    def _evaluate(self, stmt: Evaluate) -> None:
+        value = stmt.value
+        if isinstance(value, Call) and value.name == "barrier":
+            scope = value.args[0]
+            self._e.line(self._dialect.barrier(scope.value if isinstance(scope, StringImm) else "shared"))
+            return
+        raise UnsupportedError(f"{self._dialect.name} kernels do not call for an effect: {value}")
+
+    def _body(self, stmt: Stmt) -> None:
+        self._e.depth += 1
+        self._stmt(stmt)
+        self._e.depth -= 1
+
+    def _for(self, loop: For) -> None:
+        c = self._e
+        if loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL):
+            raise CompilerBug(f"a {loop.kind.value} loop came to the code generator")
+        c.start(loop.min, loop.extent)
+        kind = "int" if self._is_short(loop) else self._dialect.types["int64"]
+        low = c.value(loop.min)
+        end = c.declare(kind, f"{low} + {c.value(loop.extent)}") if not _is_plain(loop) else None
+        limit = end or str(_end(loop))
+        name = c.name(loop.var)
+        if loop.kind is LoopKind.UNROLLED:
+            c.line("#pragma unroll")
+        c.decide(loop.var, kind == "int")
+        c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
+        with c.analyzer.scope():
+            c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
+            self._body(loop.body)
+        c.line("}")
+
+    def _is_short(self, loop: For) -> bool:
+        """Whether an int counts the iterations of a loop."""
+        c = self._e
+        if not c.is_narrow(loop.min) or not c.is_narrow(loop.extent):
+            return False
+        high = c.analyzer.upper_bound(loop.min + loop.extent)
+        return high is not None and high <= INT32.max_value()
+
+    def _if(self, stmt: IfThenElse) -> None:
+        c = self._e
+        if stmt.condition.dtype.lanes > 1:
+            assert isinstance(stmt.then_body, BufferStore)
+            self._store(stmt.then_body, stmt.condition)
+            return
+        c.start(stmt.condition)
+        c.line(f"if ({c.value(stmt.condition)}) {{")
+        self._body(stmt.then_body)
+        if stmt.else_body is not None:
+            c.line("} else {")
+            self._body(stmt.else_body)
+        c.line("}")
+
+    def _let(self, stmt: LetStmt) -> None:
+        c = self._e
+        c.start(stmt.value)
+        text = c.value(stmt.value)
+        c.decide(stmt.var, c.is_narrow(stmt.value))
+        c.line("{")
+        c.depth += 1
+        c.line(f"const {c.type_of(stmt.value)} {c.name(stmt.var)} = {text};")
+        self._stmt(stmt.body)
+        c.depth -= 1
+        c.line("}")
+
+    def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
+        """A store. All lanes are computed before any is stored, as one vector operation does."""
+        lanes = range(stmt.value.dtype.lanes)
+        values = [self._lanes.of(stmt.value, lane) for lane in lanes]
+        indices = [self._lanes.of(stmt.indices[0], lane) for lane in lanes]
+        masks = [None if mask is None else self._lanes.of(mask, lane) for lane in lanes]
+        c = self._e
+        if mask is None:
+            c.start(*values, *indices)
+            texts = [c.value(value) for value in values]
+            if len(texts) > 1 and _reads(stmt.value, stmt.buffer):
+                texts = [c.declare(c.type_of(value), text) for value, text in zip(values, texts, strict=True)]
+            for index, value, text in zip(indices, values, texts, strict=True):
+                self._assign(stmt.buffer, index, c.wide(value) if c.is_narrow(value) else text)
+            return
+        if _reads(stmt.value, stmt.buffer) and len(lanes) > 1:
+            raise UnsupportedError(f"{self._dialect.name} kernels have no masked store to what its value reads")
+        for index, value, condition in zip(indices, values, masks, strict=True):
+            assert condition is not None
+            c.start(condition)
+            c.line(f"if ({c.value(condition)}) {{")
+            c.depth += 1
+            c.start(value, index)
+            self._assign(stmt.buffer, index, c.wide(value))
+            c.depth -= 1
+            c.line("}")
+
+    def _assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
+        c = self._e
+        c.line(f"{c.name(buffer)}[{c.value(index)}] = {store_value(c, text, buffer.dtype)};")
+
+
+def _merged(stmts: Sequence[Stmt]) -> list[Stmt]:
+    """Neighbouring statements under the same condition on indices become one."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        last = result[-1] if result else None
+        if (
+            isinstance(stmt, IfThenElse)
+            and isinstance(last, IfThenElse)
+            and stmt.condition is last.condition
+            and stmt.condition.dtype.is_scalar
+            and stmt.else_body is None
+            and last.else_body is None
+            and not any(isinstance(item, BufferLoad) for item in pre_order(stmt.condition))
+        ):
+            result[-1] = last.replace(then_body=seq(last.then_body, stmt.then_body))
+        else:
+            result.append(stmt)
+    return result
+
+
+def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(expr))
+
+
+def _count(buffer: Buffer) -> int:
+    size = buffer_bytes(buffer)
+    assert size is not None
+    return max(1, size // buffer.dtype.itemsize)
+
+
+def _is_plain(loop: For) -> bool:
+    return isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
+
+
+def _end(loop: For) -> int:
+    assert isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
+    return loop.min.value + loop.extent.value

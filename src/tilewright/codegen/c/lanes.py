@@ -1,0 +1,47 @@
+"""Single lanes of vector expressions: GPUs compute scalars in each thread, vectors live in memory accesses only."""
+
+from __future__ import annotations
+
+from tilewright.ir import expr as e
+from tilewright.ir.expr import PrimExpr
+from tilewright.support.errors import UnsupportedError
+from tilewright.tir.buffer import BufferLoad
+
+
+class Lanes:
+    """The scalar expression of one lane, remembered by expression."""
+
+    def __init__(self) -> None:
+        self._memo: dict[tuple[PrimExpr, int], PrimExpr] = {}
+
+    def of(self, expr: PrimExpr, lane: int) -> PrimExpr:
+        """Lane number `lane` of an expression; a scalar is all its lanes."""
+        if expr.dtype.is_scalar and not isinstance(expr, (e.Ramp, e.Broadcast)):
+            return expr
+        key = (expr, lane)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._lane(expr, lane)
+        return found
+
+    def _lane(self, expr: PrimExpr, lane: int) -> PrimExpr:
+        match expr:
+            case e.Ramp():
+                return expr.base + expr.stride * lane
+            case e.Broadcast():
+                return expr.value
+            case BufferLoad():
+                return BufferLoad(expr.buffer, tuple(self.of(index, lane) for index in expr.indices))
+            case e.Select():
+                condition = self.of(expr.condition, lane)
+                return e.Select(condition, self.of(expr.a, lane), self.of(expr.b, lane))
+            case e.Not():
+                return e.Not(self.of(expr.a, lane))
+            case e.Cast():
+                return e.Cast(self.of(expr.value, lane), expr.dtype.element)
+            case e.BinaryExpr():
+                return type(expr)(self.of(expr.a, lane), self.of(expr.b, lane))  # type: ignore[call-arg]
+            case e.Call() if all(arg.dtype.lanes == expr.dtype.lanes for arg in expr.args):
+                return e.Call(expr.name, tuple(self.of(arg, lane) for arg in expr.args), expr.dtype.element)
+            case _:
+                raise UnsupportedError(f"kernels for a GPU have no lanes of {type(expr).__name__} {expr.dtype}")

@@ -1,0 +1,1 @@
+"""CUDA C: the dialect, and functions to programs."""

@@ -1,0 +1,1 @@
+"""OpenCL C: the dialect, and functions to programs."""

@@ -1,0 +1,208 @@
+"""Programs for devices with kernels: the source, and how the host launches the kernels of each function."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.runtime.artifact import Extent, FunctionInfo
+from tilewright.runtime.convert import Array
+from tilewright.runtime.module import FunctionSignature, TimingResult
+from tilewright.runtime.shapes import evaluate
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import plural
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInfo:
+    """One launch: a kernel on a grid of blocks of threads.
+
+    `args` number what it is given: slots of the function (parameters, then symbolic extents), then workspaces.
+    """
+
+    symbol: str
+    grid: tuple[Extent, Extent, Extent]
+    block: tuple[int, int, int]
+    args: tuple[int, ...]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFunctionInfo:
+    """A function as the host runs it: launches in order, and the sizes in bytes of the workspaces they need."""
+
+    info: FunctionInfo
+    launches: tuple[LaunchInfo, ...]
+    workspaces: tuple[Extent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """The source of kernels for one kind of device, and the functions that launch them."""
+
+    kind: str
+    source: str
+    functions: tuple[DeviceFunctionInfo, ...]
+
+
+class Device(ABC):
+    """A device that runs kernels of compiled programs. Memory and kernels are its own objects."""
+
+    @abstractmethod
+    def load(self, program: DeviceProgram) -> dict[str, Any]:
+        """The kernels of a program by their symbols, compiled."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> Any:
+        """Memory of so many bytes."""
+
+    @abstractmethod
+    def upload(self, array: Array) -> Any:
+        """Memory with the contents of an array."""
+
+    @abstractmethod
+    def download(self, memory: Any, array: Array) -> None:
+        """Copy memory into an array; waits until it is there."""
+
+    @abstractmethod
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+        """Start a kernel. Numbers among the arguments are packed as bytes."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until everything that was started is done."""
+
+
+class DeviceFunction(FunctionSignature):
+    """One function of a device program: call it with arrays, outputs included."""
+
+    def __init__(self, function: DeviceFunctionInfo, module: DeviceModule) -> None:
+        super().__init__(function.info)
+        self._function = function
+        self._module = module
+
+    def __call__(self, *args: object) -> None:
+        """Copy the arrays to the device, run, and copy what was written back."""
+        arrays, memory, run = self._bind(*args)
+        run()
+        self._module.device.wait()
+        for param, array, place in zip(self._buffers, arrays, memory, strict=True):
+            if param.is_output and array.size:
+                self._module.device.download(place, array)
+
+    @property
+    def _buffers(self) -> list[Any]:
+        return [param for param in self.info.params if param.shape is not None]
+
+    def _bind(self, *args: object) -> tuple[list[Array], list[Any], Callable[[], None]]:
+        """Arrays, their memory on the device, and a function that starts the kernels on it."""
+        device = self._module.device
+        slots, arrays = self.prepare(*args)
+        params = self.info.params
+        values = {name: int(slots[len(params) + n]) for n, name in enumerate(self.symbols)}
+        given: list[Any] = []
+        memory: list[Any] = []
+        for index, param in enumerate(params):
+            if param.shape is not None:
+                memory.append(device.upload(arrays[len(memory)]))
+                given.append(memory[-1])
+            else:
+                values[param.name] = int(slots[index])
+                given.append(Scalar(int(slots[index]), param.dtype))
+        given += [Scalar(values[name], "int64") for name in self.symbols]
+        given += [device.allocate(max(1, self._number(size, values))) for size in self._function.workspaces]
+        calls: list[tuple[Any, tuple[int, int, int], tuple[int, int, int], list[Any]]] = []
+        for launch in self._function.launches:
+            x, y, z = (self._number(extent, values) for extent in launch.grid)
+            if x > 0 and y > 0 and z > 0:
+                kernel = self._module.kernels[launch.symbol]
+                calls.append((kernel, (x, y, z), launch.block, [given[number] for number in launch.args]))
+
+        def run() -> None:
+            for call in calls:
+                device.launch(*call)
+
+        return arrays, memory, run
+
+    def _number(self, extent: Extent, values: dict[str, int]) -> int:
+        number = evaluate(extent, values)
+        if number is None:
+            raise CompilerBug(f"no parameter of '{self.name}' gives the extent '{extent}' a value")
+        return number
+
+    def time(self, number: int, repeat: int, *args: object) -> TimingResult:
+        """Seconds a call, the arrays on the device already."""
+        _arrays, _memory, run = self._bind(*args)
+        device = self._module.device
+        run()
+        device.wait()
+        results = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            for _ in range(number):
+                run()
+            device.wait()
+            results.append((time.perf_counter() - start) / number)
+        return TimingResult(tuple(results))
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number for a kernel: 64 bits as they are in a slot, of which a data type takes the lowest."""
+
+    bits: int
+    dtype: str
+
+
+class DeviceModule:
+    """Functions by name, on one device; calling the module itself calls the only one."""
+
+    def __init__(self, program: DeviceProgram, device: Device) -> None:
+        self.program = program
+        self.device = device
+        self.kernels = device.load(program)
+        self._functions = {item.info.symbol: DeviceFunction(item, self) for item in program.functions}
+
+    @property
+    def source(self) -> str:
+        """The text that the device's compiler was given."""
+        return self.program.source
+
+    def __getitem__(self, name: str) -> DeviceFunction:
+        if name not in self._functions:
+            known = ", ".join(self._functions) or "none"
+            raise UserError(f"the module has no function '{name}'", hint=f"its functions: {known}")
+        return self._functions[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @property
+    def entry(self) -> DeviceFunction:
+        """The only function of the module."""
+        if len(self._functions) != 1:
+            raise UserError(
+                f"the module has {plural(len(self._functions), 'function')}, so it cannot be called itself",
+                hint=f"name one: mod[name] with a name of {', '.join(self._functions) or 'none'}",
+            )
+        return next(iter(self._functions.values()))
+
+    def __call__(self, *args: object) -> None:
+        """Call the only function of the module."""
+        self.entry(*args)
+
+    def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
+        """A function that times `name`: `repeat` figures, each the average of `number` calls, after one to warm up."""
+        if number < 1 or repeat < 1:
+            raise UserError(f"time_evaluator needs number and repeat of at least 1, not {number} and {repeat}")
+        function = self[name]
+        return lambda *args: function.time(number, repeat, *args)

@@ -1,0 +1,94 @@
+"""OpenCL devices, through pyopencl."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.convert import Array
+from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.dtypes import storage_dtype
+from tilewright.support.errors import CompilerBug, UserError
+
+_HINT = "pip install 'tilewright[opencl]', and a driver (on Debian and Ubuntu without a GPU: pocl-opencl-icd)"
+
+
+class OpenCLDevice(Device):
+    """One OpenCL device with a queue of its own, in order."""
+
+    def __init__(self, device: Any, cl: Any) -> None:
+        self._cl = cl
+        self._device = device
+        self._context = cl.Context([device])
+        self._queue = cl.CommandQueue(self._context)
+        self.name = str(device.name)
+        self.shared_bytes = int(device.local_mem_size)
+        self.max_threads = int(device.max_work_group_size)
+        self.cores = int(device.max_compute_units)
+
+    def load(self, program: DeviceProgram) -> dict[str, Any]:
+        """Compile the program; errors of the device's compiler are bugs of ours."""
+        if not program.source:
+            return {}
+        try:
+            built = self._cl.Program(self._context, program.source).build(options=["-cl-std=CL1.2"])
+        except self._cl.RuntimeError as error:
+            raise CompilerBug(f"the OpenCL compiler of {self.name} refused a program: {error}") from error
+        return {kernel.function_name: kernel for kernel in built.all_kernels()}
+
+    def allocate(self, size: int) -> Any:
+        """A buffer on the device."""
+        return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(1, size))
+
+    def upload(self, array: Array) -> Any:
+        """A buffer with the contents of an array."""
+        memory = self.allocate(array.nbytes)
+        if array.nbytes:
+            self._cl.enqueue_copy(self._queue, memory, array)
+        return memory
+
+    def download(self, memory: Any, array: Array) -> None:
+        """Copy a buffer into an array."""
+        self._cl.enqueue_copy(self._queue, array, memory)
+        self._queue.finish()
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+        """Start a kernel on work-groups of work-items."""
+        for number, arg in enumerate(args):
+            kernel.set_arg(number, _packed(arg) if isinstance(arg, Scalar) else arg)
+        size = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
+        self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
+
+    def wait(self) -> None:
+        """Wait for the queue."""
+        self._queue.finish()
+
+
+def _packed(scalar: Scalar) -> np.generic[Any]:
+    raw = np.array([scalar.bits], np.int64)
+    value: np.generic[Any] = raw.view(storage_dtype(scalar.dtype))[0]
+    # A bool is a byte for a kernel; a half is passed as its bits.
+    return np.uint8(value) if value.dtype.kind == "b" else value
+
+
+@functools.cache
+def opencl_device() -> OpenCLDevice:
+    """The first OpenCL device: a GPU where there is one. A `UserError` where there is none."""
+    # PoCL's own cache of programs is keyed by source: ours are new each time the compiler changes, but tests repeat.
+    os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+    try:
+        import pyopencl as cl
+    except ImportError as error:
+        raise UserError("OpenCL programs need the package pyopencl", hint=_HINT) from error
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as error:
+        raise UserError("no OpenCL driver is installed here", hint=_HINT) from error
+    devices = [device for platform in platforms for device in platform.get_devices()]
+    if not devices:
+        raise UserError("there is no OpenCL device here", hint=_HINT)
+    devices.sort(key=lambda device: not device.type & cl.device_type.GPU)
+    return OpenCLDevice(devices[0], cl)

@@ -1,0 +1,402 @@
+"""Kernels take the form a GPU runs: one program for all threads, with memory and barriers where threads meet.
+
+    for bx in thread_binding("blockIdx.x", 4):               for bx in thread_binding("blockIdx.x", 4):
+        S = alloc((32,), "shared")                               S = alloc((32,), "shared")
+        for t in thread_binding("threadIdx.x", 32):              for tx in thread_binding("threadIdx.x", 32):
+            S[t] = A[bx * 32 + t]                         ->         S[tx] = A[bx * 32 + tx]
+        for u in thread_binding("threadIdx.x", 16):                  barrier("shared")
+            B[bx * 16 + u] = S[u] + S[31 - u]                        if tx < 16:
+                                                                         B[bx * 16 + tx] = S[tx] + S[31 - tx]
+
+Each statement at the top becomes one kernel. All loops over one axis become one set of threads, as many as the longest
+of them has; shorter loops are guarded, and what no thread loop encloses is done by the first thread. The iterations of
+one thread loop are independent (`bind` proves it), so threads exchange data only between different thread loops:
+there, and only in code that all threads reach, barriers are placed. A buffer of a block in which every thread keeps to
+its own elements is private to the thread (`local`), any other is `shared`; buffers that several kernels use are
+`global`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.ir.build import all_of, const, eq, logical_not, lt
+from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, Var
+from tilewright.ir.intrinsics import barrier
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.accesses import touches
+from tilewright.tir.passes.inject_virtual_threads import is_apart
+from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
+from tilewright.tir.stmt import (
+    Allocate,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    LoopKind,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+
+BLOCK_AXES: Final = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+THREAD_AXES: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
+    """The function as a sequence of kernels: blocks, their shared memory, threads, and what each thread does."""
+    workspaces: list[Buffer] = []
+    statements = _top_statements(func.body, workspaces)
+    inside = [_owned(workspaces, statements, number) for number in range(len(statements))]
+    workspaces = [buffer for buffer in workspaces if not any(buffer in owned for owned in inside)]
+    kernels = [
+        _Kernel(func.name, max_threads, buffers=owned).bind(stmt)
+        for stmt, owned in zip(statements, inside, strict=True)
+    ]
+    scopes = {buffer: buffer.replace(scope="global") for buffer in workspaces if buffer.scope != "global"}
+    body = _Rescope(scopes).stmt(seq(*kernels))
+    for buffer in reversed(workspaces):
+        body = Allocate(scopes.get(buffer, buffer), body)
+    return func.replace(body=body)
+
+
+def _owned(buffers: Sequence[Buffer], statements: Sequence[Stmt], number: int) -> list[Buffer]:
+    """The buffers that belong to each block of a kernel: nothing else uses them, and blocks are independent."""
+    stmt = statements[number]
+    if not any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt)):
+        return []
+    others = [other for n, other in enumerate(statements) if n != number]
+    return [buffer for buffer in buffers if touches(buffer, stmt) and not any(touches(buffer, o) for o in others)]
+
+
+def _top_statements(stmt: Stmt, workspaces: list[Buffer]) -> list[Stmt]:
+    """The statements that become kernels, in order; buffers around several of them are collected."""
+    match stmt:
+        case SeqStmt():
+            return [item for inner in stmt.stmts for item in _top_statements(inner, workspaces)]
+        case Allocate():
+            workspaces.append(stmt.buffer)
+            return _top_statements(stmt.body, workspaces)
+        case IfThenElse(else_body=None) if not _loads(stmt.condition) and _has_threads(stmt):
+            return [stmt.replace(then_body=item) for item in _top_statements(stmt.then_body, workspaces)]
+        case _:
+            return [stmt]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Exchanged buffers that were read and written since the last barrier."""
+
+    reads: frozenset[Buffer] = frozenset()
+    writes: frozenset[Buffer] = frozenset()
+
+    def joined(self, other: _Pending) -> _Pending:
+        """What either of two ways leaves."""
+        return _Pending(self.reads | other.reads, self.writes | other.writes)
+
+    def conflicts(self, later: _Pending) -> bool:
+        """Whether later accesses must wait for these."""
+        return bool(self.writes & (later.reads | later.writes)) or bool(self.reads & later.writes)
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """What single threads do without meeting others, and the axes that its threads are spread along."""
+
+    stmt: Stmt
+    axes: frozenset[str]
+    accesses: _Pending
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """One kernel being bound."""
+
+    where: str
+    max_threads: int
+    extents: dict[str, PrimExpr] = field(default_factory=dict)
+    axes: dict[str, Var] = field(default_factory=dict)
+    leaves: dict[int, _Leaf] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list)
+    """Buffers of a block of threads."""
+
+    def bind(self, stmt: Stmt) -> Stmt:
+        """The kernel of a statement."""
+        self._measure(stmt)
+        body = self._spread(stmt, (), frozenset())
+        scopes: dict[Buffer, Buffer] = {}
+        exchanged: set[Buffer] = set()
+        for buffer in self._accessed(body):
+            apart = self._keeps_apart(buffer, body)
+            if buffer in self.buffers:
+                scope = "local" if apart else "shared"
+                if buffer.scope != scope:
+                    scopes[buffer] = buffer.replace(scope=scope)
+            if not apart:
+                exchanged.add(buffer)
+        body, _ = self._meet(body, _Pending(), frozenset(exchanged), ())
+        body = _Rescope(scopes).stmt(body)
+        placed = [scopes.get(buffer, buffer) for buffer in self.buffers]
+        for buffer in placed:
+            if buffer.scope == "local":
+                body = Allocate(buffer, body)
+        body = self._loops(THREAD_AXES, body)
+        for buffer in placed:
+            if buffer.scope == "shared":
+                body = Allocate(buffer, body)
+        return self._loops(BLOCK_AXES, body)
+
+    # ---------------------------------------------------------------- extents
+
+    def _measure(self, stmt: Stmt) -> None:
+        for item in all_statements(stmt):
+            if isinstance(item, For) and item.kind is LoopKind.THREAD and item.thread is not None:
+                self.extents[item.thread] = self._longer(item.thread, item.extent)
+        threads = 1
+        for name in THREAD_AXES:
+            extent = self.extents.get(name)
+            if isinstance(extent, IntImm):
+                threads *= max(1, extent.value)
+        if threads > self.max_threads:
+            sizes = ", ".join(f"{name} {e.value}" for name, e in self.extents.items() if isinstance(e, IntImm))
+            raise UserError(
+                f"a block has {threads} threads, the target allows {self.max_threads} ({sizes})",
+                where=f"function {self.where}",
+                hint="split the loops that are bound to threadIdx by smaller factors",
+            )
+        for name in self.extents:
+            self.axes[name] = Var(name.replace("Idx.", "_"))
+
+    def _longer(self, name: str, extent: PrimExpr) -> PrimExpr:
+        known = self.extents.get(name)
+        if name in THREAD_AXES and not isinstance(extent, IntImm):
+            raise UserError(
+                f"a loop bound to {name} has no constant extent",
+                where=f"function {self.where}",
+                hint="split it by a constant factor and bind the inner loop",
+            )
+        if known is None or known is extent:
+            return extent
+        if isinstance(known, IntImm) and isinstance(extent, IntImm):
+            return known if known.value >= extent.value else extent
+        raise UnsupportedError(
+            f"loops of different symbolic extents are bound to {name} in one kernel", where=f"function {self.where}"
+        )
+
+    def _loops(self, names: Sequence[str], body: Stmt) -> Stmt:
+        for name in names:
+            if name in self.extents:
+                body = For(self.axes[name], ZERO, self.extents[name], LoopKind.THREAD, body, name)
+        return body
+
+    # ---------------------------------------------------------------- one program for all threads
+
+    def _spread(self, stmt: Stmt, guards: tuple[PrimExpr, ...], bound: frozenset[str]) -> Stmt:
+        if not _has_threads(stmt):
+            return self._leaf(stmt, guards, bound)
+        match stmt:
+            case For(kind=LoopKind.THREAD):
+                assert stmt.thread is not None
+                axis, extent = self.axes[stmt.thread], self.extents[stmt.thread]
+                body = substitute_stmt(stmt.body, {stmt.var: stmt.min + axis})
+                inside = (*guards, lt(axis, stmt.extent)) if stmt.extent is not extent else guards
+                return self._spread(body, inside, bound | {stmt.thread})
+            case For():
+                self._refuse_blocks(stmt.body, "a loop")
+                kind = LoopKind.UNROLLED if stmt.kind is LoopKind.UNROLLED else LoopKind.SERIAL
+                return stmt.replace(kind=kind, body=self._spread(stmt.body, guards, bound))
+            case SeqStmt():
+                if len(stmt.stmts) > 1:
+                    self._refuse_blocks(stmt, "a sequence of statements")
+                return SeqStmt(tuple(self._spread(item, guards, bound) for item in stmt.stmts))
+            case Allocate():
+                return self._spread(self._hoisted(stmt, bound), guards, bound)
+            case LetStmt():
+                return stmt.replace(body=self._spread(stmt.body, guards, bound))
+            case IfThenElse():
+                return self._spread_if(stmt, guards, bound)
+            case _:
+                raise UnsupportedError(f"{type(stmt).__name__} around thread loops", where=f"function {self.where}")
+
+    def _hoisted(self, stmt: Allocate, bound: frozenset[str]) -> Stmt:
+        """The body of an allocation that moves out of the thread loops around it: a place for each of their threads."""
+        names = [name for name in THREAD_AXES if name in bound and not _is_one(self.extents[name])]
+        old = stmt.buffer
+        if not names:
+            self.buffers.append(old)
+            return stmt.body
+        sizes = tuple(self.extents[name] for name in names)
+        fresh = old.replace(shape=(*sizes, *old.shape), strides=())
+        self.buffers.append(fresh)
+        return _Rescope({old: fresh}, tuple(self.axes[name] for name in names)).stmt(stmt.body)
+
+    def _spread_if(self, stmt: IfThenElse, guards: tuple[PrimExpr, ...], bound: frozenset[str]) -> Stmt:
+        """A condition that differs between threads moves to what single threads do: no barrier may be under it."""
+        condition = stmt.condition
+        if not self._is_divergent(condition):
+            other = None if stmt.else_body is None else self._spread(stmt.else_body, guards, bound)
+            return stmt.replace(then_body=self._spread(stmt.then_body, guards, bound), else_body=other)
+        if _loads(condition):
+            raise UnsupportedError(
+                "threads meet under a condition on data that differs between them", where=f"function {self.where}"
+            )
+        parts = [self._spread(stmt.then_body, (*guards, condition), bound)]
+        if stmt.else_body is not None:
+            parts.append(self._spread(stmt.else_body, (*guards, logical_not(condition)), bound))
+        return SeqStmt(tuple(parts))
+
+    def _refuse_blocks(self, stmt: Stmt, what: str) -> None:
+        if any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt)):
+            raise UnsupportedError(
+                f"loops bound to blocks of threads lie inside {what}: blocks cannot wait for each other",
+                where=f"function {self.where}",
+                hint="make the loops bound to blockIdx the outermost ones",
+            )
+
+    def _leaf(self, stmt: Stmt, guards: tuple[PrimExpr, ...], bound: frozenset[str]) -> Stmt:
+        idle = [
+            eq(self.axes[name], ZERO) for name in self.extents if name not in bound and not _is_one(self.extents[name])
+        ]
+        guarded: Stmt = stmt
+        if guards or idle:
+            guarded = IfThenElse(all_of([*idle, *guards]), stmt)
+        elif id(stmt) in self.leaves:
+            guarded = SeqStmt((stmt,))
+        self.leaves[id(guarded)] = _Leaf(guarded, bound, _accesses(guarded))
+        return guarded
+
+    def _is_divergent(self, *exprs: PrimExpr) -> bool:
+        threads = [self.axes[name] for name in THREAD_AXES if name in self.axes]
+        return any(uses_any(expr, threads) for expr in exprs)
+
+    # ---------------------------------------------------------------- who touches what
+
+    def _accessed(self, body: Stmt) -> dict[Buffer, None]:
+        found: dict[Buffer, None] = dict.fromkeys(self.buffers)
+        for leaf in self.leaves.values():
+            found.update(dict.fromkeys(sorted(leaf.accesses.writes, key=lambda buffer: buffer.name)))
+        return found
+
+    def _keeps_apart(self, buffer: Buffer, body: Stmt) -> bool:
+        """Whether every thread of a block keeps to elements of its own."""
+        users = [leaf for leaf in self.leaves.values() if buffer in leaf.accesses.reads | leaf.accesses.writes]
+        for name in THREAD_AXES:
+            if name not in self.extents or _is_one(self.extents[name]):
+                continue
+            if all(name not in leaf.axes for leaf in users):
+                continue
+            loop = For(self.axes[name], ZERO, self.extents[name], LoopKind.SERIAL, body)
+            if any(name not in leaf.axes for leaf in users) or not is_apart(buffer, loop):
+                return False
+        return True
+
+    # ---------------------------------------------------------------- barriers
+
+    def _meet(
+        self, stmt: Stmt, before: _Pending, exchanged: frozenset[Buffer], loops: tuple[For, ...]
+    ) -> tuple[Stmt, _Pending]:
+        """A statement with barriers, and what is pending after it."""
+        leaf = self.leaves.get(id(stmt))
+        if leaf is not None:
+            own = _Pending(leaf.accesses.reads & exchanged, leaf.accesses.writes & exchanged)
+            if not before.conflicts(own):
+                return stmt, before.joined(own)
+            return seq(self._barrier(before, loops), stmt), own
+        match stmt:
+            case SeqStmt():
+                items: list[Stmt] = []
+                for item in stmt.stmts:
+                    done, before = self._meet(item, before, exchanged, loops)
+                    items.append(done)
+                return seq(*items), before
+            case For():
+                entry = before
+                carried = frozenset(buffer for buffer in exchanged if not self._is_apart_along(buffer, stmt))
+                while True:
+                    # What the last iteration leaves pending, the next one meets.
+                    body, after = self._meet(stmt.body, entry, exchanged, (*loops, stmt))
+                    grown = entry.joined(_Pending(after.reads & carried, after.writes & carried))
+                    if grown == entry:
+                        break
+                    entry = grown
+                runs = isinstance(stmt.extent, IntImm) and stmt.extent.value > 0
+                return stmt.replace(body=body), after if runs else before.joined(after)
+            case LetStmt():
+                body, after = self._meet(stmt.body, before, exchanged, loops)
+                return stmt.replace(body=body), after
+            case IfThenElse():
+                then_body, after = self._meet(stmt.then_body, before, exchanged, loops)
+                if stmt.else_body is None:
+                    return stmt.replace(then_body=then_body), after.joined(before)
+                else_body, other = self._meet(stmt.else_body, before, exchanged, loops)
+                return stmt.replace(then_body=then_body, else_body=else_body), after.joined(other)
+            case _:
+                raise UnsupportedError(f"{type(stmt).__name__} between threads", where=f"function {self.where}")
+
+    def _is_apart_along(self, buffer: Buffer, loop: For) -> bool:
+        """Whether all threads together keep to elements of their own in each iteration of a loop."""
+        if not touches(buffer, loop):
+            return True
+        return is_apart(buffer, loop.replace(body=self._loops(THREAD_AXES, loop.body)))
+
+    def _barrier(self, pending: _Pending, loops: tuple[For, ...]) -> Stmt:
+        for loop in loops:
+            if self._is_divergent(loop.min, loop.extent):
+                raise UnsupportedError(
+                    f"threads meet in loop {loop.var.name}, which they run a different number of times",
+                    where=f"function {self.where}",
+                )
+        outside = any(buffer not in self.buffers for buffer in pending.reads | pending.writes)
+        return Evaluate(barrier("global" if outside else "shared"))
+
+
+def _has_threads(stmt: Stmt) -> bool:
+    return any(isinstance(item, For) and item.kind is LoopKind.THREAD for item in all_statements(stmt))
+
+
+def _is_one(extent: PrimExpr) -> bool:
+    return extent is const(1)
+
+
+def _loads(expr: PrimExpr) -> bool:
+    return any(isinstance(item, BufferLoad) for item in pre_order(expr))
+
+
+def _accesses(stmt: Stmt) -> _Pending:
+    reads: set[Buffer] = set()
+    writes: set[Buffer] = set()
+    for item in pre_order(stmt):
+        if isinstance(item, BufferLoad):
+            reads.add(item.buffer)
+        elif isinstance(item, BufferStore):
+            writes.add(item.buffer)
+        elif isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
+            writes.add(item.args[1].buffer)
+    return _Pending(frozenset(reads), frozenset(writes))
+
+
+class _Rescope(StmtRewriter):
+    """Accesses of buffers go to others, with further indices in front."""
+
+    def __init__(self, mapping: dict[Buffer, Buffer], prefix: tuple[PrimExpr, ...] = ()) -> None:
+        self._mapping = mapping
+        self._prefix = prefix
+        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+
+    def _load(self, expr: PrimExpr) -> PrimExpr | None:
+        if isinstance(expr, BufferLoad) and expr.buffer in self._mapping:
+            return BufferLoad(self._mapping[expr.buffer], (*self._prefix, *expr.indices))
+        return None
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
+        buffer = self._mapping.get(stmt.buffer)
+        if buffer is None:
+            return stmt.replace(indices=indices, value=value)
+        return stmt.replace(buffer=buffer, indices=(*self._prefix, *indices), value=value)

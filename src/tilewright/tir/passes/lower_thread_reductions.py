@@ -1,0 +1,113 @@
+"""Reduction loops bound to threads: each thread has a partial result, which few threads combine.
+
+    for i in thread_binding("blockIdx.x", 8):              for i in thread_binding("blockIdx.x", 8):
+        for k0 in range(4):                                    for k1 in thread_binding("threadIdx.x", 64):
+            for k1 in thread_binding("threadIdx.x", 64):  ->       for k0 in range(4): P[k1] += A[i, k0 * 64 + k1]
+                C[i] += A[i, k0 * 64 + k1]                     for t in thread_binding("threadIdx.x", 16):
+                                                                   for u in range(4): Q[t] += P[u * 16 + t]
+                                                               for t in range(16): C[i] += Q[t]
+
+That is `rfactor`, once or twice; `bind_threads` then finds that threads exchange the partial results, and gives them
+shared memory and barriers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.expr import Var, const_value
+from tilewright.ir.visit import uses_any
+from tilewright.support.errors import UnsupportedError
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
+
+COMBINE: Final = 16
+"""Partial results that are combined at a time."""
+
+
+def lower_thread_reductions(func: PrimFunc) -> PrimFunc:
+    """The function without reductions across threads."""
+    while True:
+        found = _find(func)
+        if found is None:
+            return func
+        func = _lower(func, *found)
+
+
+def _find(func: PrimFunc) -> tuple[Block, For, list[For]] | None:
+    """A reduction whose loop is bound to threads: the block, the loop, and all loops around the block."""
+
+    def visit(stmt: Stmt, path: list[For]) -> tuple[Block, For, list[For]] | None:
+        if isinstance(stmt, For):
+            path = [*path, stmt]
+        if isinstance(stmt, Block) and stmt.init is not None:
+            for loop in path:
+                if loop.kind is LoopKind.THREAD and _reduces(stmt, loop.var):
+                    return stmt, loop, path
+        for child in stmt.children():
+            if isinstance(child, Stmt):
+                found = visit(child, path)
+                if found is not None:
+                    return found
+        return None
+
+    return visit(func.body, [])
+
+
+def _reduces(block: Block, var: Var) -> bool:
+    return any(item.kind is IterKind.REDUCE and uses_any(item.value, [var]) for item in block.iters)
+
+
+def _lower(func: PrimFunc, block: Block, loop: For, path: list[For]) -> PrimFunc:
+    where = f"function {func.name}, block {block.name}"
+    alone = sum(isinstance(item, Block) for item in all_statements(path[0])) == 1
+    inner = [item for item in path if item is not loop and _reduces(block, item.var)]
+    if not alone or any(item.kind is LoopKind.THREAD for item in inner):
+        raise UnsupportedError(
+            "a reduction across threads needs loops of its own and one loop bound to threads",
+            where=where,
+            hint="make the partial results separate with rfactor, and bind the loops of that block",
+        )
+    axis = loop.thread
+    assert axis is not None
+    spatial = [item for item in path if not _reduces(block, item.var)]
+    sch = Schedule(func.replace(body=_Serial({item.var for item in path}).stmt(func.body)))
+    handle = BlockHandle(block.name)
+    try:
+        stages = [sch.rfactor(LoopHandle(loop.var), 0)]
+        count = const_value(loop.extent)
+        if count is not None and count > 2 * COMBINE and count % COMBINE == 0:
+            _, lane = sch.split(sch.get_loops(handle)[-1], [None, COMBINE])
+            stages.append(sch.rfactor(lane, 0))
+        rows = sch.get_loops(handle)[: len(spatial)]
+        for stage in reversed(stages):
+            if rows:
+                sch.compute_at(stage, rows[-1])
+        for row, old in zip(rows, spatial, strict=True):
+            if old.kind is LoopKind.THREAD and old.thread is not None:
+                sch.bind(row, old.thread)
+        for stage in stages:
+            own = sch.get_loops(stage)
+            lane_value = sch.block(stage).iters[0].value
+            lane = next(item for item in own if item.var is lane_value)
+            sch.reorder(lane, *[item for item in own[len(rows) :] if item != lane])
+            sch.bind(lane, axis)
+    except ScheduleError as error:
+        raise UnsupportedError(f"a reduction across threads: {error.message}", where=where, hint=error.hint) from error
+    return sch.func
+
+
+class _Serial(StmtRewriter):
+    """Some loops, serial again."""
+
+    def __init__(self, variables: set[Var]) -> None:
+        self._variables = variables
+
+    def visit_for(self, loop: For) -> Stmt:
+        done = super().visit_for(loop)
+        assert isinstance(done, For)
+        return done.replace(kind=LoopKind.SERIAL, thread=None) if loop.var in self._variables else done

@@ -1,0 +1,169 @@
+"""A lowered function splits in kernels for the device and a description of their launches for the host.
+
+    for bx in thread_binding("blockIdx.x", n // 4):            kernel f_0(A, B, n), launched on
+        S = alloc((32,), "shared")                        ->       n // 4 blocks of 32 threads,
+        for tx in thread_binding("threadIdx.x", 32): ...           with 128 bytes of shared memory
+
+Buffers around the kernels are workspaces that the host provides. What the device cannot give (too much shared memory,
+private memory that is no constant) is refused here, with the names of the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.expr import ONE, Call, IntImm, PrimExpr, Var
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.target.target import Target
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.bind_threads import BLOCK_AXES, THREAD_AXES
+from tilewright.tir.passes.rewriting import all_statements, is_nothing
+from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
+
+MOST_PRIVATE_BYTES: Final = 1 << 18
+"""Private memory of one thread beyond which devices fail in ways of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """One kernel: its program (from the thread loops inward), and what the host launches."""
+
+    func: PrimFunc
+    grid: tuple[PrimExpr, PrimExpr, PrimExpr]
+    block: tuple[int, int, int]
+    axes: dict[Var, tuple[str, PrimExpr]]
+    """The variables that stand for the place of a block and a thread: their axes and extents."""
+    shared: tuple[Buffer, ...]
+    written: frozenset[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFunction:
+    """A function as the host runs it: kernels in order, on its parameters and on workspaces."""
+
+    func: PrimFunc
+    kernels: tuple[DeviceKernel, ...]
+    workspaces: tuple[Buffer, ...]
+
+
+def split_host_device(func: PrimFunc, target: Target) -> SplitFunction:
+    """The kernels of a function lowered by the GPU list, checked against the limits of the target."""
+    workspaces: list[Buffer] = []
+    body = func.body
+    while isinstance(body, Allocate) and body.buffer.scope == "global":
+        workspaces.append(body.buffer)
+        body = body.body
+    statements = body.stmts if isinstance(body, SeqStmt) else (body,)
+    made: list[DeviceKernel] = []
+    for stmt in statements:
+        if not is_nothing(stmt):
+            name = f"{_identifier(func.name)}_kernel{len(made)}"
+            made.append(_kernel(stmt, name, func, workspaces, target))
+    return SplitFunction(func, tuple(made), tuple(workspaces))
+
+
+def _identifier(name: str) -> str:
+    clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return clean if clean and not clean[0].isdigit() else f"tw_{clean}"
+
+
+def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer], target: Target) -> DeviceKernel:
+    extents: dict[str, PrimExpr] = {}
+    axes: dict[Var, tuple[str, PrimExpr]] = {}
+    shared: list[Buffer] = []
+    while True:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.THREAD and stmt.thread is not None:
+            extents[stmt.thread] = stmt.extent
+            axes[stmt.var] = (stmt.thread, stmt.extent)
+            stmt = stmt.body
+        elif isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
+            shared.append(stmt.buffer)
+            stmt = stmt.body
+        else:
+            break
+    _check(stmt, shared, func, target)
+    grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
+    block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
+    used, written = _used(stmt, grid)
+    params = tuple(item for item in (*func.params, *workspaces) if item in used)
+    kernel = PrimFunc(name, params, stmt, func.attributes)
+    return DeviceKernel(
+        kernel,
+        (grid[0], grid[1], grid[2]),
+        (block[0], block[1], block[2]),
+        axes,
+        tuple(shared),
+        frozenset(written),
+    )
+
+
+def _constant(extent: PrimExpr) -> int:
+    if not isinstance(extent, IntImm):
+        raise CompilerBug("a thread axis without a constant extent came through bind_threads")
+    return extent.value
+
+
+def _used(stmt: Stmt, grid: Sequence[PrimExpr]) -> tuple[set[Buffer | Var], set[Buffer]]:
+    used: set[Buffer | Var] = set()
+    written: set[Buffer] = set()
+    for root in (stmt, *grid):
+        for item in pre_order(root):
+            if type(item) is Var:
+                used.add(item)
+            elif isinstance(item, BufferLoad):
+                used.add(item.buffer)
+            elif isinstance(item, BufferStore):
+                used.add(item.buffer)
+                written.add(item.buffer)
+    return used, written
+
+
+def buffer_bytes(buffer: Buffer) -> int | None:
+    """The size of a buffer in bytes, or None where it is not constant."""
+    total = buffer.dtype.itemsize
+    for dim in buffer.shape:
+        if not isinstance(dim, IntImm):
+            return None
+        total *= dim.value
+    return total
+
+
+def _check(stmt: Stmt, shared: Sequence[Buffer], func: PrimFunc, target: Target) -> None:
+    where = f"function {func.name}"
+    total = 0
+    for buffer in shared:
+        size = buffer_bytes(buffer)
+        if size is None:
+            raise UnsupportedError(f"the shared buffer {buffer.name} has no constant size", where=where)
+        total += size
+    if total > target.shared_bytes:
+        names = ", ".join(f"{buffer.name} {buffer_bytes(buffer)}" for buffer in shared)
+        raise UserError(
+            f"a block uses {total} bytes of shared memory, the target allows {target.shared_bytes} ({names})",
+            where=where,
+            hint="use smaller tiles, or give the device's real limit: -shared-bytes=...",
+        )
+    private = 0
+    for item in all_statements(stmt):
+        if isinstance(item, Allocate):
+            size = buffer_bytes(item.buffer)
+            if size is None:
+                raise UnsupportedError(
+                    f"the buffer {item.buffer.name}, private to a thread, has no constant size", where=where
+                )
+            private += size
+        elif isinstance(item, Assert):
+            raise UnsupportedError(f"a kernel cannot stop at an assertion: {item.message}", where=where)
+    if private > MOST_PRIVATE_BYTES:
+        raise UserError(
+            f"a thread uses {private} bytes of private memory, more than the {MOST_PRIVATE_BYTES} that are sensible",
+            where=where,
+            hint="bind more of its loops to threads, or compute its intermediate results in kernels of their own",
+        )
+    for node in pre_order(stmt):
+        if isinstance(node, Call) and node.name in ("call_extern", "access_ptr"):
+            raise UnsupportedError("kernels for this target do not call extern functions", where=where)

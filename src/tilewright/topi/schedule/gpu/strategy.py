@@ -1,0 +1,71 @@
+"""The default GPU schedule of any kernel: each stage by what it is, bound to threads wherever that is legal."""
+
+from __future__ import annotations
+
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.inline import inline_stages
+from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
+from tilewright.topi.schedule.gpu.injective import spread
+from tilewright.topi.schedule.gpu.reduction import schedule_reduction
+
+
+def schedule_gpu(func: PrimFunc, target: Target) -> PrimFunc:
+    """A scheduled program for a GPU, equivalent to the given unscheduled one.
+
+    Each stage becomes a kernel of its own, except for products, whose epilogue is computed on their tiles. What cannot
+    be divided (an order that must be kept) is left to a single thread.
+    """
+    context = CpuContext(Schedule(func), target)
+    sch = context.sch
+    inline_stages(context)
+    done: set[str] = set()
+    for handle in sch.blocks():
+        if handle.name not in done:
+            done.update(item.name for item in _schedule_stage(context, handle))
+    return sch.func
+
+
+def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandle]:
+    """Schedule a stage, and those that share its loops; gives what has been scheduled."""
+    sch = context.sch
+    loops = sch.get_loops(handle)
+    together = [other for other in sch.blocks() if loops and loops[0] in sch.get_loops(other)]
+    block = context.block(handle)
+    if len(together) > 1 or any(item.kind is IterKind.OPAQUE for item in block.iters):
+        _bind_outermost(context, loops)
+        return together or [handle]
+    if not _is_plain_nest(context, loops):
+        return [handle]
+    output = is_tileable(context, handle)
+    if output is not None:
+        schedule_contraction(context, handle, output)
+        return [handle, output]
+    if block.is_reduction:
+        schedule_reduction(context, handle)
+    else:
+        spread(context, loops)
+    return [handle]
+
+
+def _is_plain_nest(context: CpuContext, loops: list[LoopHandle]) -> bool:
+    return all(context.loop(loop).kind.value == "serial" for loop in loops)
+
+
+def _bind_outermost(context: CpuContext, loops: list[LoopHandle]) -> None:
+    """Divide the outermost loop over threads if its iterations are independent; several stages share it."""
+    if not loops or not _is_plain_nest(context, loops):
+        return
+    trial = context.sch.copy()
+    try:
+        block, thread = trial.split(loops[0], [None, min(32, context.target.max_threads)])
+        trial.bind(block, "blockIdx.x")
+        trial.bind(thread, "threadIdx.x")
+    except ScheduleError:
+        return
+    context.sch = trial
