@@ -46,4 +46,5 @@ def import_graph(
     names = [f"output{index}" for index in range(len(outputs))]
     if not any(computed):
         return None, given, computed
-    return finish_module(importer.builder, "captured", params, outputs, names), given, computed
+    module = finish_module(importer.builder, "captured", params, outputs, names, importer.control.functions)
+    return module, given, computed

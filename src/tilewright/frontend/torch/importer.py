@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.frontend.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
+from tilewright.frontend.torch.control import Control
 from tilewright.frontend.torch.decompositions import decomposition_table
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
@@ -129,6 +130,7 @@ class GraphImporter:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.builder = TorchBuilder()
+        self.control = Control(self.builder, self._run_graph)
         self.names: dict[tuple[str, int], str] = {}
         """Names of dimensions that vary: (input, axis) -> name."""
         self.values: dict[Any, Any] = {}
@@ -173,6 +175,16 @@ class GraphImporter:
                 self.values[node] = self._attribute(node)
         return []
 
+    def _run_graph(self, graph: Any, values: Sequence[Any]) -> list[Any]:
+        """Import the graph of a body with values for its inputs."""
+        nodes = list(graph.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        self.values.update(zip(placeholders, values, strict=True))
+        span = self.builder.span
+        results = self.run(nodes)
+        self.builder.span = span
+        return results
+
     def _attribute(self, node: Any) -> Any:
         found = node.graph.owning_module
         for part in node.target.split("."):
@@ -191,6 +203,10 @@ class GraphImporter:
             return None  # a condition on sizes, for an assertion
         if target is operator.getitem:
             return self._argument(node.args[0])[node.args[1]]
+        if isinstance(target, self.torch._ops.HigherOrderOperator):
+            found = self.control.convert(target.name(), [self._argument(item) for item in node.args])
+            if found is not None:
+                return self._checked(node, found)
         if not isinstance(target, self.torch._ops.OpOverload):
             raise UnsupportedError(f"the operator {target} is not supported")
         name = target.name()
@@ -300,7 +316,7 @@ class _ProgramImporter(GraphImporter):
                 raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
         self._check_mutations()
         outputs = self.run(nodes)
-        return finish_module(self.builder, name, params, outputs, self._output_names())
+        return finish_module(self.builder, name, params, outputs, self._output_names(), self.control.functions)
 
     def _check_mutations(self) -> None:
         for spec in self.program.graph_signature.output_specs:
@@ -320,9 +336,14 @@ class _ProgramImporter(GraphImporter):
 
 
 def finish_module(
-    builder: TorchBuilder, name: str, params: Sequence[Var], outputs: Sequence[Any], names: Sequence[str]
+    builder: TorchBuilder,
+    name: str,
+    params: Sequence[Var],
+    outputs: Sequence[Any],
+    names: Sequence[str],
+    functions: Sequence[Function] = (),
 ) -> IRModule:
-    """A module with one function "main"."""
+    """A module with a function "main" and those of its loops."""
     kept: list[GraphExpr] = []
     kept_names: list[str] = []
     builder.span = None
@@ -340,7 +361,7 @@ def finish_module(
     if not kept:
         raise UserError("the program has no outputs")
     function = Function("main", tuple(params), builder.body(builder.tuple(kept)))
-    return IRModule([function], attributes={"model_name": name, "output_names": tuple(kept_names)})
+    return IRModule([function, *functions], attributes={"model_name": name, "output_names": tuple(kept_names)})
 
 
 def to_array(torch: Any, tensor: Any, dtype: DataType) -> Any:
