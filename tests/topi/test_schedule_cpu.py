@@ -349,3 +349,13 @@ def test_vector_length() -> None:
     assert vector_length(48, 16) == 16
     assert vector_length(7, 16) == 7
     assert vector_length(100, 16) == 16
+
+
+@pytest.mark.parametrize(("cores", "pieces"), [(7, 7), (4, 28), (16, 14)])
+def test_rows_too_few_for_the_cores_are_divided(cores: int, pieces: int) -> None:
+    """Seven lines of twelve panels: whole lines would leave one core in eight, or nine in sixteen, without work."""
+    data, weight = var("x", 1, 7, 7, 64), var("w", 1, 1, 64, 12 * 3 * 16)
+    func = kernel([data, weight], conv(data, weight, padding=(0, 0, 0, 0)))
+    loops = find_all(schedule_cpu(func, TARGETS["avx512"].replace(cores=cores)).body, For)
+    (shared,) = [loop for loop in loops if loop.kind is LoopKind.PARALLEL]
+    assert ir.const_value(shared.extent) == pieces

@@ -9,7 +9,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
     input of the group.
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group; opaque operators are alone.
- 4. A padded convolution of an image of few channels takes the change of layout before it.
+ 4. A convolution of an image of few channels takes the change of layout before it.
  5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
@@ -313,10 +313,9 @@ class _Fuser:
             self._merge(items)
 
     def _fuse_layout(self, start: GraphExpr) -> None:
-        """Rule 4: the change to channels last of an image of few channels into the padded convolution that reads it.
+        """Rule 4: the change to channels last of an image of few channels into the convolution that reads it.
 
-        The convolution copies its input anyway, to pad it; it reads single elements of few channels as well from
-        planes as from pixels.
+        A convolution reads single elements, of few channels as well from planes as from pixels.
         """
         readers = self.users[id(start)]
         if not is_call_to(start, "transpose") or len(readers) != 1 or not is_call_to(readers[0], "nn.conv2d"):
@@ -329,7 +328,7 @@ class _Fuser:
             return
         planar = tuple(layout.axes) == (0, 2, 3, 1) and conv.data_layout == "NHWC" and conv.groups == 1
         alone = self.group[id(start)].members == [start]
-        if planar and alone and shape[-1] <= _FEW_CHANNELS and any(conv.padding):
+        if planar and alone and shape[-1] <= _FEW_CHANNELS:
             self._merge((reader, start))
 
     def _fuse_separable(self, anchor: GraphExpr) -> None:

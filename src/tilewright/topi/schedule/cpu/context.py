@@ -17,6 +17,12 @@ from tilewright.topi.schedule.choices import A, Choices
 
 PARALLEL_WORK = 1 << 15
 """Elements of work below which waking other cores costs more than it gives."""
+_IDLE = 1.08
+"""How much longer than evenly divided work may take."""
+_WORTH_DIVIDING = 1.04
+"""How much smaller pieces must gain."""
+_LEAST_PIECE = 1 << 12
+"""Elements of work that a piece has at least: taking one costs about a hundred cycles."""
 TYPICAL_SIZE = 128
 """What a symbolic extent is taken for where a size decides how, never whether it is right."""
 
@@ -84,6 +90,40 @@ class CpuContext:
         extent = self.extent(fused)
         if extent is None or extent > 1:
             self.sch.parallel(fused)
+
+    def parallelize_tiles(self, loops: list[LoopHandle], work: int) -> None:
+        """Spread loops over tiles over the cores; each core has a run of the innermost loop to itself.
+
+        Where the others alone would leave cores idle, the innermost loop is divided too: seven rows of sixteen tiles
+        are for sixteen cores 7 x 16 pieces of a tile, not seven pieces.
+        """
+        *outer, last = loops
+        if not outer:
+            self.parallelize(loops, work)
+            return
+        extent, pieces = self.extent(last), self.extents(outer)
+        if self.target.cores > 1 and extent is not None and pieces is not None and 0 not in pieces:
+            parts = self._parts(prod(pieces), extent, work)
+            if parts == extent:
+                outer = loops
+            elif parts > 1:
+                part, _ = self.sch.split(last, [parts, None])
+                outer = [*outer, part]
+        self.parallelize(outer, work)
+
+    def _parts(self, pieces: int, extent: int, work: int) -> int:
+        """Into how many parts a loop inside a number of pieces is divided so that cores have about equal work."""
+        best, least = 1, self._idle(pieces)
+        for parts in range(2, extent + 1):
+            if least <= _IDLE or work < pieces * parts * _LEAST_PIECE:
+                break
+            if extent % parts == 0 and self._idle(pieces * parts) * _WORTH_DIVIDING < least:
+                best, least = parts, self._idle(pieces * parts)
+        return best
+
+    def _idle(self, pieces: int) -> float:
+        """The time that cores take for some pieces, against what it would be if all were at work to the end."""
+        return -(-pieces // self.target.cores) * self.target.cores / pieces
 
 
 def operations_in(block: Block) -> int:

@@ -94,7 +94,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
-    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    context.parallelize_tiles(order, work)
 
 
 def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:

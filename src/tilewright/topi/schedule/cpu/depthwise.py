@@ -61,7 +61,7 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
-    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    context.parallelize_tiles(order, work)
 
 
 def _schedule_taps(context: CpuContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:

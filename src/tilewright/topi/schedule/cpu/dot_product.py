@@ -66,7 +66,7 @@ def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: Block
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor) // instruction.group
-    context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    context.parallelize_tiles(order, work)
     return True
 
 
