@@ -1,0 +1,69 @@
+"""Helpers of tests that run kernels: programs of several functions on an OpenCL device, or compiled for CUDA."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import pytest
+
+from tilewright.codegen.c.program import device_program
+from tilewright.codegen.cuda.dialect import CudaDialect
+from tilewright.codegen.opencl.dialect import OpenCLDialect
+from tilewright.compiler import _function_info
+from tilewright.runtime.cuda import compile_cuda
+from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.opencl import opencl_device
+from tilewright.support.errors import UserError
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+
+OPENCL = Target("opencl")
+CUDA = Target("cuda -arch=sm_80")
+
+
+@functools.cache
+def _missing_opencl() -> str:
+    try:
+        opencl_device()
+    except UserError as error:
+        return error.message
+    return ""
+
+
+@functools.cache
+def _missing_nvrtc() -> str:
+    try:
+        compile_cuda("", "sm_80")
+    except UserError as error:
+        return error.message
+    return ""
+
+
+def require_opencl() -> None:
+    """Skip a test where there is no OpenCL device."""
+    if _missing_opencl():
+        pytest.skip(_missing_opencl())
+
+
+def require_nvrtc() -> None:
+    """Skip a test where NVRTC is not installed."""
+    if _missing_nvrtc():
+        pytest.skip(_missing_nvrtc())
+
+
+def on_opencl(funcs: Sequence[PrimFunc]) -> DeviceModule:
+    """Functions with names of their own, built as one program."""
+    require_opencl()
+    program = device_program(funcs, [_function_info(func) for func in funcs], OPENCL, OpenCLDialect())
+    return DeviceModule(program, opencl_device())
+
+
+def cuda_text(funcs: Sequence[PrimFunc]) -> str:
+    """The CUDA C of functions."""
+    return device_program(funcs, [_function_info(func) for func in funcs], CUDA, CudaDialect()).source
+
+
+def opencl_text(funcs: Sequence[PrimFunc]) -> str:
+    """The OpenCL C of functions."""
+    return device_program(funcs, [_function_info(func) for func in funcs], OPENCL, OpenCLDialect()).source
