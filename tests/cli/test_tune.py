@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from argparse import ArgumentTypeError
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from tilewright.cli import main as cli
 from tilewright.cli.tune import _duration
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, Record
+from tilewright.support.errors import UserError
 
 WORDS = ["--threads", "1", "--trials", "4", "--seed", "3"]
 
@@ -90,3 +95,30 @@ def test_durations() -> None:
     for text in ("", "0", "m", "-1", "5d"):
         with pytest.raises(ArgumentTypeError):
             _duration(text)
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_was_measured(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.db"
+    words = ["tune", str(model), "--threads", "1", "--time", "10m", "--database", str(path)]
+    process = subprocess.Popen([sys.executable, "-m", "tilewright", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (path.exists() and _count(path)):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == cli.INTERRUPTED
+    assert "the same command goes on from here" in said and _count(path) > 0
+
+
+def _count(path: Path) -> int:
+    try:
+        with Database(path, read_only=True) as database:
+            return database.count()
+    except UserError:
+        # It is being made.
+        return 0

@@ -81,10 +81,10 @@ def test_tuning_again_starts_from_the_database(database: Database) -> None:
     assert report.tasks[0].trials == 48
 
 
-def test_an_interrupt_keeps_what_was_committed(database: Database) -> None:
+def test_an_interrupt_keeps_what_was_measured(database: Database) -> None:
     report = tune([_task()], database, OPTIONS, measurer=FakeMeasurer(interrupt_after=12))
     assert report.stopped
-    assert database.count() == report.trials == 8
+    assert database.count() == report.trials == 12
 
 
 def test_trials_go_where_they_pay(database: Database) -> None:

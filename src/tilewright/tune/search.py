@@ -20,7 +20,9 @@ from typing import Protocol
 
 import numpy as np
 
+from tilewright.ir.visit import find_all
 from tilewright.support.errors import CompilerBug, TilewrightError
+from tilewright.tir.stmt import Block
 from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.cost import CostModel, Matrix, scores_of
 from tilewright.tune.features import Vector, extract
@@ -150,6 +152,11 @@ class CoordinateDescent(_Base):
         return self._fresh(self.space.neighbours(best[0]), count, 1 << 30) if best else []
 
 
+_PROGRAMS, _PROGRAMS_OF_ONE_BLOCK = 4, 32
+"""New programs to schedule for each point of a batch, at least and for programs of one block: scheduling takes most of
+a search's time, and the more blocks the longer. What was scheduled once is remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exploration:
     """How a model-guided search spreads: the part of random points, and how alike points of a batch may be."""
@@ -176,6 +183,8 @@ class _ModelSearch(_Base):
         self.exploration = exploration or Exploration()
         self._features: dict[Key, Vector | None] = {}
         self._knows = False
+        self._blocks = max(1, len(find_all(space.func.body, Block)))
+        self._programs_left = 0
 
     def observe(self, results: Sequence[Observation]) -> None:
         """Learn from the results, together with all earlier ones."""
@@ -205,8 +214,8 @@ class _ModelSearch(_Base):
         return self._features[key]
 
     def scores(self, points: Sequence[Point]) -> Vector:
-        """What the model thinks of points; those without a program come last."""
-        rows = [self.features_of(point) for point in points]
+        """What the model thinks of points; those without a program, or beyond what may be scheduled, come last."""
+        rows = [self._affordable(point) for point in points]
         known = [n for n, row in enumerate(rows) if row is not None]
         result = np.full(len(points), -np.inf, np.float32)
         if known:
@@ -214,8 +223,18 @@ class _ModelSearch(_Base):
             result[known] = self.model.predict(matrix)
         return result
 
+    def _affordable(self, point: Point) -> Vector | None:
+        """The features of a point, if they are known or one more program may be scheduled in this round."""
+        if key_of(point) in self._features:
+            return self._features[key_of(point)]
+        if self._programs_left <= 0:
+            return None
+        self._programs_left -= 1
+        return self.features_of(point)
+
     def propose(self, count: int) -> list[Point]:
         """Points that the model likes, a few random ones among them."""
+        self._programs_left = count * max(_PROGRAMS, _PROGRAMS_OF_ONE_BLOCK // self._blocks)
         if not self._knows and not self._has_prior:
             return self._first(count)
         chance = sum(self.random.random() < self.exploration.random_part for _ in range(count))

@@ -137,10 +137,14 @@ def tune(
                 item.finished = True
                 continue
             began = time.monotonic()
-            results = list(measuring.measure(item.task, points))
-            measured_seconds += time.monotonic() - began
-            database.add(_records(item, results, run, spent))
-            spent += len(results)
+            results: list[Measurement] = []
+            try:
+                # One by one: an interrupt in the middle of a batch loses nothing that was measured.
+                results.extend(measuring.measure(item.task, points))
+            finally:
+                measured_seconds += time.monotonic() - began
+                database.add(_records(item, results, run, spent))
+                spent += len(results)
             _learn(item, results, options)
             on_batch(progress, item, spent)
     except KeyboardInterrupt:
