@@ -156,3 +156,14 @@ def test_two_writers(tmp_path: Path) -> None:
     assert [process.wait() for process in processes] == [0, 0]
     with Database(path, read_only=True) as database:
         assert database.count() == 100
+
+
+def test_records_are_compared_by_the_default_beside_them(path: Path) -> None:
+    """A slow hour of the machine must not make a good candidate look bad."""
+    with Database(path) as database:
+        quick = Record("task", "llvm", {"tile": 1}, 1.9, None, 4.0)
+        database.add([quick, Record("task", "llvm", {"tile": 2}, 1.0, None, 1.1)])
+        assert database.best("task", "llvm") == quick
+        assert database.answers("llvm") == {"task": {"tile": 1}}
+        assert database.prune(1) == 1
+        assert list(database.records()) == [quick]

@@ -135,3 +135,22 @@ def test_all_searches(database: Database, search: str) -> None:
 def test_bad_options(database: Database, options: TuneOptions) -> None:
     with pytest.raises(UserError):
         tune([_task()], database, options, measurer=FakeMeasurer())
+
+
+def test_a_machine_that_drifts_does_not_mislead(database: Database) -> None:
+    """Times of one half of the trials are three times those of the other: the best point is the same."""
+
+    class Drifting(FakeMeasurer):
+        def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+            for number, item in enumerate(super().measure(task, points)):
+                factor = 3.0 if number % 2 else 1.0
+                seconds = None if item.seconds is None else item.seconds * factor
+                yield Measurement(item.answers, seconds, (item.reference or 0.0) * factor, item.error)
+
+    options = TuneOptions(trials=200, search="grid")
+    steady = tune([_task("tw_steady_0")], database, options, measurer=FakeMeasurer()).tasks[0]
+    drifting = tune([_task("tw_drifting_0")], database, options, measurer=Drifting()).tasks[0]
+    assert drifting.best == steady.best
+    assert drifting.history == pytest.approx(steady.history)
+    best = database.best("tw_drifting_0", str(toy.TARGET))
+    assert best is not None and best.answers == steady.best

@@ -27,6 +27,8 @@ SCHEMA_VERSION = 1
 _APPLICATION = 0x54574442  # "TWDB"
 _BUSY_SECONDS = 30.0
 _CLEARLY_QUICKER = 0.98
+_WORTH = "seconds / coalesce(reference, 1)"
+"""What records are compared by: a machine gets quicker and slower, and the default schedule beside a candidate with it."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -173,7 +175,8 @@ class Database:
                 " ON CONFLICT (task, target, answers) DO UPDATE SET"
                 " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
                 " created = excluded.created, run = excluded.run, number = excluded.number"
-                " WHERE records.seconds IS NULL OR excluded.seconds < records.seconds",
+                " WHERE records.seconds IS NULL OR excluded.seconds / coalesce(excluded.reference, 1)"
+                " < records.seconds / coalesce(records.reference, 1)",
                 rows,
             )
         except BaseException:
@@ -191,10 +194,10 @@ class Database:
             yield _record(row)
 
     def best(self, task: str, target: str) -> Record | None:
-        """The quickest right record of a task on a target."""
+        """The quickest right record of a task on a target, in parts of the default schedule's time beside it."""
         row = self._connection.execute(
             "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
-            " WHERE task = ? AND target = ? AND seconds IS NOT NULL ORDER BY seconds LIMIT 1",
+            f" WHERE task = ? AND target = ? AND seconds IS NOT NULL ORDER BY {_WORTH} LIMIT 1",
             (task, target),
         ).fetchone()
         return None if row is None else _record(row)
@@ -205,14 +208,14 @@ class Database:
         Where it does not, the template decides: what it decides by itself gets better with every version.
         """
         rows = self._connection.execute(
-            "SELECT task, answers, min(seconds), reference FROM records"
+            f"SELECT task, answers, min({_WORTH}), reference FROM records"
             " WHERE target = ? AND seconds IS NOT NULL GROUP BY task ORDER BY task",
             (target,),
         )
         return {
             task: answers_from_json(json.loads(answers))
-            for task, answers, seconds, reference in rows
-            if not reference or seconds < reference * _CLEARLY_QUICKER
+            for task, answers, worth, reference in rows
+            if not reference or worth < _CLEARLY_QUICKER
         }
 
     def count(self) -> int:
@@ -248,7 +251,7 @@ class Database:
         self._connection.execute(
             "DELETE FROM records WHERE (task, target, answers) IN (SELECT task, target, answers FROM ("
             " SELECT task, target, answers, row_number() OVER (PARTITION BY task, target"
-            " ORDER BY seconds IS NULL, seconds) AS place FROM records) WHERE place > ?)",
+            f" ORDER BY seconds IS NULL, {_WORTH}) AS place FROM records) WHERE place > ?)",
             (keep,),
         )
         return before - self.count()

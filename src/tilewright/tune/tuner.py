@@ -162,9 +162,7 @@ def _begin(task: Task, database: Database, options: TuneOptions) -> Progress:
     item = Progress(task, space, make_search(space, task, options), space.default)
     known = list(database.records(task.key, str(task.target)))
     if known:
-        for record in known:
-            _note(item, record.answers, record.seconds, record.reference)
-        item.search.observe([(record.answers, record.seconds) for record in known])
+        item.search.observe([(record.answers, _note(item, record)) for record in known])
         item.since_gain = 0
     return item
 
@@ -216,9 +214,7 @@ def _promise(item: Progress) -> float:
 
 
 def _learn(item: Progress, results: Sequence[Measurement], options: TuneOptions) -> None:
-    for result in results:
-        _note(item, result.answers, result.seconds, result.reference)
-    item.search.observe([(result.answers, result.seconds) for result in results])
+    item.search.observe([(result.answers, _note(item, result)) for result in results])
     if item.since_gain >= options.early_stop:
         if item.polishing or isinstance(item.search, (RandomSearch, GridSearch)):
             item.finished = True
@@ -236,18 +232,26 @@ def _observations(item: Progress) -> list[tuple[Point, float | None]]:
     return list(observed)
 
 
-def _note(item: Progress, answers: Point, seconds: float | None, reference: float | None) -> None:
+def _note(item: Progress, result: Measurement | Record) -> float | None:
+    """Add a result to a task; gives its time on the scale of the task's first one.
+
+    A machine gets quicker and slower; what the default schedule took beside each candidate says by how much.
+    """
     item.trials += 1
     item.since_gain += 1
+    seconds, reference = result.seconds, result.reference
     if reference is not None:
-        item.default_seconds = min(item.default_seconds, reference)
+        if item.default_seconds == float("inf"):
+            item.default_seconds = reference
+        seconds = None if seconds is None else seconds / reference * item.default_seconds
     if seconds is None:
         item.failures += 1
     elif seconds < item.best_seconds:
         if seconds < item.best_seconds * 0.995:
             item.since_gain = 0
-        item.best_seconds, item.best = seconds, dict(answers)
+        item.best_seconds, item.best = seconds, dict(result.answers)
     item.history.append(item.best_seconds)
+    return seconds
 
 
 def _records(item: Progress, results: Sequence[Measurement], run: str, first: int) -> list[Record]:
