@@ -19,20 +19,20 @@ from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 SIZES = [(1, 8, 16, 4, 8, 8), (2, 9, 33, 1, 5, 7), (1, 1, 35, 3, 16, 4), (1, 21, 1, 1, 1, 1)]
 
 
-def attention(batch: int, rows: int, columns: int, heads: int, depth: int, width: int, masked: bool) -> PrimFunc:
+def attention(batch: int, rows: int, columns: int, heads: int, depth: int, width: int, mask: str = "") -> PrimFunc:
     query, key = var("q", batch, rows, heads, depth), var("k", batch, columns, heads, depth)
     inputs = [query, key, var("v", batch, columns, heads, width)]
-    if masked:
-        inputs.append(var("m", batch, 1, rows, columns))
-    return kernel(inputs, call("nn.attention", *inputs, scale=0.5))
+    if mask:
+        inputs.append(var("m", batch, 1, rows, columns, dtype=mask))
+    return kernel(inputs, call("nn.attention", *inputs, scale=0.5, blind_is_zero=mask == "bool"))
 
 
 @pytest.mark.parametrize("target", list(TARGETS.values()), ids=list(TARGETS))
 class TestAttention:
     @pytest.mark.parametrize("sizes", SIZES)
     def test_constant_sizes(self, target: Target, sizes: tuple[int, ...]) -> None:
-        for masked in (False, True):
-            check(attention(*sizes, masked), target)
+        for mask in ("", "float32", "bool"):
+            check(attention(*sizes, mask), target)
 
     def test_symbolic_lengths(self, target: Target) -> None:
         def make(n: int | ir.Var) -> PrimFunc:
@@ -52,13 +52,13 @@ class TestAttention:
 
     @pytest.mark.parametrize("queries", [4, 8, 16])
     def test_blocks_of_queries(self, target: Target, queries: int) -> None:
-        func = attention(1, 19, 16, 2, 4, 4, True)
+        func = attention(1, 19, 16, 2, 4, 4, "float32")
         compare(func, schedule_cpu(func, target, Choices({"queries": queries})))
 
 
 def test_cores_share_heads_or_blocks_of_queries() -> None:
     for heads, regions in ((8, 1), (3, 3)):
-        func = attention(1, 128, 256, heads, 64, 64, False)
+        func = attention(1, 128, 256, heads, 64, 64)
         scheduled = schedule_cpu(func, TARGETS["avx512"])
         loops = find_all(scheduled.body, For)
         assert sum(loop.kind is LoopKind.PARALLEL for loop in loops) == regions

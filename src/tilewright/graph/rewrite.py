@@ -63,11 +63,11 @@ class Bindings:
 
     def used_once(self, name: str) -> bool:
         """Whether only one input of the whole graph reads a captured node."""
-        return self.is_used_once(self._found[name])
+        return self.uses(self._found[name]) <= 1
 
-    def is_used_once(self, item: GraphExpr) -> bool:
-        """Whether only one input of the whole graph reads a node below the one that matched."""
-        return self._uses.get(id(item), 1) <= 1
+    def uses(self, item: GraphExpr) -> int:
+        """How many inputs of the whole graph read a node at or below the one that matched."""
+        return self._uses.get(id(item), 1)
 
     def bind(self, name: str | None, item: GraphExpr) -> bool:
         """Capture a node; False if the name has captured another."""

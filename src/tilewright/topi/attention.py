@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tilewright.ir import intrinsics
+from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
 from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
@@ -37,7 +38,12 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def scaled(*i: ExprLike) -> PrimExpr:
         score = products[i] * const(attributes.scale, wide)
-        return score + cast(inputs[3][broadcast_index(inputs[3], shape, i)], wide) if len(inputs) > 3 else score
+        if len(inputs) < 4:
+            return score
+        mask = inputs[3][broadcast_index(inputs[3], shape, i)]
+        if inputs[3].dtype.is_bool:
+            return build.select(mask, score, const(-math.inf, wide))
+        return score + cast(mask, wide)
 
     scores = compute(shape, scaled, "attention_scores")
     largest = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
@@ -47,14 +53,23 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     total = compute(
         shape[:3], lambda b, h, i: reduction.sum(powers[b, h, i, total_axis], [total_axis]), "attention_total"
     )
-    factor = compute(shape[:3], lambda b, h, i: const(1.0, wide) / total[b, h, i], "attention_factor")
+    zero = const(0.0, wide)
+
+    def inverse(*i: ExprLike) -> PrimExpr:
+        # The sum of a query that sees any key is at least 1.
+        return build.select(build.eq(total[i], zero), zero, const(1.0, wide) / total[i])
+
+    factor = compute(shape[:3], inverse, "attention_factor")
     mixed = compute(
         (batch, heads, rows, width),
         lambda b, h, i, e: reduction.sum(powers[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
         "attention_mixed",
     )
-    return compute(
-        result_shape(result),
-        lambda b, i, h, e: cast(mixed[b, h, i, e] * factor[b, h, i], query.dtype),
-        "attention",
-    )
+
+    def element(b: ExprLike, i: ExprLike, h: ExprLike, e: ExprLike) -> PrimExpr:
+        found = mixed[b, h, i, e] * factor[b, h, i]
+        if attributes.blind_is_zero:
+            found = build.select(build.eq(largest[b, h, i], const(-math.inf, wide)), zero, found)
+        return cast(found, query.dtype)
+
+    return compute(result_shape(result), element, "attention")

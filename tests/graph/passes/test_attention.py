@@ -82,6 +82,39 @@ def test_products_without_heads() -> None:
     check(module(body, q, k, v, mask), shapes)
 
 
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_masks_that_hide(blind: bool, inverted: bool) -> None:
+    q, k, v = inputs()
+    rows = np.arange(ROWS)[:, None] >= np.arange(COLUMNS)
+    masks = [rows, np.arange(COLUMNS) != (0 if blind else 3)]
+    scores: GraphExpr = op("multiply", op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1)), number(0.25))
+    for mask in masks:
+        hidden = number(-np.inf)
+        if inverted:
+            scores = op("where", constant(~mask), hidden, scores)
+        else:
+            scores = op("where", constant(mask), scores, hidden)
+    weights: GraphExpr = op("nn.softmax", scores, axis=3)
+    if blind:
+        largest = op("max", scores, axes=(3,), keepdims=True)
+        weights = op("where", op("equal", largest, number(-np.inf)), number(0), weights)
+    before = module(op("matmul", weights, heads(v, 0, 2, 1, 3)), q, k, v)
+    after = check(before, [QUERY, KEY, KEY])
+    (call,) = operators(after, "nn.attention")
+    assert call.attributes.blind_is_zero == blind
+    assert call.args[3].tensor_type.dtype.is_bool
+
+
+def test_masks_of_two_kinds_stay() -> None:
+    q, k, v = inputs()
+    scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    scores = op("where", constant(np.arange(COLUMNS) != 1), scores, number(-np.inf))
+    scores = op("add", scores, constant(random(5, ROWS, COLUMNS)))
+    body = op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3))
+    check(module(body, q, k, v), [QUERY, KEY, KEY], found=0)
+
+
 def _plain(**changes: object) -> tuple[IRModule, list[tuple[int, ...]]]:
     """Attention with something about it changed."""
     q, k, v = inputs()

@@ -24,18 +24,24 @@ _NAMES = ("query", "key", "value", "mask")
 
 @node()
 class AttentionAttributes(Attributes):
-    """What products of queries and keys are multiplied by."""
+    """What products of queries and keys are multiplied by; whether queries that see no key give 0 instead of NaN."""
 
     scale: float = 1.0
+    blind_is_zero: bool = False
 
 
 def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
-    query, key, value, *mask = (array.astype(np.float64) for array in args)
+    query, key, value = (array.astype(np.float64) for array in args[:3])
     with np.errstate(all="ignore"):
         scores = np.einsum("bihd,bjhd->bhij", query, key) * attributes.scale
-        scores = scores + mask[0] if mask else scores
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+        if len(args) > 3:
+            hides = args[3].dtype == np.bool_
+            scores = np.where(args[3], scores, -np.inf) if hides else scores + args[3].astype(np.float64)
+        largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - largest)
         weights = weights / weights.sum(axis=-1, keepdims=True)
+        if attributes.blind_is_zero:
+            weights = np.where(largest == -np.inf, 0, weights)
         return np.asarray(np.einsum("bhij,bjhe->bihe", weights, value), args[0].dtype)
 
 
@@ -50,11 +56,12 @@ def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
 def attention(types: Types, attributes: AttentionAttributes) -> Type:
     """softmax(query @ key' * scale + mask) @ value for each head.
 
-    Queries are (batch, places, heads, size), keys and values likewise for places of their own; the mask broadcasts to
-    (batch, heads, places of queries, places of keys).
+    Queries are (batch, places, heads, size), keys and values likewise for places of their own. The mask broadcasts to
+    (batch, heads, places of queries, places of keys): numbers are added, truth values hide keys where they are false.
     """
     inputs = tensors(types, _NAMES[: len(types)])
-    dtype = same_dtype(inputs, _NAMES[: len(types)])
+    added = [item for n, item in enumerate(inputs) if n < 3 or not item.dtype.is_bool]
+    dtype = same_dtype(added, _NAMES[: len(added)])
     require_float(dtype)
     query, key, value = inputs[:3]
     if query.shape is None or key.shape is None or value.shape is None:

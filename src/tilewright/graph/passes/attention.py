@@ -5,7 +5,8 @@ Before:  q, k, v = transpose(x, (0, 2, 1, 3)), ...                       (batch,
 After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch, places, heads, size)
 
 The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
-those that are put in here. Products without heads (of three dimensions) are attention of one head.
+those that are put in here. Products without heads (of three dimensions) are attention of one head. Masks may be added,
+or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
+from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
@@ -47,20 +49,26 @@ def _visit(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class _Scores:
-    """What the softmax is taken of: products, multiplied by a number, plus masks."""
+    """What the softmax is taken of: products, multiplied by a number, with masks of one kind."""
 
     product: Call
     scale: float
     masks: tuple[GraphExpr, ...]
+    """Numbers to add, or truth values that are false where a key is hidden."""
 
 
 def _replace(b: Bindings) -> GraphExpr | None:
     outer, weights = b.call("outer"), b.call("weights")
     assert isinstance(outer.attributes, MatmulAttributes) and isinstance(weights.attributes, SoftmaxAttributes)
     sizes = known_sizes(weights)
-    if sizes is None or len(sizes) not in (3, 4) or not b.used_once("weights"):
+    if sizes is None or len(sizes) not in (3, 4) or not b.used_once("weights") or b.uses(outer.args[0]) > 1:
         return None
     if outer.attributes.transpose_a or weights.attributes.axis != len(sizes) - 1:
+        return None
+    blind_is_zero = "largest" in b
+    if blind_is_zero and not _is_maximum(b.call("largest"), len(sizes)):
+        return None
+    if b.uses(weights.args[0]) != (2 if blind_is_zero else 1):
         return None
     scores = _scores(b, weights.args[0], sizes)
     if scores is None:
@@ -72,20 +80,31 @@ def _replace(b: Bindings) -> GraphExpr | None:
     value = _heads_last(outer.args[1], sizes, outer.attributes.transpose_b)
     if query is None or key is None or value is None:
         return None
-    result = make("nn.attention", query, key, value, *_mask(scores.masks, len(sizes)), scale=scores.scale)
+    mask = _mask(scores.masks, len(sizes))
+    result = make("nn.attention", query, key, value, *mask, scale=scores.scale, blind_is_zero=blind_is_zero)
     if len(sizes) == 4:
         return make("transpose", result, axes=_HEADS_LAST)
     return make("reshape", result, shape=known_sizes(outer))
 
 
-def _scores(b: Bindings, item: GraphExpr, sizes: Sequence[Size]) -> _Scores | None:
+def _is_maximum(item: Call, rank: int) -> bool:
+    """Whether a reduction is over the last axis, which is kept."""
+    assert isinstance(item.attributes, ReduceAttributes)
+    return tuple(item.attributes.axes) == (rank - 1,) and item.attributes.keepdims
+
+
+def _scores(b: Bindings, start: GraphExpr, sizes: Sequence[Size]) -> _Scores | None:
     """Scores taken apart; None where they are something else, or are needed elsewhere."""
     masks: list[GraphExpr] = []
-    scale = 1.0
+    scale, item = 1.0, start
     while not is_call_to(item, "matmul"):
-        if not isinstance(item, Call) or not b.is_used_once(item):
+        if not isinstance(item, Call) or (item is not start and b.uses(item) > 1):
             return None
-        if is_call_to(item, "add") and scale == 1.0:
+        hidden = _hidden(item)
+        if hidden is not None and scale == 1.0:
+            mask, item = hidden
+            masks.append(mask)
+        elif is_call_to(item, "add") and scale == 1.0:
             place = next((n for n, arg in enumerate(item.args) if _leads_to_product(arg, sizes)), None)
             if place is None:
                 return None
@@ -100,9 +119,27 @@ def _scores(b: Bindings, item: GraphExpr, sizes: Sequence[Size]) -> _Scores | No
         else:
             return None
     assert isinstance(item, Call)
-    if not b.is_used_once(item) or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
+    alone = item is start or b.uses(item) == 1
+    if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
+        return None
+    if len({mask.tensor_type.dtype for mask in masks}) > 1:
         return None
     return _Scores(item, scale, tuple(masks))
+
+
+def _hidden(item: GraphExpr) -> tuple[GraphExpr, GraphExpr] | None:
+    """`where(seen, scores, -inf)` as truth values and scores."""
+    if not isinstance(item, Call) or not is_call_to(item, "where"):
+        return None
+    condition, first, second = item.args
+    if _is_hiding(second):
+        return condition, first
+    return (make("logical_not", condition), second) if _is_hiding(first) else None
+
+
+def _is_hiding(item: GraphExpr) -> bool:
+    """Whether a constant is minus infinity throughout."""
+    return isinstance(item, Constant) and item.data.size > 0 and bool((item.data == -np.inf).all())
 
 
 def _leads_to_product(item: GraphExpr, sizes: Sequence[Size]) -> bool:
@@ -145,17 +182,19 @@ def _mask(masks: Sequence[GraphExpr], rank: int) -> list[GraphExpr]:
         return []
     total = masks[0]
     for item in masks[1:]:
-        total = make("add", total, item)
+        total = make("logical_and" if item.tensor_type.dtype.is_bool else "add", total, item)
     sizes = known_sizes(total)
     if rank == 3 and sizes is not None and len(sizes) == 3:
         total = make("reshape", total, shape=(sizes[0], 1, sizes[1], sizes[2]))
     return [total]
 
 
+_WEIGHTS = P.op("nn.softmax", P.any("scores"), name="weights")
+_BLIND = P.op("equal", P.op("max", P.any("scores"), name="largest"), P.value(-np.inf))
 RULES = (
     Rule(
         "attention",
-        P.op("matmul", P.op("nn.softmax", name="weights"), P.any("value"), name="outer"),
+        P.op("matmul", _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _WEIGHTS), P.any("value"), name="outer"),
         _replace,
     ),
 )
