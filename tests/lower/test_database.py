@@ -167,3 +167,10 @@ def test_records_are_compared_by_the_default_beside_them(path: Path) -> None:
         assert database.answers("llvm") == {"task": {"tile": 1}}
         assert database.prune(1) == 1
         assert list(database.records()) == [quick]
+
+
+def test_a_second_measurement_corrects_the_first(path: Path) -> None:
+    with Database(path) as database:
+        database.add([_record(0, 1.0), _record(1, 1.5), _record(2, 1.6)])
+        database.correct([_record(0, 1.8), _record(1, 1.2), _record(2, None)])
+        assert [record.seconds for record in database.records()] == [1.8, 1.5, None]

@@ -51,7 +51,7 @@ class FakeMeasurer:
     def close(self) -> None: ...
 
 
-OPTIONS = TuneOptions(trials=24, batch=8, model=RandomModel)
+OPTIONS = TuneOptions(trials=24, batch=8, model=RandomModel, confirm=0)
 
 
 @pytest.fixture
@@ -130,6 +130,7 @@ def test_all_searches(database: Database, search: str) -> None:
         TuneOptions(batch=0),
         TuneOptions(search="luck"),
         TuneOptions(early_stop=0),
+        TuneOptions(confirm=-1),
     ],
 )
 def test_bad_options(database: Database, options: TuneOptions) -> None:
@@ -154,3 +155,21 @@ def test_a_machine_that_drifts_does_not_mislead(database: Database) -> None:
     assert drifting.history == pytest.approx(steady.history)
     best = database.best("tw_drifting_0", str(toy.TARGET))
     assert best is not None and best.answers == steady.best
+
+
+def test_a_lucky_candidate_is_found_out(database: Database) -> None:
+    """The first measurement of one point is far too quick: it does not stay the best."""
+
+    class Lucky(FakeMeasurer):
+        def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+            for item in super().measure(task, points):
+                known = sum(point == item.answers for _, point in self.asked)
+                lucky = item.answers == {"rows": 1, "columns": 1, "inside": False} and known == 1
+                yield Measurement(item.answers, 1e-3 if lucky else item.seconds, item.reference, item.error)
+
+    options = TuneOptions(trials=500, search="grid", batch=16)
+    item = tune([_task()], database, options, measurer=Lucky()).tasks[0]
+    assert item.best["rows"] == 8 and item.best["columns"] == 16
+    assert item.best_seconds == pytest.approx(1.0)
+    best = database.best("tw_matmul_0", str(toy.TARGET))
+    assert best is not None and best.answers == item.best

@@ -28,7 +28,7 @@ _APPLICATION = 0x54574442  # "TWDB"
 _BUSY_SECONDS = 30.0
 _CLEARLY_QUICKER = 0.98
 _WORTH = "seconds / coalesce(reference, 1)"
-"""What records are compared by: a machine gets quicker and slower, and the default schedule beside a candidate with it."""
+"""What records are compared by: a machine gets quicker and slower, and the default schedule beside them with it."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -159,6 +159,16 @@ class Database:
 
     def add(self, records: Iterable[Record]) -> None:
         """Store a batch, all of it or nothing. Of two times of one candidate the quicker stays."""
+        self._store(records, "<")
+
+    def correct(self, records: Iterable[Record]) -> None:
+        """Store second measurements of candidates that looked best: the slower time, or the failure, stays.
+
+        The quickest of many noisy times is too good to be true.
+        """
+        self._store(records, ">")
+
+    def _store(self, records: Iterable[Record], better: str) -> None:
         rows = [
             (
                 item.task,
@@ -175,8 +185,9 @@ class Database:
                 " ON CONFLICT (task, target, answers) DO UPDATE SET"
                 " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
                 " created = excluded.created, run = excluded.run, number = excluded.number"
-                " WHERE records.seconds IS NULL OR excluded.seconds / coalesce(excluded.reference, 1)"
-                " < records.seconds / coalesce(records.reference, 1)",
+                f" WHERE {'records' if better == '<' else 'excluded'}.seconds IS NULL"
+                f" OR excluded.seconds / coalesce(excluded.reference, 1)"
+                f" {better} records.seconds / coalesce(records.reference, 1)",
                 rows,
             )
         except BaseException:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 from random import Random
 from typing import Protocol
 
@@ -288,12 +288,15 @@ class AnnealingSearch(_ModelSearch):
         scores = self.scores(points)
         collected = {key_of(point): (float(score), point) for point, score in zip(points, scores, strict=True)}
         for step in range(self.steps):
-            temperature = self.hot * (1 - step / self.steps) * max(1e-6, float(np.std(scores[np.isfinite(scores)])))
+            finite = scores[np.isfinite(scores)]
+            temperature = self.hot * (1 - step / self.steps) * max(1e-6, float(np.std(finite)) if len(finite) else 0.0)
             moved = [self.space.mutate(point, self.random) for point in points]
             changed = self.scores(moved)
             for n, (before, after) in enumerate(zip(scores, changed, strict=True)):
                 collected[key_of(moved[n])] = (float(after), moved[n])
-                if after > before or self.random.random() < exp(max(-60.0, float(after - before) / temperature)):
+                # A point that cannot be scored is left for any other, and never taken for a scored one.
+                worse = -inf if after == -inf else float(after - before)
+                if after >= before or self.random.random() < exp(max(-60.0, worse / temperature)):
                     points[n], scores[n] = moved[n], after
         return [point for _, point in sorted(collected.values(), key=lambda item: -item[0])]
 
