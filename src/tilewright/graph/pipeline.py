@@ -20,6 +20,7 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
@@ -85,6 +86,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))
     if options.fuse:
+        passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         group = module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse)
         passes.append(group.with_options(target=options.target))
     return Pipeline("graph", passes)

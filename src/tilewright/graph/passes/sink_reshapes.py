@@ -1,0 +1,87 @@
+"""Reshapes of products sink below what is computed element by element, which then is part of the product's kernel.
+
+Before:  relu(reshape(matmul(reshape(x, (20, 64)), w), (2, 10, 192)) + bias[192])
+After:   reshape(relu(matmul(reshape(x, (20, 64)), w) + bias[192]), (2, 10, 192))
+
+Importers write products of many dimensions as products of matrices. A reshape costs nothing, but kernels end at it: it
+is better at the end of what belongs together.
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.dimensions import Sizes
+from tilewright.graph.expr import Call, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.function import IRModule
+
+
+def sink_reshapes(module: IRModule) -> IRModule:
+    """Move reshapes of products to the end of the operators that their kernels can take in."""
+    result = map_functions(module, _visit)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _visit(function: Function) -> Function:
+    return apply_rules(function, RULES)
+
+
+def _is_elementwise(item: GraphExpr) -> bool:
+    return isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.elementwise
+
+
+def _sink(b: Bindings) -> GraphExpr | None:
+    root = b.call("root")
+    shape = known_sizes(root)
+    for item in root.args:
+        if isinstance(item, Call) and is_call_to(item, "reshape") and known_sizes(item) == shape:
+            inner = known_sizes(item.args[0])
+            if shape and inner and inner[-1] == shape[-1] and _is_product(item.args[0], inner):
+                return _below(root, shape, inner)
+    return None
+
+
+def _is_product(item: GraphExpr, shape: Sizes) -> bool:
+    """Whether a value is a product of matrices, or is computed from one element by element."""
+    while isinstance(item, Call) and isinstance(item.callee, Operator):
+        if item.callee.kind is FusionKind.OUT_FUSABLE:
+            return True
+        below = next((arg for arg in item.args if known_sizes(arg) == shape), None)
+        if not item.callee.elementwise or below is None:
+            return False
+        item = below
+    return False
+
+
+def _below(root: Call, shape: Sizes, inner: Sizes) -> GraphExpr | None:
+    """The operator on values of the inner shape, and the reshape after it."""
+    args: list[GraphExpr] = []
+    for item in root.args:
+        sizes = known_sizes(item)
+        if sizes is None:
+            return None
+        if sizes == shape:
+            args.append(_reshaped(item, inner))
+        elif all(size == 1 for size in sizes[:-1]):
+            # One row for all rows: the last axis is the same before and after.
+            args.append(make("reshape", item, shape=sizes[-1:]) if len(sizes) > 1 else item)
+        else:
+            return None
+    result = Call(root.callee, tuple(args), root.attributes)
+    result.span = root.span
+    fill_type(result)
+    return make("reshape", result, shape=shape)
+
+
+def _reshaped(item: GraphExpr, shape: Sizes) -> GraphExpr:
+    """A value in another shape; what it was a reshape of, where that has this shape."""
+    if isinstance(item, Call) and is_call_to(item, "reshape") and known_sizes(item.args[0]) == shape:
+        return item.args[0]
+    return make("reshape", item, shape=shape)
+
+
+RULES = (Rule("reshape of a product", P.any("root", where=_is_elementwise), _sink),)
+"""All rules, tried in order at each node."""
