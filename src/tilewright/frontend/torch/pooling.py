@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
+from tilewright.support.errors import UnsupportedError
+
+Table = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def _each(values: int | Sequence[int], rank: int) -> list[int]:
@@ -48,7 +51,7 @@ class Windows:
         ]
         """Padding after the data that the last window reaches into; negative if the data goes on."""
 
-    def taps(self, axis: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def taps(self, axis: int) -> Table:
         """The positions that each window reads along an axis, those outside the data too: (windows, taps)."""
         starts = np.arange(self.count[axis], dtype=np.int64) * self.strides[axis] - self.before[axis]
         return starts[:, None] + np.arange(self.kernel[axis], dtype=np.int64)[None, :] * self.dilation[axis]
@@ -111,7 +114,8 @@ def _max_pool(rank: int) -> Converter:
         how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
         data = _batched(b, x, rank)
         found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
-        return found, b.reshape(_places(b, data, how), b.shape)
+        _, places = _maxima(b, data, [how.taps(axis) for axis in range(rank)])
+        return found, b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of each window in {rank} dimensions, and where it is."
     return convert
@@ -146,17 +150,23 @@ converter("max_pool2d")(_max_pool_alone(2))
 converter("max_pool3d")(_max_pool_alone(3))
 
 
-def _places(b: TorchBuilder, x: GraphExpr, how: Windows) -> GraphExpr:
-    """Flat positions (within the last axes) of the greatest element of each window; the first NaN wins."""
+def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[Table]) -> tuple[GraphExpr, GraphExpr]:
+    """The greatest element of each window of (N, C, ...) data, and its flat position within the last axes.
+
+    A table has the positions that each window reads along an axis, (windows, taps); those outside do not count. The
+    first NaN wins.
+    """
+    rank = len(tables)
     batch, channels = sizes_of(x)[:2]
-    size = how.size
-    tables = [how.taps(axis) for axis in range(how.rank)]
+    size = [size_at(x, 2 + axis) for axis in range(rank)]
     counts, kernel = [len(table) for table in tables], [table.shape[1] for table in tables]
+    if math.prod(counts) * math.prod(kernel) > LARGEST_MADE:
+        raise UnsupportedError(f"positions of maxima in windows of {kernel}")
     grid = np.zeros((*counts, *kernel), np.int64)
     inside = np.ones((*counts, *kernel), bool)
     for axis, table in enumerate(tables):
-        shape = [1] * (2 * how.rank)
-        shape[axis], shape[how.rank + axis] = table.shape
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = table.shape
         grid += (np.clip(table, 0, size[axis] - 1) * math.prod(size[axis + 1 :])).reshape(shape)
         inside &= ((table >= 0) & (table < size[axis])).reshape(shape)
     taps = math.prod(kernel)
@@ -166,18 +176,16 @@ def _places(b: TorchBuilder, x: GraphExpr, how: Windows) -> GraphExpr:
     lowest = -math.inf if dtype.is_float else dtype.min_value()
     values = b.call("where", b.constant(valid, BOOL), values, b.scalar(lowest, dtype))
     tap = b.call("argmax", values, axis=3)
+    greatest = b.reduce("max", values, (3,))
     if dtype.is_float:
         odd = b.call("isnan", values)
         first = b.call("argmax", b.cast(odd, "int8"), axis=3)
         tap = b.where(b.call("any", odd, axes=(3,)), first, tap)
-    table_flat = b.constant(flat.ravel(), INT64)
+        # A window of nothing but minus infinity has its first element inside as its place.
+        start = b.broadcast_to(b.constant(np.argmax(valid, axis=1), INT64), sizes_of(tap))
+        tap = b.where(b.compare("equal", greatest, lowest), start, tap)
     offset = b.constant(np.arange(flat.shape[0], dtype=np.int64) * taps, INT64)
-    # A window of nothing but minus infinity has its first element inside as its place.
-    start = b.constant(np.argmax(valid, axis=1), INT64)
-    least = b.compare("equal", b.reduce("max", values, (3,)), lowest) if dtype.is_float else None
-    if least is not None:
-        tap = b.where(least, b.broadcast_to(start, sizes_of(tap)), tap)
-    return b.call("take", table_flat, b.add(tap, offset), axis=0)
+    return greatest, b.call("take", b.constant(flat.ravel(), INT64), b.add(tap, offset), axis=0)
 
 
 def _average_pool(rank: int) -> Converter:
@@ -270,26 +278,14 @@ def _adaptive_max(rank: int) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> tuple[GraphExpr, GraphExpr]:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
-        size, counts = shape_of(x)[-rank:], b.fixed_shape[-rank:]
-        outer = shape_of(x)[:-rank]
-        values: list[GraphExpr] = []
-        places: list[GraphExpr] = []
-        ranges = [_ranges(length, count) for length, count in zip(size, counts, strict=True)]
-        for cell in np.ndindex(*counts):
-            window = x
-            grid = np.arange(math.prod(size), dtype=np.int64).reshape(size)
-            for axis, index in enumerate(cell):
-                low, high = ranges[axis][index]
-                window = b.slice_axis(window, len(outer) + axis, low, high)
-                grid = np.take(grid, np.arange(low, high), axis=axis)
-            flat = b.reshape(window, (*outer, grid.size))
-            tap = b.call("argmax", flat, axis=len(outer), keepdims=True)
-            values.append(b.reduce("max", flat, (len(outer),), True))
-            places.append(b.call("take", b.constant(grid.ravel(), INT64), tap, axis=0))
-        return (
-            b.reshape(b.concatenate(values, len(outer)), b.shape),
-            b.reshape(b.concatenate(places, len(outer)), b.shape),
-        )
+        tables = []
+        for axis in range(rank_of(x) - rank, rank_of(x)):
+            (count,) = dimensions.numbers(b.shape[axis : axis + 1])
+            ranges = np.array(_ranges(size_at(x, axis), count), np.int64)
+            taps = ranges[:, :1] + np.arange(int((ranges[:, 1] - ranges[:, 0]).max()), dtype=np.int64)
+            tables.append(np.where(taps < ranges[:, 1:], taps, -1))
+        values, places = _maxima(b, _batched(b, x, rank), tables)
+        return b.reshape(values, b.shape), b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of as many windows as the result has, in {rank} dimensions, and where it is."
     return convert
