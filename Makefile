@@ -23,7 +23,7 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch
+.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +66,23 @@ torch: $(READY)
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[torch]' expecttest 2>/dev/null \
 	    || echo "   (could not: those tests will skip)"; }
 
+# Kernels for GPUs run on PoCL, an OpenCL device made of the CPU, and are compiled by NVRTC. Those tests skip, with a
+# reason, where these are not.
+devices: $(READY)
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1; then \
+	  echo "== installing PoCL for the tests of OpenCL kernels"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y pocl-opencl-icd ocl-icd-libopencl1) \
+	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
+	fi
+	@$(BIN)/python -c 'import pyopencl' 2>/dev/null || { \
+	  echo "== installing pyopencl for the tests of OpenCL kernels"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[opencl]' 2>/dev/null \
+	    || echo "   (could not: those tests will skip)"; }
+	@$(BIN)/python -c 'from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null || { \
+	  echo "== installing NVRTC for the tests of CUDA kernels"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda]' 2>/dev/null \
+	    || echo "   (could not: those tests will skip)"; }
+
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
@@ -75,7 +92,7 @@ lint: $(READY)
 	@echo "== mypy --strict src/tilewright"
 	@$(BIN)/mypy --strict src/tilewright
 
-test: lint c-compiler torch
+test: lint c-compiler torch devices
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
 

@@ -17,6 +17,8 @@ class Dialect(ABC):
     """The spelling of each scalar type that a register may hold."""
     function_prefix: ClassVar[str]
     """What stands before helper functions."""
+    meets_after_loops: ClassVar[bool] = False
+    """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
 

@@ -14,6 +14,7 @@ from tilewright.ir.expr import Call, IntImm, PrimExpr, Range, StringImm
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
 from tilewright.tir.stmt import (
     Allocate,
@@ -121,6 +122,8 @@ class _Kernel:
             c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
             self._body(loop.body)
         c.line("}")
+        if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
+            c.line(self._dialect.barrier("shared"))
 
     def _is_short(self, loop: For) -> bool:
         """Whether an int counts the iterations of a loop."""

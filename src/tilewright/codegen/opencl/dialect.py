@@ -28,6 +28,9 @@ class OpenCLDialect(Dialect):
         "float64": "double",
     }
     function_prefix: ClassVar[str] = "inline "
+    # PoCL 3.1 joins a condition after such a loop with the same condition inside it, and takes the way of one
+    # work-item for that of all.
+    meets_after_loops: ClassVar[bool] = True
     infinity: ClassVar[str] = "INFINITY"
     not_a_number: ClassVar[str] = "as_float(0x7fc00000u)"
 

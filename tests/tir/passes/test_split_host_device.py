@@ -1,0 +1,60 @@
+"""Kernels and their launches, and the limits of a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tir.passes.test_bind_threads import tiled_product
+from tilewright import te
+from tilewright.ir.expr import IntImm
+from tilewright.support.errors import UserError
+from tilewright.target import Target
+from tilewright.tir.passes.split_host_device import split_host_device
+from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule import Schedule
+
+TARGET = Target("opencl")
+
+
+def _two_stages() -> Schedule:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((n,), lambda i: b[n - 1 - i] + 1.0, name="C")
+    sch = Schedule(te.create_prim_func([a, c], "stages"))
+    for name in ("B", "C"):
+        block, thread = sch.split(sch.get_loops(sch.get_block(name))[0], [None, 32])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+    return sch
+
+
+def test_each_stage_is_a_kernel() -> None:
+    split = split_host_device(lower(_two_stages().func, TARGET), TARGET)
+    assert [kernel.func.name for kernel in split.kernels] == ["stages_kernel0", "stages_kernel1"]
+    assert [buffer.name for buffer in split.workspaces] == ["B"]
+    assert [param.name for param in split.kernels[0].func.params] == ["A", "n", "B"]
+    assert split.kernels[0].block == (32, 1, 1)
+    assert split.kernels[0].grid[1:] == (IntImm(1), IntImm(1))
+    assert {buffer.name for buffer in split.kernels[1].written} == {"C"}
+
+
+def test_shared_memory_is_limited() -> None:
+    func = tiled_product(64, 64, 64, (8, 8), (4, 4), 16)
+    small = TARGET.replace(shared_bytes=1024)
+    with pytest.raises(UserError, match="bytes of shared memory, the target allows 1024"):
+        split_host_device(lower(func, small), small)
+    shared = split_host_device(lower(func, TARGET), TARGET).kernels[0].shared
+    assert {buffer.name for buffer in shared} == {"A_shared", "B_shared"}
+
+
+def test_private_memory_is_limited() -> None:
+    a = te.placeholder((2, 100000), name="A")
+    b = te.compute((2, 100000), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((2, 100000), lambda i, j: b[i, 99999 - j] + 1.0, name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    rows = sch.get_loops(sch.get_block("C"))[0]
+    sch.compute_at(sch.get_block("B"), rows)
+    sch.bind(rows, "threadIdx.x")
+    with pytest.raises(UserError, match="a thread uses 400000 bytes of private memory"):
+        split_host_device(lower(sch.func, TARGET), TARGET)
