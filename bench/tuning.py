@@ -188,10 +188,10 @@ def _summary(tasks: Sequence[dict[str, list[Curve]]], name: str) -> dict[str, ob
     finals = [statistics.median(run.best[-1] for run in found[name]) for found in tasks]
     reach = []
     for found in tasks:
-        level = statistics.median(run.best[-1] for run in found[BASELINE])
-        reach += [statistics.median(run.trials_to(level) or inf for run in found[name])]
+        level = statistics.median_low(run.best[-1] for run in found[BASELINE])
+        reach.append(statistics.median_low(run.trials_to(level) or inf for run in found[name]))
     seconds = [run.seconds / max(1, len(run.best)) for found in tasks for run in found[name]]
-    median = statistics.median(reach)
+    median = statistics.median_low(reach)
     return {
         "speed_up": round(statistics.geometric_mean(finals), 4),
         "trials_to_random_best": None if median == inf else median,

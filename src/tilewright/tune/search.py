@@ -23,7 +23,6 @@ import numpy as np
 from tilewright.ir.visit import find_all
 from tilewright.support.errors import CompilerBug, TilewrightError
 from tilewright.tir.stmt import Block
-from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.cost import CostModel, Matrix, scores_of
 from tilewright.tune.features import Vector, extract
 from tilewright.tune.space import Key, Point, Space, key_of
@@ -202,15 +201,14 @@ class _ModelSearch(_Base):
         """The features of a point's program; None if the template cannot make one."""
         key = key_of(point)
         if key not in self._features:
-            choices = Choices(point)
             try:
-                func = self.space.schedule(choices)
+                func = self.space.program(point)
                 self._features[key] = extract(func, self.space.target)
             except TilewrightError:
                 self._features[key] = None
             else:
                 # The same program under the answers that the template really used.
-                self._features.setdefault(key_of(choices.answers), self._features[key])
+                self._features.setdefault(key_of(self.space.settle(point)), self._features[key])
         return self._features[key]
 
     def scores(self, points: Sequence[Point]) -> Vector:

@@ -40,14 +40,18 @@ class Space:
 
     def settle(self, point: Point) -> dict[str, Answer]:
         """The point as the template takes it: every question it asks answered, nothing else. Learns new questions."""
-        known = self._settled.get(key_of(point))
-        if known is None:
-            choices = Choices(point)
-            self.schedule(choices)
-            self._learn(choices)
-            known = dict(choices.answers)
-            self._settled[key_of(point)] = self._settled[key_of(known)] = known
-        return known
+        if key_of(point) not in self._settled:
+            self.program(point)
+        return self._settled[key_of(point)]
+
+    def program(self, point: Point) -> PrimFunc:
+        """The program of a point; afterwards it is known how the point settles."""
+        choices = Choices(point)
+        func = self.schedule(choices)
+        self._learn(choices)
+        known = dict(choices.answers)
+        self._settled[key_of(point)] = self._settled[key_of(known)] = known
+        return func
 
     def _learn(self, choices: Choices) -> None:
         for name, question in choices.asked.items():
