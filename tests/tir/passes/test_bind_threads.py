@@ -128,6 +128,30 @@ def test_a_buffer_inside_an_outer_thread_loop_has_a_place_for_each() -> None:
     assert _barriers(bound) == 1
 
 
+def test_places_that_mix_axes_are_not_private() -> None:
+    """Along each axis alone threads are apart, but not (0, 1) and (1, 0): one reads what the other wrote."""
+    y, x, v, u = Var("y"), Var("x"), Var("v"), Var("u")
+    a, out = make_buffer("A", (2, 2)), make_buffer("B", (2, 2))
+    own = make_buffer("S", (16,), scope="local")
+    fill = _thread(y, 2, _thread(x, 2, BufferStore(own, (y * 4 + x * 3,), a[y, x])), "threadIdx.y")
+    value = own[v * 4 + u * 3] + own[v * 4 + u * 3 + 1] * 0.0 + own[v * 4 + u * 3 + 2] * 0.0
+    read = _thread(v, 2, _thread(u, 2, BufferStore(out, (v, u), value)), "threadIdx.y")
+    loop = For(Var("b"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(own, seq(fill, read)), "blockIdx.x")
+    bound = bind_threads(PrimFunc("mixed", (a, out), loop), max_threads=256)
+    assert _scopes(bound) == {"S": "shared"}
+    assert _barriers(bound) == 1
+
+
+def test_places_by_division_are_not_private() -> None:
+    t, u = Var("t"), Var("u")
+    a, out, own = make_buffer("A", (8,)), make_buffer("B", (8,)), make_buffer("S", (32,), scope="shared")
+    fill = _thread(t, 8, BufferStore(own, (t * 4 - t // 2 * 8,), a[t]))
+    read = _thread(u, 8, BufferStore(out, (u,), own[u * 4 - u // 2 * 8]))
+    loop = For(Var("b"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(own, seq(fill, read)), "blockIdx.x")
+    bound = bind_threads(PrimFunc("divided", (a, out), loop), max_threads=256)
+    assert _scopes(bound) == {"S": "shared"}
+
+
 def test_too_many_threads_are_refused() -> None:
     with pytest.raises(UserError, match="a block has 512 threads, the target allows 256"):
         bind_threads(_exchange(512, 512), max_threads=256)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Final
 
 from tilewright.ir.build import all_of, const, eq, logical_not, lt
@@ -286,13 +287,19 @@ class _Kernel:
     def _keeps_apart(self, buffer: Buffer, body: Stmt) -> bool:
         """Whether every thread of a block keeps to elements of its own."""
         users = [leaf for leaf in self.leaves.values() if buffer in leaf.accesses.reads | leaf.accesses.writes]
-        for name in THREAD_AXES:
-            if name not in self.extents or _is_one(self.extents[name]):
-                continue
-            if all(name not in leaf.axes for leaf in users):
-                continue
-            loop = For(self.axes[name], ZERO, self.extents[name], LoopKind.SERIAL, body)
-            if any(name not in leaf.axes for leaf in users) or not is_apart(buffer, loop):
+        spread = [name for name in THREAD_AXES if name in self.extents and not _is_one(self.extents[name])]
+        names = [name for name in spread if any(name in leaf.axes for leaf in users)]
+        if any(name not in leaf.axes for name in names for leaf in users):
+            return False
+        return any(self._apart_in_order(buffer, body, order) for order in permutations(names))
+
+    def _apart_in_order(self, buffer: Buffer, body: Stmt, order: tuple[str, ...]) -> bool:
+        """Whether threads that differ along the first axis are apart whatever the others are, and so on inward."""
+        for number, name in enumerate(order):
+            loop = For(
+                self.axes[name], ZERO, self.extents[name], LoopKind.SERIAL, self._loops(order[number + 1 :], body)
+            )
+            if not is_apart(buffer, loop):
                 return False
         return True
 

@@ -71,7 +71,10 @@ def is_apart(buffer: Buffer, loop: For) -> bool:
             continue
         whole = union_range(known, analyzer)
         extent = const_value(analyzer.simplify(whole.extent))
-        step = linear(analyzer.simplify(whole.min)).terms.get(loop.var, 0)
+        terms = linear(analyzer.simplify(whole.min)).terms
+        step = terms.get(loop.var, 0)
+        if any(term is not loop.var and uses_any(term, [loop.var]) for term in terms):
+            continue
         if extent is not None and abs(step) >= extent:
             return True
     return False
