@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,8 @@ class OpenCLDevice(Device):
         if not program.source:
             return {}
         try:
-            built = self._cl.Program(self._context, program.source).build(options=["-cl-std=CL1.2"])
+            # Drivers keep caches of their own; a second one on disk only adds stale entries.
+            built = self._cl.Program(self._context, program.source).build(options=["-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise CompilerBug(f"the OpenCL compiler of {self.name} refused a program: {error}") from error
         return {kernel.function_name: kernel for kernel in built.all_kernels()}
@@ -77,8 +77,6 @@ def _packed(scalar: Scalar) -> np.generic[Any]:
 @functools.cache
 def opencl_device() -> OpenCLDevice:
     """The first OpenCL device: a GPU where there is one. A `UserError` where there is none."""
-    # PoCL's own cache of programs is keyed by source: ours are new each time the compiler changes, but tests repeat.
-    os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     try:
         import pyopencl as cl
     except ImportError as error:
