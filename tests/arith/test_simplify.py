@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 
@@ -174,3 +176,17 @@ def test_a_loop_of_one_iteration_disappears():
     analyzer = Analyzer()
     analyzer.bind(X, rng(J, 1))
     assert analyzer.simplify(X * 4 + 1) is J * 4 + 1
+
+
+def test_nested_selections_are_not_looked_at_in_all_combinations() -> None:
+    """Twelve nested selections on the same variable: what is below a condition is simplified under it, but not under
+    every combination of the conditions around it."""
+    x = Var("x")
+    analyzer = Analyzer()
+    analyzer.bind(x, rng(0, 1000))
+    value: e.PrimExpr = x % 7
+    for number in range(12):
+        value = build.select((x + number) % 11 < 5, value + x // (number + 2), value % (number + 3))
+    start = time.process_time()
+    analyzer.simplify(value)
+    assert time.process_time() - start < 20

@@ -68,6 +68,10 @@ class Knowledge(ABC):
         """Forms known to be <= 0, under each of their terms."""
         self.truths: dict[PrimExpr, bool] = {}
         """Conditions that are neither comparisons of index values nor made of them, and are known."""
+        self._conditions = 0
+        """Conditions under which something is being simplified at the moment."""
+        self._cases = 0
+        """How many cases were looked at inside the outermost of them."""
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
         self._variables: dict[PrimExpr, frozenset[Var]] = {}

@@ -18,6 +18,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 
 _FUEL: Final = 100
+_MOST_CASES: Final = 64
+"""Cases inside one case that are looked at each by itself: nested conditions would multiply them without end."""
 CORE_NODES: Final[frozenset[type]] = frozenset(
     value for value in vars(e).values() if isinstance(value, type) and issubclass(value, PrimExpr)
 )
@@ -201,11 +203,18 @@ class Simplifier(CanonicalAnalysis):
         plain = self.simplify(expr)
         if isinstance(plain, (IntImm, e.FloatImm)) or self.variables_of(condition).isdisjoint(self.variables_of(plain)):
             return plain
+        if not self._conditions:
+            self._cases = 0
+        elif self._cases >= _MOST_CASES:
+            return plain
         saved = self.save()
+        self._conditions += 1
+        self._cases += 1
         try:
             self.learn(condition, holds)
             return self.simplify(plain)
         finally:
+            self._conditions -= 1
             self.restore(saved)
 
     # Comparisons of index values
