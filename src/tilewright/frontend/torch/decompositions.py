@@ -6,6 +6,9 @@ from typing import Any
 
 from tilewright.frontend.torch.registry import find_converter, refusal
 
+UPDATES_STATISTICS = "aten::batch_norm"
+"""Writes to its statistics in training, which its schema does not say: taken apart, it gives them as results."""
+
 
 def decomposition_table() -> Any:
     """The table for `ExportedProgram.run_decompositions`: all that torch can take apart but what is converted."""
@@ -51,4 +54,6 @@ def _known() -> list[tuple[Any, Any]]:
 def _is_kept(operator: Any) -> bool:
     """Whether an operator stays whole: it has a converter, or is refused by its own name."""
     name = operator.name()
+    if name == UPDATES_STATISTICS:
+        return False
     return find_converter(name) is not None or refusal(name) is not None

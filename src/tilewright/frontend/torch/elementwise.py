@@ -147,6 +147,13 @@ def bitwise_not(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     return b.call("logical_not" if dtype_of(x).is_bool else "bitwise_not", x)
 
 
+@converter("angle")
+def angle(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+    """Pi for negative numbers, 0 for others."""
+    value = b.cast(x, b.dtype)
+    return b.where(b.call("isnan", value), value, b.where(b.compare("less", x, 0), math.pi, b.scalar(0, b.dtype)))
+
+
 # Conversions
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.frontend.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.control import Control
-from tilewright.frontend.torch.decompositions import decomposition_table
+from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposition_table
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.graph import dimensions
@@ -101,6 +101,8 @@ def _is_plain(torch: Any, graph: Any) -> bool:
         if _operator_name(node.target) in _ASSERTIONS:
             continue
         if find_converter(node.target.name()) is None:
+            return False
+        if node.target.name() == UPDATES_STATISTICS and node.args[5]:
             return False
     return True
 

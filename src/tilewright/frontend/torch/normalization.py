@@ -12,7 +12,7 @@ from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError
 
 
 def _softmax(name: str) -> Converter:
@@ -136,19 +136,10 @@ def batch_norm_alone(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> GraphExpr:
-    """With given statistics, or with those of the batch."""
-    if not training and running_mean is not None and running_var is not None:
-        return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)[0]
-    if training and running_mean is not None:
-        raise UnsupportedError("batch normalisation that updates its statistics", hint="call model.eval() first")
-    if 0 in sizes_of(input):
-        return input
-    mean, spread = _statistics(b, input, [axis for axis in range(rank_of(input)) if axis != 1], eps)
-    normal = b.multiply(b.subtract(input, mean), spread)
-    for part, name in ((weight, "multiply"), (bias, "add")):
-        if part is not None:
-            normal = b.binary(name, normal, _by_channel(b, part, rank_of(input)))
-    return normal
+    """With given statistics: in training it is taken apart."""
+    if training or running_mean is None or running_var is None:
+        raise CompilerBug("batch normalisation with the statistics of the batch was not taken apart")
+    return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)[0]
 
 
 @converter("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")

@@ -257,7 +257,7 @@ def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[int], mode: s
 # Diagonals and triangles
 
 
-@converter("diagonal", "diagonal_copy", "linalg_diagonal")
+@converter("diagonal", "diagonal_copy")
 def diagonal(b: TorchBuilder, x: GraphExpr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> GraphExpr:
     """The diagonal of two dimensions, as the last one."""
     rank = rank_of(x)
