@@ -50,7 +50,8 @@ def load_torch() -> ModuleType:
         import torch.export
     except ImportError:
         raise MissingDependencyError.for_extra("torch", "torch", "importing PyTorch programs") from None
-    return torch
+    found: ModuleType = torch
+    return found
 
 
 def from_torch(
