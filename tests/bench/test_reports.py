@@ -27,6 +27,8 @@ def test_a_plan_above_the_limit_is_said() -> None:
         "workspace_bytes": 300,
         "lower_bound_bytes": 200,
         "unshared_bytes": 400,
+        "scratch_bytes": 0,
+        "in_place": 0,
         "constant_bytes": 0,
         "ratio": 1.5,
     }
