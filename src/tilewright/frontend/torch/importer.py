@@ -115,11 +115,18 @@ def _export(torch: Any, program: Any, example_inputs: Any, dynamic_shapes: Any) 
     else:
         args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
         kwargs = {}
-    fake = torch._subclasses.fake_tensor
+    fake, symbolic = torch._subclasses.fake_tensor, torch.fx.experimental.symbolic_shapes
+    refusals = (
+        fake.DataDependentOutputException,
+        fake.DynamicOutputShapeException,
+        symbolic.GuardOnDataDependentSymNode,
+        symbolic.PendingUnbackedSymbolNotFound,
+        torch._dynamo.exc.UserError,
+    )
     try:
         with torch.no_grad():
             return torch.export.export(program, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    except (fake.DataDependentOutputException, fake.DynamicOutputShapeException, torch._dynamo.exc.UserError) as error:
+    except refusals as error:
         reason = str(error).strip().split("\n")[0]
         raise UnsupportedError(
             f"torch cannot export the module: {type(error).__name__}: {reason}",

@@ -198,7 +198,7 @@ def searchsorted(
     """How many boundaries lie before each value."""
     table = sorted_sequence if boundaries is None else boundaries
     assert table is not None
-    if sorter is not None:
+    if sorter is not None and 0 not in sizes_of(sorter):
         table = gather_last(b, table, sorter)
     values, limits = b.operands(x, table)
     if 0 in b.shape:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.runtime.host.registry import HostValue, register
@@ -38,7 +40,8 @@ def unique(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     if axis < 0:
         stored, axis = stored.reshape(-1), 0
     data = to_numbers(stored, attributes)
-    rows = np.moveaxis(data, axis, 0).reshape(data.shape[axis], -1)
+    turned = np.moveaxis(data, axis, 0)
+    rows = turned.reshape(len(turned), math.prod(turned.shape[1:]))
     if data.dtype == object:
         # numpy orders no rows of Python objects; numbers in the order of the texts stand for them.
         order = {item: place for place, item in enumerate(sorted(set(rows.reshape(-1).tolist())))}
