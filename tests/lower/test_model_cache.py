@@ -27,6 +27,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     # Verified compilations look at every stage.
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    # Other tests register operators of their own in this process, which would keep all models out of the cache.
+    monkeypatch.setattr(extensions, "_foreign", [])
 
 
 @pytest.fixture
