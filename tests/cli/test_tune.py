@@ -101,7 +101,13 @@ def test_durations() -> None:
 def test_an_interrupt_keeps_what_was_measured(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "tuned.db"
     words = ["tune", str(model), "--threads", "1", "--time", "10m", "--database", str(path)]
-    process = subprocess.Popen([sys.executable, "-m", "tilewright", *words], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests in the background may ignore interrupts, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
     try:
         deadline = time.monotonic() + 60
         while not (path.exists() and _count(path)):

@@ -19,10 +19,8 @@ from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, Call, IntImm, Ramp, StringImm, Var
 from tilewright.runtime.artifact import ArgKind, ArgRef, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, Evaluate, For, IfThenElse, LetStmt, LoopKind, seq
 
 N = IntImm(40)
@@ -292,11 +290,6 @@ def test_float8_is_refused_clearly() -> None:
     copy = PrimFunc("copy", (a, b), loop(lambda i: BufferStore(b, (i,), a[i])))
     with pytest.raises(UnsupportedError, match="no float8_e5m2 values"):
         compile_functions([copy], HOST)
-
-
-def test_other_targets_have_no_lowering_yet() -> None:
-    with pytest.raises(UnsupportedError, match="target kind 'cuda'"):
-        lower(PrimFunc("f", (), Assert(build.const(True), "")), Target("cuda"))
 
 
 def test_vector_if_guards_one_store_only() -> None:

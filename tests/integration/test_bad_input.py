@@ -466,6 +466,8 @@ def test_an_interrupt_while_kernels_compile(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Whoever runs the tests in the background may ignore interrupts, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "working\n"
