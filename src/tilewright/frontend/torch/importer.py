@@ -47,7 +47,10 @@ def load_torch() -> ModuleType:
     """The torch package, or an error that says how to get it."""
     try:
         import torch
+        import torch._dynamo.exc
+        import torch._subclasses.fake_tensor
         import torch.export
+        import torch.fx.experimental.symbolic_shapes
     except ImportError:
         raise MissingDependencyError.for_extra("torch", "torch", "importing PyTorch programs") from None
     found: ModuleType = torch
