@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.runtime.artifact import Extent, FunctionInfo
 from tilewright.runtime.convert import Array
+from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.module import FunctionSignature, TimingResult
 from tilewright.runtime.shapes import evaluate
-from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.text import plural
+from tilewright.support.errors import CompilerBug
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,52 +157,26 @@ class Scalar:
     dtype: str
 
 
-class DeviceModule:
+class DeviceModule(FunctionTable[DeviceFunction]):
     """Functions by name, on one device; calling the module itself calls the only one."""
 
     def __init__(self, program: DeviceProgram, device: Device) -> None:
         self.program = program
         self.device = device
         self.kernels = device.load(program)
-        self._functions = {item.info.symbol: DeviceFunction(item, self) for item in program.functions}
+        self._functions = {item.info.symbol: item for item in program.functions}
+        super().__init__(self._functions)
+
+    def _bind_function(self, name: str) -> DeviceFunction:
+        return DeviceFunction(self._functions[name], self)
 
     @property
     def source(self) -> str:
         """The text that the device's compiler was given."""
         return self.program.source
 
-    def __getitem__(self, name: str) -> DeviceFunction:
-        if name not in self._functions:
-            known = ", ".join(self._functions) or "none"
-            raise UserError(f"the module has no function '{name}'", hint=f"its functions: {known}")
-        return self._functions[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._functions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
-    @property
-    def entry(self) -> DeviceFunction:
-        """The only function of the module."""
-        if len(self._functions) != 1:
-            raise UserError(
-                f"the module has {plural(len(self._functions), 'function')}, so it cannot be called itself",
-                hint=f"name one: mod[name] with a name of {', '.join(self._functions) or 'none'}",
-            )
-        return next(iter(self._functions.values()))
-
-    def __call__(self, *args: object) -> None:
-        """Call the only function of the module."""
-        self.entry(*args)
-
     def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
         """A function that times `name`: `repeat` figures, each the average of `number` calls, after one to warm up."""
-        if number < 1 or repeat < 1:
-            raise UserError(f"time_evaluator needs number and repeat of at least 1, not {number} and {repeat}")
+        check_repeats(number, repeat)
         function = self[name]
         return lambda *args: function.time(number, repeat, *args)

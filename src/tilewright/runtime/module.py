@@ -12,7 +12,7 @@ import os
 import statistics
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.convert import Array, address_of, direct, is_direct, to_storage
+from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
 from tilewright.runtime.shapes import bind_shape, trailing_symbols
 from tilewright.support.errors import CompilerBug, UserError
@@ -158,7 +159,7 @@ class TimingResult:
         return f"median {human_seconds(self.median)}, min {human_seconds(self.min)}, max {human_seconds(self.max)}"
 
 
-class Module:
+class Module(FunctionTable[CompiledFunction]):
     """Functions by name; calling the module itself calls the only one."""
 
     def __init__(self, artifact: Artifact, library: Library, exporter: Exporter | None = None) -> None:
@@ -166,44 +167,16 @@ class Module:
         self.library = library
         self._exporter = exporter
         self._functions = {info.symbol: info for info in artifact.functions}
-        self._bound: dict[str, CompiledFunction] = {}
+        super().__init__(self._functions)
         self._threads: int | None = None
         self._set_threads = thread_setter(library, "tilewright")
 
-    def __getitem__(self, name: str) -> CompiledFunction:
-        if name not in self._functions:
-            known = ", ".join(self._functions) or "none"
-            raise UserError(f"the module has no function '{name}'", hint=f"its functions: {known}")
-        if name not in self._bound:
-            self._bound[name] = CompiledFunction(self._functions[name], self)
-        return self._bound[name]
+    def _bind_function(self, name: str) -> CompiledFunction:
+        return CompiledFunction(self._functions[name], self)
 
     def get_function(self, name: str) -> CompiledFunction:
         """The function `name`; the same as `mod[name]`."""
         return self[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._functions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
-    @property
-    def entry(self) -> CompiledFunction:
-        """The only function of the module."""
-        if len(self._functions) != 1:
-            raise UserError(
-                f"the module has {plural(len(self._functions), 'function')}, so it cannot be called itself",
-                hint=f"name one: mod[name] with a name of {', '.join(self._functions) or 'none'}",
-            )
-        return self[next(iter(self._functions))]
-
-    def __call__(self, *args: object) -> None:
-        """Call the only function of the module."""
-        self.entry(*args)
 
     def set_num_threads(self, threads: int | None) -> None:
         """Run later calls on this many threads (None: every core this process may use)."""
@@ -215,8 +188,7 @@ class Module:
 
     def time_evaluator(self, name: str, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
         """A function that times `name`: `repeat` figures, each the average of `number` calls, after one to warm up."""
-        if number < 1 or repeat < 1:
-            raise UserError(f"time_evaluator needs number and repeat of at least 1, not {number} and {repeat}")
+        check_repeats(number, repeat)
         function = self[name]
 
         def evaluate(*args: object) -> TimingResult:
