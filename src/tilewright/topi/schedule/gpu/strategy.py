@@ -8,27 +8,34 @@ from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
 from tilewright.topi.schedule.gpu.injective import spread
 from tilewright.topi.schedule.gpu.reduction import schedule_reduction
+from tilewright.topi.schedule.packing import with_packing
 
 
-def schedule_gpu(func: PrimFunc, target: Target) -> PrimFunc:
+def schedule_gpu(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
     """A scheduled program for a GPU, equivalent to the given unscheduled one.
 
     Each stage becomes a kernel of its own, except for products, whose epilogue is computed on their tiles. What cannot
-    be divided (an order that must be kept) is left to a single thread.
+    be divided (an order that must be kept) is left to a single thread. Constant parameters may come out rearranged:
+    the attribute `PACKING` says how. `choices` overrides what templates would decide by themselves.
     """
-    context = CpuContext(Schedule(func), target)
-    sch = context.sch
+    context = CpuContext(Schedule(func), target, choices=choices or Choices())
+    _schedule(context)
+    return with_packing(context.sch.func, context.packing)
+
+
+def _schedule(context: CpuContext) -> None:
     inline_stages(context)
+    sch = context.sch
     done: set[str] = set()
     for handle in sch.blocks():
         if handle.name not in done:
             done.update(item.name for item in _schedule_stage(context, handle))
-    return sch.func
 
 
 def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandle]:
