@@ -81,6 +81,57 @@ class KernelInfo:
     op: str = ""
 
 
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInfo:
+    """One launch on a device: a kernel on a grid of blocks of threads.
+
+    `args` number what it is given: slots of the function (parameters, then symbolic extents), then workspaces.
+    """
+
+    symbol: str
+    grid: tuple[Extent, Extent, Extent]
+    block: Triple
+    args: tuple[int, ...]
+    shared_bytes: int = 0
+    """All shared memory of a block."""
+    dynamic_bytes: int = 0
+    """The part of it that the launch asks for: blocks with more than 48 KiB need it on NVIDIA's GPUs."""
+    cluster: Triple = (1, 1, 1)
+    """Blocks that run together and reach each other's shared memory."""
+    dependent: bool = False
+    """Whether the kernel waits itself for those before it, so that it may start before they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernelInfo:
+    """A kernel of a model as a device runs it: its launches, over the arguments of a step and workspaces after them.
+
+    `sizes` are the bytes of its buffers, in the order of the arguments; `workspaces` those of the memory that no plan
+    covers, because symbols decide how much it is.
+    """
+
+    symbol: str
+    launches: tuple[LaunchInfo, ...]
+    sizes: tuple[Extent, ...]
+    workspaces: tuple[Extent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """The device part of an artifact: what it was compiled for, and its kernels, whose code lies in the same order.
+
+    Kernels of a model that are not among them run on the host.
+    """
+
+    kind: str
+    target: str
+    kernels: tuple[DeviceKernelInfo, ...] = ()
+    code_bytes: tuple[int, ...] = ()
+
+
 class ArgKind(StrEnum):
     """Where a kernel's argument lives."""
 
@@ -196,7 +247,8 @@ def _no_constants() -> npt.NDArray[np.uint8]:
 class Artifact:
     """Compiled code with its constants and tables, for one processor.
 
-    `requires` names the processor features without which the code must not run, in LLVM's spelling (`avx512f`).
+    `requires` names the processor features without which the code must not run, in LLVM's spelling (`avx512f`). A model
+    for a device has kernels of it in `device_code`, one for each of `device.kernels`; the processor is then the host.
     """
 
     triple: str
@@ -207,6 +259,8 @@ class Artifact:
     model: ModelInfo | None = None
     functions: list[FunctionInfo] = field(default_factory=list)
     requires: tuple[str, ...] = ()
+    device: DeviceInfo | None = None
+    device_code: list[bytes] = field(default_factory=list)
 
     def metadata(self) -> dict[str, Any]:
         """Everything but code and constants, ready for JSON."""
@@ -220,6 +274,7 @@ class Artifact:
             "constant_bytes": int(self.constants.nbytes),
             "model": None if self.model is None else asdict(self.model),
             "functions": [asdict(function) for function in self.functions],
+            "device": None if self.device is None else asdict(self.device),
         }
 
     def with_threads(self, threads: int | None) -> Artifact:
@@ -251,6 +306,7 @@ def artifact_from_metadata(
             model=None if data["model"] is None else _model(data["model"]),
             functions=_each(_function, data["functions"]),
             requires=tuple(_each(_text, data["requires"])),
+            device=None if data.get("device") is None else _device(data["device"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"the metadata of the library is damaged: {error!r}", where=where) from None
@@ -329,3 +385,36 @@ def _param(data: Mapping[str, Any]) -> ParamInfo:
 
 def _function(data: Mapping[str, Any]) -> FunctionInfo:
     return FunctionInfo(_text(data["symbol"]), tuple(_each(_param, data["params"])))
+
+
+def _device(data: Mapping[str, Any]) -> DeviceInfo:
+    kernels = tuple(_each(_device_kernel, data["kernels"]))
+    return DeviceInfo(_text(data["kind"]), _text(data["target"]), kernels, tuple(_each(_number, data["code_bytes"])))
+
+
+def _device_kernel(data: Mapping[str, Any]) -> DeviceKernelInfo:
+    return DeviceKernelInfo(
+        _text(data["symbol"]),
+        tuple(_each(_launch, data["launches"])),
+        tuple(_each(_extent, data["sizes"])),
+        tuple(_each(_extent, data["workspaces"])),
+    )
+
+
+def _launch(data: Mapping[str, Any]) -> LaunchInfo:
+    x, y, z = _each(_extent, data["grid"])
+    return LaunchInfo(
+        symbol=_text(data["symbol"]),
+        grid=(x, y, z),
+        block=_triple(data["block"]),
+        args=tuple(_each(_number, data["args"])),
+        shared_bytes=_number(data["shared_bytes"]),
+        dynamic_bytes=_number(data["dynamic_bytes"]),
+        cluster=_triple(data["cluster"]),
+        dependent=bool(data["dependent"]),
+    )
+
+
+def _triple(values: object) -> Triple:
+    x, y, z = _each(_number, values)
+    return x, y, z

@@ -8,26 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.runtime.artifact import Extent, FunctionInfo
+from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.convert import Array
 from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.module import FunctionSignature, TimingResult
 from tilewright.runtime.shapes import evaluate
 from tilewright.support.errors import CompilerBug
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchInfo:
-    """One launch: a kernel on a grid of blocks of threads.
-
-    `args` number what it is given: slots of the function (parameters, then symbolic extents), then workspaces.
-    """
-
-    symbol: str
-    grid: tuple[Extent, Extent, Extent]
-    block: tuple[int, int, int]
-    args: tuple[int, ...]
-    shared_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
