@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
+from tilewright.codegen.c.kernels import emit_kernels
+from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import UnsupportedError
+from tilewright.tir.passes.split_host_device import DeviceKernel
 
 
-class Dialect(ABC):
+class Dialect(KernelLanguage):
     """A C-like language for kernels. Half-precision values live in registers as float, in memory as their bits."""
 
-    name: ClassVar[str]
     types: ClassVar[dict[str, str]]
     """The spelling of each scalar type that a register may hold."""
     function_prefix: ClassVar[str]
@@ -21,6 +24,10 @@ class Dialect(ABC):
     """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
+
+    def emit(self, kernels: Sequence[DeviceKernel]) -> str:
+        """One program of several kernels."""
+        return emit_kernels(kernels, self)
 
     def register_type(self, dtype: DataType) -> str:
         """The type of a value of a data type in a register."""

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.c.convert import cast, load_value
-from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.intrinsics import call
+from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import BufferLoad
+
+if TYPE_CHECKING:
+    from tilewright.codegen.c.dialect import Dialect
 
 _LOW, _HIGH = INT32.min_value(), INT32.max_value()
 _OPERATORS: Final[dict[type, str]] = {
@@ -35,124 +37,34 @@ _OPERATORS: Final[dict[type, str]] = {
 }
 
 
-class Expressions:
-    """Expressions of one kernel, emitted into lines of text."""
+class Expressions(KernelValues):
+    """Expressions of one kernel, emitted into lines of C."""
 
     def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
+        super().__init__()
         self.dialect = dialect
         self.helpers = helpers
-        self.analyzer = Analyzer()
-        self.lines: list[str] = []
-        self.depth = 1
-        self._names: dict[Var | Buffer, str] = {}
-        self._taken: set[str] = set()
-        self._known: list[dict[PrimExpr, str]] = [{}]
-        self._uses: dict[PrimExpr, int] = {}
-        self._narrow: dict[PrimExpr, bool] = {}
-        self._temporaries = 0
 
-    # ---------------------------------------------------------------- names and lines
+    def emit(self, expr: PrimExpr) -> str:
+        """The text of an expression that was not met before."""
+        handler = _DISPATCH.get(type(expr))
+        if handler is None:
+            raise UnsupportedError(f"{self.dialect.name} kernels have no {type(expr).__name__}")
+        return handler(self, expr)
 
-    def name(self, item: Var | Buffer) -> str:
-        """The C name of a variable or buffer. It ends in `_` and perhaps a number, as no word of the language does."""
-        found = self._names.get(item)
-        if found is None:
-            clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in item.name)
-            base = f"{clean if clean and not clean[0].isdigit() else 'v' + clean}_"
-            found, number = base, 0
-            while found in self._taken:
-                number += 1
-                found = f"{base}{number}"
-            self._taken.add(found)
-            self._names[item] = found
-        return found
-
-    def line(self, text: str) -> None:
-        """One line of code."""
-        self.lines.append("  " * self.depth + text)
+    def share(self, expr: PrimExpr, text: str) -> str:
+        """A constant of a value that is used more than once; gives its name."""
+        return self.declare(self.type_of(expr), text)
 
     def declare(self, dtype: str, text: str) -> str:
         """A constant of a value; gives its name."""
-        self._temporaries += 1
-        name = f"t{self._temporaries}"
+        name = self.temporary()
         self.line(f"const {dtype} {name} = {text};")
         return name
-
-    # ---------------------------------------------------------------- statements begin and end
-
-    def start(self, *roots: PrimExpr) -> None:
-        """Begin a statement of some expressions: what they share is found, what was known is forgotten."""
-        self._known = [{}]
-        self._uses = {}
-        seen: set[PrimExpr] = set()
-        stack: list[PrimExpr] = list(roots)
-        for root in roots:
-            self._uses[root] = self._uses.get(root, 0) + 1
-        while stack:
-            item = stack.pop()
-            if item in seen:
-                continue
-            seen.add(item)
-            for child in item.children():
-                if isinstance(child, PrimExpr):
-                    self._uses[child] = self._uses.get(child, 0) + 1
-                    stack.append(child)
-
-    def know(self, expr: PrimExpr, text: str) -> None:
-        """Let a value be found under a name in this statement."""
-        self._known[-1][expr] = text
-
-    # ---------------------------------------------------------------- types
-
-    def is_narrow(self, expr: PrimExpr) -> bool:
-        """Whether an index is an int in the text: it and everything it is computed from provably fit 32 bits."""
-        if expr.dtype is not INDEX:
-            return False
-        found = self._narrow.get(expr)
-        if found is None:
-            found = self._narrow[expr] = self._fits(expr)
-        return found
-
-    def _fits(self, expr: PrimExpr) -> bool:
-        if isinstance(expr, e.IntImm):
-            return _LOW <= expr.value <= _HIGH
-        if isinstance(expr, e.Cast):
-            return expr.value.dtype.is_bool or (
-                expr.value.dtype.is_integer and expr.value.dtype.bits <= 32 and expr.value.dtype.name != "uint32"
-            )
-        if isinstance(expr, (BufferLoad, e.Call)):
-            return False
-        if not all(
-            self.is_narrow(child) for child in expr.children() if isinstance(child, PrimExpr) and child.dtype is INDEX
-        ):
-            return False
-        low, high = self.analyzer.lower_bound(expr), self.analyzer.upper_bound(expr)
-        return low is not None and high is not None and _LOW <= low and high <= _HIGH
-
-    def decide(self, var: Var, narrow: bool) -> None:
-        """Say whether a variable is an int in the text."""
-        self._narrow[var] = narrow
 
     def type_of(self, expr: PrimExpr) -> str:
         """The C type of an expression's text."""
         return self.dialect.types["int32"] if self.is_narrow(expr) else self.dialect.register_type(expr.dtype)
-
-    # ---------------------------------------------------------------- values
-
-    def value(self, expr: PrimExpr) -> str:
-        """The text of a value: a name, a constant or something in parentheses."""
-        for known in reversed(self._known):
-            found = known.get(expr)
-            if found is not None:
-                return found
-        emit = _DISPATCH.get(type(expr))
-        if emit is None:
-            raise UnsupportedError(f"{self.dialect.name} kernels have no {type(expr).__name__}")
-        text = emit(self, expr)
-        if self._uses.get(expr, 0) > 1 and not isinstance(expr, (Var, e.IntImm, e.FloatImm)):
-            text = self.declare(self.type_of(expr), text)
-        self._known[-1][expr] = text
-        return text
 
     def wide(self, expr: PrimExpr) -> str:
         """The text of an index in 64 bits."""
@@ -167,8 +79,7 @@ class Expressions:
 
     def lazily(self, expr: PrimExpr, condition: str, other: Callable[[], str], dtype: str, when: bool) -> str:
         """`condition == when ? expr : other` with constants of the lazy side inside an `if`."""
-        self._temporaries += 1
-        name = f"t{self._temporaries}"
+        name = self.temporary()
         self.line(f"{dtype} {name};")
         sides: list[Callable[[], str]] = [lambda: self.value(expr), other]
         if not when:
@@ -181,24 +92,10 @@ class Expressions:
         return name
 
     def _side(self, name: str, side: Callable[[], str]) -> None:
-        self.depth += 1
-        self._known.append({})
+        self.enter()
         text = side()
-        self._known.pop()
         self.line(f"{name} = {text};")
-        self.depth -= 1
-
-    def needs_block(self, expr: PrimExpr) -> bool:
-        """Whether a lazy expression would put a constant that reads memory in front of the statement."""
-        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
-            return False
-        return any(
-            isinstance(item, PrimExpr)
-            and self._uses.get(item, 0) > 1
-            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
-            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
-            for item in pre_order(expr)
-        )
+        self.leave()
 
 
 def _variable(c: Expressions, expr: PrimExpr) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.codegen.c.dialect import Dialect
+from typing import TYPE_CHECKING
+
 from tilewright.ir.dtype import DataType
+
+if TYPE_CHECKING:
+    from tilewright.codegen.c.dialect import Dialect
 
 
 class Helpers:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tilewright.codegen.c.convert import store_value
-from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.lanes import Lanes
@@ -28,6 +28,9 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+
+if TYPE_CHECKING:
+    from tilewright.codegen.c.dialect import Dialect
 
 
 def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:

@@ -1,11 +1,10 @@
-"""Functions to a program for a device: lowered, split in kernels, emitted in a dialect, with their launches."""
+"""Functions to a program for a device: lowered, split in kernels, emitted in a language, with their launches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tilewright.codegen.c.dialect import Dialect
-from tilewright.codegen.c.kernels import emit_kernels
+from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.build import mul
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, const_value
@@ -21,27 +20,32 @@ from tilewright.tir.script import to_script
 
 
 def device_program(
-    funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target, dialect: Dialect
+    funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target, language: KernelLanguage
 ) -> DeviceProgram:
     """The program of scheduled functions with the given signatures."""
     with trace.span("lower"):
         split = [split_host_device(lower(func, target), target) for func in funcs]
     with trace.span("emit"):
         kernels = [kernel for function in split for kernel in function.kernels]
-        source = emit_kernels(kernels, dialect) if kernels else ""
+        source = language.emit(kernels) if kernels else ""
     functions = tuple(_function(function, info) for function, info in zip(split, infos, strict=True))
     return DeviceProgram(target.kind, source, functions)
 
 
 def _function(function: SplitFunction, info: FunctionInfo) -> DeviceFunctionInfo:
+    sizes = tuple(_extent(nbytes(buffer)) for buffer in function.workspaces)
+    return DeviceFunctionInfo(info, launches_of(function, _extent), sizes)
+
+
+def launches_of(function: SplitFunction, show: Callable[[PrimExpr], Extent]) -> tuple[LaunchInfo, ...]:
+    """The launches of a function's kernels; `show` writes extents down, in whatever names symbols have there."""
     places = [*function.func.params, *function.workspaces]
-    launches = tuple(_launch(kernel, places) for kernel in function.kernels)
-    return DeviceFunctionInfo(info, launches, tuple(_bytes(buffer) for buffer in function.workspaces))
+    return tuple(_launch(kernel, places, show) for kernel in function.kernels)
 
 
-def _launch(kernel: DeviceKernel, places: Sequence[object]) -> LaunchInfo:
+def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
     args = tuple(next(n for n, place in enumerate(places) if place is param) for param in kernel.func.params)
-    x, y, z = (_extent(extent) for extent in kernel.grid)
+    x, y, z = (show(extent) for extent in kernel.grid)
     shared = sum(buffer_bytes(buffer) or 0 for buffer in kernel.shared)
     return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, shared)
 
@@ -51,8 +55,9 @@ def _extent(extent: PrimExpr) -> Extent:
     return to_script(extent) if value is None else value
 
 
-def _bytes(buffer: Buffer) -> Extent:
+def nbytes(buffer: Buffer) -> PrimExpr:
+    """The size of a buffer in bytes, as an expression of its dimensions."""
     total: PrimExpr = IntImm(buffer.dtype.itemsize, INDEX)
     for dim in buffer.shape:
         total = mul(total, dim)
-    return _extent(total)
+    return total

@@ -1,0 +1,157 @@
+"""Values of a kernel as a code generator meets them, whatever the language: names, what a statement shares, widths.
+
+Values that a statement uses more than once are computed once. Indices are computed in 32 bits where bounds prove that
+nothing overflows, in 64 bits otherwise.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import INDEX, INT32
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import Buffer, BufferLoad
+
+_LOW, _HIGH = INT32.min_value(), INT32.max_value()
+
+
+class KernelValues(ABC):
+    """Expressions of one kernel, emitted into lines of text."""
+
+    def __init__(self) -> None:
+        self.analyzer = Analyzer()
+        self.lines: list[str] = []
+        self.depth = 1
+        self._names: dict[Var | Buffer, str] = {}
+        self._taken: set[str] = set()
+        self._known: list[dict[PrimExpr, str]] = [{}]
+        self._uses: dict[PrimExpr, int] = {}
+        self._narrow: dict[PrimExpr, bool] = {}
+        self._temporaries = 0
+
+    @abstractmethod
+    def emit(self, expr: PrimExpr) -> str:
+        """The text of an expression that was not met before."""
+
+    @abstractmethod
+    def share(self, expr: PrimExpr, text: str) -> str:
+        """A constant of a value that is used more than once; gives its name."""
+
+    # ---------------------------------------------------------------- names and lines
+
+    def name(self, item: Var | Buffer) -> str:
+        """The name of a variable or buffer. It ends in `_` and perhaps a number, as no word of the language does."""
+        found = self._names.get(item)
+        if found is None:
+            clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in item.name)
+            base = f"{clean if clean and not clean[0].isdigit() else 'v' + clean}_"
+            found, number = base, 0
+            while found in self._taken:
+                number += 1
+                found = f"{base}{number}"
+            self._taken.add(found)
+            self._names[item] = found
+        return found
+
+    def line(self, text: str) -> None:
+        """One line of code."""
+        self.lines.append("  " * self.depth + text)
+
+    def temporary(self) -> str:
+        """A name that was not used before."""
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    # ---------------------------------------------------------------- statements begin and end
+
+    def start(self, *roots: PrimExpr) -> None:
+        """Begin a statement of some expressions: what they share is found, what was known is forgotten."""
+        self._known = [{}]
+        self._uses = {}
+        seen: set[PrimExpr] = set()
+        stack: list[PrimExpr] = list(roots)
+        for root in roots:
+            self._uses[root] = self._uses.get(root, 0) + 1
+        while stack:
+            item = stack.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for child in item.children():
+                if isinstance(child, PrimExpr):
+                    self._uses[child] = self._uses.get(child, 0) + 1
+                    stack.append(child)
+
+    def know(self, expr: PrimExpr, text: str) -> None:
+        """Let a value be found under a name in this statement."""
+        self._known[-1][expr] = text
+
+    # ---------------------------------------------------------------- types
+
+    def is_narrow(self, expr: PrimExpr) -> bool:
+        """Whether an index is an int in the text: it and everything it is computed from provably fit 32 bits."""
+        if expr.dtype is not INDEX:
+            return False
+        found = self._narrow.get(expr)
+        if found is None:
+            found = self._narrow[expr] = self._fits(expr)
+        return found
+
+    def _fits(self, expr: PrimExpr) -> bool:
+        if isinstance(expr, e.IntImm):
+            return _LOW <= expr.value <= _HIGH
+        if isinstance(expr, e.Cast):
+            return expr.value.dtype.is_bool or (
+                expr.value.dtype.is_integer and expr.value.dtype.bits <= 32 and expr.value.dtype.name != "uint32"
+            )
+        if isinstance(expr, (BufferLoad, e.Call)):
+            return False
+        if not all(
+            self.is_narrow(child) for child in expr.children() if isinstance(child, PrimExpr) and child.dtype is INDEX
+        ):
+            return False
+        low, high = self.analyzer.lower_bound(expr), self.analyzer.upper_bound(expr)
+        return low is not None and high is not None and _LOW <= low and high <= _HIGH
+
+    def decide(self, var: Var, narrow: bool) -> None:
+        """Say whether a variable is an int in the text."""
+        self._narrow[var] = narrow
+
+    # ---------------------------------------------------------------- values
+
+    def value(self, expr: PrimExpr) -> str:
+        """The text of a value: a name, a constant or something in parentheses."""
+        for known in reversed(self._known):
+            found = known.get(expr)
+            if found is not None:
+                return found
+        text = self.emit(expr)
+        if self._uses.get(expr, 0) > 1 and not isinstance(expr, (Var, e.IntImm, e.FloatImm)):
+            text = self.share(expr, text)
+        self._known[-1][expr] = text
+        return text
+
+    def enter(self) -> None:
+        """Go into a block of code that does not always run: what is computed there is not known after it."""
+        self.depth += 1
+        self._known.append({})
+
+    def leave(self) -> None:
+        """Come back out of it."""
+        self._known.pop()
+        self.depth -= 1
+
+    def needs_block(self, expr: PrimExpr) -> bool:
+        """Whether a lazy expression would put a constant that reads memory in front of the statement."""
+        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
+            return False
+        return any(
+            isinstance(item, PrimExpr)
+            and self._uses.get(item, 0) > 1
+            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
+            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
+            for item in pre_order(expr)
+        )
