@@ -50,7 +50,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     """
     what = "pad_einsum"
     require_movable(state, block, what)
-    loops = _plain_loops(state, block, what)
+    loops = plain_loops(state, block, what)
     extents = _padded_extents(state, block, padding, what)
     loads = _factors(state, block, extents, what)
     ranges = {item.var: extents[item.var] for item in block.iters}
@@ -90,7 +90,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     return names
 
 
-def _plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
+def plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
     """Loops that are directly nested and run through one iterator each, in order."""
     loops = state.index.loops_above(block)
     nested, inside = loop_nest(loops[0]) if loops else ([], block)

@@ -18,6 +18,7 @@ from tilewright.tir.schedule import (
     cache,
     compute_location,
     inline,
+    iterators,
     layout,
     loops,
     pipelining,
@@ -243,6 +244,13 @@ class Schedule(ScheduleBase):
         names = padding_of.pad_einsum(self._state, self._block(block, "pad_einsum"), [int(n) for n in padding])
         result = [BlockHandle(name) for name in names]
         self._record("pad_einsum", [block], {"padding": list(padding)}, result)
+        return result
+
+    def fuse_iterators(self, block: BlockHandle, groups: Sequence[Sequence[int]]) -> list[LoopHandle]:
+        """Make one iterator (and loop) of each group of a block's iterators; gives the new loops."""
+        found = iterators.fuse_iterators(self._state, self._block(block, "fuse_iterators"), groups)
+        result = [LoopHandle(var) for var in found]
+        self._record("fuse_iterators", [block], {"groups": [list(group) for group in groups]}, result)
         return result
 
     def over_compute(self, block: BlockHandle, axis: int, factor: int) -> None:

@@ -1,0 +1,340 @@
+"""Products of any kind as plain matrix products: `c[b, m, n] += rows[b, m, k] * columns[b, k, n]`.
+
+Convolutions, dense layers and batched products differ in how they index their operands. `matrix_form` gives the
+product operands of its own, by copies that are computed wherever the schedule places them (in shared memory: what is
+known as implicit GEMM), and makes one iterator each of what rows, columns and steps are counted by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import add, const, floormod, mul
+from tilewright.ir.dtype import INDEX
+from tilewright.ir.expr import Add, Cast, Mul, PrimExpr, Range, Select, Var, const_value
+from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.passes.flatten_buffers import row_major_strides
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.stmt import Block, BufferStore, IterKind, LoopKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.packing import constant_parameters
+
+
+@dataclass(slots=True)
+class MatrixForm:
+    """A product in matrix form.
+
+    The loops of the anchor and of the result are (batch,) row, column (, step), those of `rows` (batch,) row, step and
+    those of `columns` (batch,) step, column.
+    """
+
+    anchor: BlockHandle
+    rows: BlockHandle
+    """The block that copies the rows' operand."""
+    columns: BlockHandle
+    """The block that copies the columns' operand."""
+    output: BlockHandle
+    """The block that gives the result, the epilogue included."""
+    batch: int
+    """How many products there are; 1 without a loop over them."""
+    row_count: int
+    column_count: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a block multiplies: the loads, and the numbers of its iterators by what they count."""
+
+    rows: BufferLoad
+    columns: BufferLoad
+    batch: tuple[int, ...]
+    row: tuple[int, ...]
+    column: tuple[int, ...]
+    depth: tuple[int, ...]
+    sizes: tuple[int, ...]
+    """The extents of all iterators."""
+
+    def size(self, group: Sequence[int]) -> int:
+        """How many values some iterators have together."""
+        return prod(self.sizes[number] for number in group)
+
+
+def find_product(block: Block) -> Product | None:
+    """The product of two operands that a block sums, or None: constant extents, each step counted in both operands."""
+    body = block.body
+    if not isinstance(body, BufferStore) or not isinstance(body.value, Add) or len(block.writes) != 1:
+        return None
+    term = body.value.b
+    sizes = [const_value(item.domain.extent) for item in block.iters]
+    if not isinstance(term, Mul) or any(size is None or size < 1 for size in sizes):
+        return None
+    loads = [_load(term.a), _load(term.b)]
+    if loads[0] is None or loads[1] is None or loads[0].buffer is loads[1].buffer:
+        return None
+    spatial = [n for n, item in enumerate(block.iters) if item.kind is IterKind.SPATIAL and (sizes[n] or 0) > 1]
+    if not spatial:
+        return None
+    last = block.iters[spatial[-1]].var
+    rows, columns = loads[0], loads[1]
+    if uses_any(rows, [last]):
+        rows, columns = columns, rows
+    groups: dict[str, list[int]] = {"batch": [], "row": [], "column": [], "depth": []}
+    for number, item in enumerate(block.iters):
+        in_rows, in_columns = uses_any(rows, [item.var]), uses_any(columns, [item.var])
+        if item.kind is IterKind.REDUCE:
+            if not (in_rows and in_columns) and sizes[number] != 1:
+                return None
+            groups["depth"].append(number)
+        elif item.kind is not IterKind.SPATIAL:
+            return None
+        elif sizes[number] == 1:
+            groups["row"].append(number)
+        else:
+            groups["batch" if in_rows and in_columns else "row" if in_rows else "column"].append(number)
+    found = Product(
+        rows,
+        columns,
+        tuple(groups["batch"]),
+        tuple(groups["row"]),
+        tuple(groups["column"]),
+        tuple(_steps_in_order(block, groups["depth"], rows)),
+        tuple(size or 0 for size in sizes),
+    )
+    proper = all(found.size(group) > 1 for group in (found.row, found.column, found.depth))
+    return found if proper and uses_any(columns, [last]) else None
+
+
+def _load(item: PrimExpr) -> BufferLoad | None:
+    inner = item.value if isinstance(item, Cast) else item
+    return inner if isinstance(inner, BufferLoad) else None
+
+
+def _steps_in_order(block: Block, depth: Sequence[int], rows: BufferLoad) -> list[int]:
+    """The reduction's iterators, what runs through neighbouring elements of the rows last."""
+    inner = [n for n in depth if uses_any(rows.indices[-1], [block.iters[n].var])]
+    return [*(n for n in depth if n not in inner), *inner]
+
+
+def has_matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+    """Whether `matrix_form` takes a product and the stage that gives its result (the product itself, or its epilogue).
+
+    All loops must be plain, and an epilogue must be elementwise, in the order of the product.
+    """
+    sch = context.sch
+    for handle in {anchor, output}:
+        block, loops = context.block(handle), sch.get_loops(handle)
+        own = all(len([b for b in sch.blocks() if loop in sch.get_loops(b)]) == 1 for loop in loops[:1])
+        plain = len(loops) == len(block.iters) and all(
+            item.value is loop.var and context.loop(loop).kind is LoopKind.SERIAL
+            for item, loop in zip(block.iters, loops, strict=True)
+        )
+        if not plain or not own or len(block.writes) != 1:
+            return False
+    block = context.block(anchor)
+    if find_product(block) is None:
+        return False
+    body = block.body
+    assert isinstance(body, BufferStore)
+    spatial = tuple(item.var for item in block.iters if item.kind is IterKind.SPATIAL)
+    if tuple(body.indices) != spatial:
+        return False
+    if anchor == output:
+        return True
+    final = context.block(output)
+    same = [const_value(item.domain.extent) for item in final.iters] == [
+        const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.SPATIAL
+    ]
+    loads = [item for item in find_all(final.body, BufferLoad) if item.buffer is body.buffer]
+    own_vars = tuple(item.var for item in final.iters)
+    return same and not final.is_reduction and all(tuple(load.indices) == own_vars for load in loads)
+
+
+def matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> MatrixForm:
+    """Give a product matrix form (`has_matrix_form` says whether it has one).
+
+    for n, y, x, c, r, s, k:                           rows[m, k] = image[...] where inside, else 0
+        C[n, y, x, c] +=                        ->     columns[k, c] = weights[...]
+            pad[n, y + r, x + s, k] * W[r, s, k, c]    for m, c, k: P[m, c] += rows[m, k] * columns[k, c]
+                                                       for m, c: result[m, c] = epilogue(P[m, c])
+
+    Constant operands are stored in the order of their copy (packed), so that the copy reads neighbours.
+    """
+    sch = context.sch
+    block = context.block(anchor)
+    product = find_product(block)
+    assert product is not None
+    spatial = [n for n, item in enumerate(block.iters) if item.kind is IterKind.SPATIAL]
+    used = {
+        "rows": [n for n, item in enumerate(block.iters) if uses_any(product.rows, [item.var])],
+        "columns": [n for n, item in enumerate(block.iters) if uses_any(product.columns, [item.var])],
+        "result": spatial,
+    }
+    groups = {
+        "rows": (product.batch, product.row, product.depth),
+        "columns": (product.batch, product.depth, product.column),
+        "result": (product.batch, product.row, product.column),
+    }
+    _pack(context, anchor, product.rows, [n for group in groups["rows"] for n in group])
+    _pack(context, anchor, product.columns, [n for group in groups["columns"] for n in group])
+    sources = (product.rows.buffer, product.columns.buffer)
+    rows = sch.reindex(anchor, sources[0].name)
+    columns = sch.reindex(anchor, sources[1].name)
+    written = sch.reindex(anchor, 0, "write")
+    if anchor == output:
+        output = written
+    else:
+        sch.compute_inline(written)
+    for handle, name in ((rows, "rows"), (columns, "columns"), (anchor, "result")):
+        buffer = context.block(handle).writes[0].buffer
+        _flatten(context, anchor, buffer, used[name], groups[name], product)
+    for handle, name in ((rows, "rows"), (columns, "columns"), (output, "result")):
+        parts = [[used[name].index(n) for n in group if n in used[name]] for group in groups[name]]
+        sch.fuse_iterators(handle, [part for part in parts if part])
+    everything = [product.batch, product.row, product.column, product.depth]
+    sch.fuse_iterators(anchor, [list(group) for group in everything if group])
+    for handle in (rows, columns):
+        _inline_producers(context, handle)
+    return MatrixForm(
+        anchor,
+        rows,
+        columns,
+        output,
+        product.size(product.batch),
+        product.size(product.row),
+        product.size(product.column),
+        product.size(product.depth),
+    )
+
+
+def _flatten(
+    context: CpuContext,
+    anchor: BlockHandle,
+    buffer: Buffer,
+    used: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    product: Product,
+) -> None:
+    """Give a buffer, whose dimensions are iterators of the product, one dimension for each group of them."""
+
+    def arrange(*places: PrimExpr) -> tuple[PrimExpr, ...]:
+        at = dict(zip(used, places, strict=True))
+        result: list[PrimExpr] = []
+        for group in groups:
+            position: PrimExpr | None = None
+            for number in group:
+                if number in at:
+                    size = const(product.sizes[number])
+                    position = at[number] if position is None else add(mul(position, size), at[number])
+            if position is not None:
+                result.append(position)
+        return tuple(result)
+
+    context.sch.transform_layout(anchor, buffer.name, IndexMap.of(arrange, len(used)))
+
+
+def _inline_producers(context: CpuContext, copy: BlockHandle) -> None:
+    """Compute the stages that a copy reads (padding, mostly) in the copy, where nothing else needs them."""
+    sch = context.sch
+    for producer in sch.get_producers(copy):
+        block = context.block(producer)
+        if not block.is_reduction and len(sch.get_consumers(producer)) == 1 and not block.annotations.get("kept"):
+            sch.compute_inline(producer)
+
+
+def _pack(context: CpuContext, anchor: BlockHandle, load: BufferLoad, order: Sequence[int]) -> None:
+    """Store a constant operand in the order of its copy: the dimensions that `order` (numbers of iterators) counts.
+
+    Before: `w[column, step]`; after: `w[step, column]`.
+    """
+    constants = constant_parameters(context.sch.func)
+    number = constants.get(load.buffer)
+    iters = context.block(anchor).iters
+    places = {index: axis for axis, index in enumerate(load.indices) if isinstance(index, Var)}
+    axes = [places[iters[n].var] for n in order if iters[n].var in places]
+    if number is None or sorted(axes) != list(range(load.buffer.ndim)) or axes == sorted(axes):
+        return
+    if sum(load.buffer in {item.buffer for item in context.block(b).reads} for b in context.sch.blocks()) != 1:
+        return
+    index_map = IndexMap.of(lambda *i: tuple(i[axis] for axis in axes), load.buffer.ndim)
+    context.sch.transform_layout(anchor, load.buffer.name, index_map)
+    context.packing[number] = index_map
+
+
+def pad_form(context: CpuContext, form: MatrixForm, rows: int, columns: int, steps: int) -> None:
+    """Make rows, columns and steps multiples of numbers: copies give zeros beyond the operands' ends.
+
+    The result's block keeps its extents, and reads the part of the padded product that it needs.
+    """
+    sch = context.sch
+    padding = [*([1] if form.batch > 1 else []), rows, columns, steps]
+    if not form.row_count % rows and not form.column_count % columns and not form.depth % steps:
+        return
+    sch.pad_einsum(form.anchor, padding)
+    form.rows, form.columns = (_padded_copy(context, form, copy) for copy in (form.rows, form.columns))
+    for reader in sch.get_consumers(form.anchor):
+        if reader == form.output:
+            continue
+        if sch.get_consumers(reader):
+            sch.compute_inline(reader)
+        else:
+            form.output = reader
+
+
+def _padded_copy(context: CpuContext, form: MatrixForm, copy: BlockHandle) -> BlockHandle:
+    """The copy of an operand with zeros around it, made in one step."""
+    (reader,) = context.sch.get_consumers(copy)
+    if reader == form.anchor:
+        return copy
+    context.sch.compute_inline(copy)
+    return reader
+
+
+def lanes_along(context: CpuContext, handle: BlockHandle, number: int, most: int = 4) -> int:
+    """How many neighbours along an iterator can be read and written at once: each access moves on by one or not at all.
+
+    1, or a power of two up to `most` such that vectors start at multiples of their size.
+    """
+    block = context.block(handle)
+    item = block.iters[number]
+    extent = const_value(item.domain.extent)
+    lanes = most
+    while lanes > 1:
+        if extent is not None and extent % lanes == 0 and _is_vector(block, item.var, extent, lanes):
+            return lanes
+        lanes //= 2
+    return 1
+
+
+def _is_vector(block: Block, var: Var, extent: int, lanes: int) -> bool:
+    analyzer = Analyzer()
+    for item in block.iters:
+        if item.var is not var:
+            analyzer.bind(item.var, item.domain)
+    outer, lane = Var("outer"), Var("lane")
+    analyzer.bind(outer, Range(const(0), const(extent // lanes)))
+    analyzer.bind(lane, Range(const(0), const(lanes)))
+    place = {var: add(mul(outer, const(lanes)), lane)}
+    first = {var: mul(outer, const(lanes))}
+    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
+    for access in accesses:
+        strides = row_major_strides(access.buffer.shape)
+        position: PrimExpr = const(0)
+        for index, stride in zip(access.indices, strides, strict=True):
+            position = add(position, mul(index.astype(INDEX), stride))
+        if not uses_any(position, [var]) and not isinstance(access, BufferStore):
+            continue
+        start = substitute(position, first)
+        if not analyzer.prove_equal(substitute(position, place), add(start, lane)):
+            return False
+        if not analyzer.prove_equal(floormod(start, const(lanes)), const(0)):
+            return False
+    return all(
+        not uses_any(analyzer.simplify(substitute(item.condition, place)), [lane])
+        for item in find_all(block.body, Select)
+    )
