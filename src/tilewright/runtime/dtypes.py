@@ -60,4 +60,9 @@ def dtype_of(given: object) -> str:
     """The name meant by a numpy type, a Python type or a name."""
     if isinstance(given, str) and given in _STORAGE:
         return given
-    return dtype_name(np.dtype(given))  # type: ignore[call-overload]
+    try:
+        found = np.dtype(given)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        # numpy's messages for texts that are no type are of many kinds.
+        raise UnsupportedError(f"there is no data type {given!r}", hint=f"there are {', '.join(_STORAGE)}") from None
+    return dtype_name(found)
