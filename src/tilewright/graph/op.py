@@ -16,7 +16,7 @@ does is bound by a `let` (`frontend.builder` sees to it): everything that uses a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
@@ -88,9 +88,9 @@ class Operator(GraphExpr):
     of the inputs and the attributes as a mapping. It is opaque to fusion, and its reference is that function."""
     description: str = ""
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> tuple[Node, ...]:
         """An operator is a leaf."""
-        return iter(())
+        return ()
 
     def rebuild(self, function: Callable[[Node], Node]) -> Self:
         """An operator is unique: never rebuilt."""

@@ -3,13 +3,16 @@
 A node class lists typed fields. The decorator gives it `__slots__`, a constructor, `fields` and `rebuild`;
 `interned=True` also makes equal nodes one object (a weak table), so equality is `is` and memo tables key on
 identity. Nodes are immutable by convention.
+
+Every pass of the compiler spends its time in `children`, `rebuild` and `replace`: a class gets these written out for
+its own fields when they are first used (`_write_out`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 from weakref import ref
 
 from tilewright.support.errors import CompilerBug
@@ -33,29 +36,17 @@ class Node:
         """The values of the fields, in order."""
         return tuple([getattr(self, name) for name in self.fields])
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> tuple[Node, ...]:
         """Nodes directly below this one: in fields and in (nested) tuples and dictionaries of fields."""
-        for name in self.fields:
-            value = getattr(self, name)
-            if isinstance(value, Node):
-                yield value
-            elif type(value) is tuple or type(value) is dict:
-                yield from _nodes_in(value)
+        _write_out(type(self))
+        return self.children()
 
     def rebuild(self, function: Callable[[Node], Node]) -> Self:
         """This node with `function` applied to each child; the same object when nothing changed."""
-        changed = False
-        values: list[object] = []
-        for name in self.fields:
-            old = getattr(self, name)
-            new = map_value(old, function)
-            changed = changed or new is not old
-            values.append(new)
-        if not changed:
-            return self
-        return self.with_values(values)
+        _write_out(type(self))
+        return self.rebuild(function)
 
-    def with_values(self, values: list[object]) -> Self:
+    def with_values(self, values: Sequence[object]) -> Self:
         """A node of this class from values of all fields in order, with this node's side data (span) kept."""
         result = type(self)(*values)
         self.copy_side_data(result)
@@ -63,10 +54,8 @@ class Node:
 
     def replace(self, **changes: object) -> Self:
         """This node with some fields changed."""
-        unknown = changes.keys() - set(self.fields)
-        if unknown:
-            raise CompilerBug(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
-        return self.with_values([changes.get(name, getattr(self, name)) for name in self.fields])
+        _write_out(type(self))
+        return self.replace(**changes)
 
     def copy_side_data(self, other: Node) -> None:
         """Copy what is not a field (spans) to a rebuilt node. Nodes with side data override this."""
@@ -86,15 +75,16 @@ class Node:
         return f"{type(self).__name__}({inner})"
 
 
-def _nodes_in(value: object) -> Iterator[Node]:
+def _add_nodes(value: object, found: list[Node]) -> None:
+    """Collect the nodes in a (nested) tuple or dictionary."""
     if isinstance(value, Node):
-        yield value
+        found.append(value)
     elif type(value) is tuple:
         for item in value:
-            yield from _nodes_in(item)
+            _add_nodes(item, found)
     elif type(value) is dict:
         for item in value.values():
-            yield from _nodes_in(item)
+            _add_nodes(item, found)
 
 
 def map_value(value: object, function: Callable[[Node], Node]) -> object:
@@ -102,7 +92,7 @@ def map_value(value: object, function: Callable[[Node], Node]) -> object:
     if isinstance(value, Node):
         return function(value)
     if type(value) is tuple:
-        items = [map_value(item, function) for item in value]
+        items = [function(item) if isinstance(item, Node) else map_value(item, function) for item in value]
         for old, new in zip(value, items, strict=True):
             if old is not new:
                 return tuple(items)
@@ -112,6 +102,77 @@ def map_value(value: object, function: Callable[[Node], Node]) -> object:
         if any(mapped[key] is not item for key, item in value.items()):
             return mapped
     return value
+
+
+_PLAIN = frozenset(("int", "str", "bool", "float", "DataType", "IterKind", "LoopKind", "str | None", "float | None"))
+"""Types of fields that hold no nodes."""
+
+
+def _write_out(cls: type[Node]) -> None:
+    """Give a class `children`, `rebuild` and `replace` for its own fields, except those that it defines itself."""
+    names = cls.fields
+    plain = {name for name in names if _annotation(cls, name) in _PLAIN}
+    scope: dict[str, Any] = {
+        "__name__": __name__,
+        "_Node": Node,
+        "_add": _add_nodes,
+        "_map": map_value,
+        "_MISSING": _MISSING,
+        "_unknown": _unknown_fields,
+    }
+    keeps_nothing = cls.copy_side_data is Node.copy_side_data
+    exec(_children_source([name for name in names if name not in plain]), scope)
+    exec(_rebuild_source(names, plain, keeps_nothing), scope)
+    for method in ("children", "rebuild", "replace"):
+        if getattr(cls, method).__module__ == __name__:
+            setattr(cls, method, scope[method])
+
+
+def _annotation(cls: type[Node], name: str) -> str:
+    for base in cls.__mro__:
+        found = base.__dict__.get("__annotations__", {}).get(name)
+        if found is not None:
+            return str(found)
+    return ""
+
+
+def _unknown_fields(node: Node, names: dict[str, object]) -> NoReturn:
+    raise CompilerBug(f"{type(node).__name__} has no field {', '.join(sorted(names))}")
+
+
+def _children_source(names: Sequence[str]) -> str:
+    if not names:
+        return "def children(self):\n    return ()\n"
+    collect = "".join(
+        f"    v = self.{name}\n"
+        "    if isinstance(v, _Node): found.append(v)\n"
+        "    elif v.__class__ is tuple or v.__class__ is dict: _add(v, found)\n"
+        for name in names
+    )
+    return f"def children(self):\n    found = []\n{collect}    return tuple(found)\n"
+
+
+def _rebuild_source(names: Sequence[str], plain: set[str], keeps_nothing: bool) -> str:
+    """`rebuild` and `replace`: both end in a new node with this one's side data."""
+    nodes = [name for name in names if name not in plain]
+    mapped = "".join(
+        f"    o_{name} = self.{name}\n"
+        f"    n_{name} = function(o_{name}) if isinstance(o_{name}, _Node) else _map(o_{name}, function)\n"
+        for name in nodes
+    )
+    same = " and ".join(f"n_{name} is o_{name}" for name in nodes) or "True"
+    rebuilt = ", ".join(f"self.{name}" if name in plain else f"n_{name}" for name in names)
+    changed = ", ".join(f"self.{name} if {name} is _MISSING else {name}" for name in names)
+    options = "".join(f"{name}=_MISSING, " for name in names)
+    end = "" if keeps_nothing else "    self.copy_side_data(result)\n"
+    return (
+        f"def rebuild(self, function):\n{mapped}"
+        f"    if {same}: return self\n"
+        f"    result = type(self)({rebuilt})\n{end}    return result\n"
+        f"def replace(self, *, {options}**unknown):\n"
+        "    if unknown: _unknown(self, unknown)\n"
+        f"    result = type(self)({changed})\n{end}    return result\n"
+    )
 
 
 class _Entry(ref[Any]):
@@ -224,6 +285,10 @@ def node(*, interned: bool = False) -> Callable[[type[T]], type[T]]:
         exec(_source(names, defaults, interned, hooks), scope)
         name = "__new__" if interned else "__init__"
         namespace[name] = scope[name]
+        for method in ("children", "rebuild", "replace"):
+            # What was written out for a base is for the base's fields.
+            if getattr(cls, method).__module__ == __name__:
+                namespace[method] = getattr(Node, method)
         result: type[T] = type(cls.__name__, cls.__bases__, namespace)
         result.__qualname__ = cls.__qualname__
         return result

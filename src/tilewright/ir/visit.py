@@ -24,7 +24,7 @@ def post_order(root: Node) -> Iterator[Node]:
             continue
         seen.add(id(item))
         stack.append((item, True))
-        for child in reversed(list(item.children())):
+        for child in reversed(item.children()):
             if id(child) not in seen:
                 stack.append((child, False))
 
@@ -39,7 +39,9 @@ def pre_order(root: Node) -> Iterator[Node]:
             continue
         seen.add(id(item))
         yield item
-        stack.extend(reversed(list(item.children())))
+        below = item.children()
+        if below:
+            stack.extend(reversed(below))
 
 
 def find_all(root: Node, kind: type[N]) -> list[N]:
@@ -73,12 +75,15 @@ def substitute(root: N, mapping: Mapping[Var, PrimExpr]) -> N:
     """Replace free occurrences of variables by expressions (binders are assumed unique, so nothing is captured)."""
     if not mapping:
         return root
-    from_id = {id(var): value for var, value in mapping.items()}
+    done: dict[int, Node] = {id(var): value for var, value in mapping.items()}
 
-    def replace(item: Node) -> Node | None:
-        return from_id.get(id(item)) if type(item) is Var else None
+    def visit(item: Node) -> Node:
+        result = done.get(id(item))
+        if result is None:
+            result = done[id(item)] = item.rebuild(visit)
+        return result
 
-    return transform(root, replace)
+    return cast(N, visit(root))
 
 
 def variables(root: Node) -> list[Var]:

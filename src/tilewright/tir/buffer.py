@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 from tilewright.ir.build import as_expr
@@ -60,9 +60,9 @@ class Buffer(Node):
         """The region that covers the whole buffer."""
         return BufferRegion(self, tuple(Range(IntImm(0, INDEX), dim) for dim in self.shape))
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> tuple[Node, ...]:
         """A buffer is a leaf of traversals: its shape is part of its declaration, not of each use."""
-        return iter(())
+        return ()
 
     def rebuild(self, function: Callable[[Node], Node]) -> Self:
         """A buffer is unique by identity: rewriting passes replace whole buffers through a mapping."""
