@@ -163,13 +163,13 @@ def _rebuild_source(names: Sequence[str], plain: set[str], keeps_nothing: bool) 
     same = " and ".join(f"n_{name} is o_{name}" for name in nodes) or "True"
     rebuilt = ", ".join(f"self.{name}" if name in plain else f"n_{name}" for name in names)
     changed = ", ".join(f"self.{name} if {name} is _MISSING else {name}" for name in names)
-    options = "".join(f"{name}=_MISSING, " for name in names)
+    options = "*, " + "".join(f"{name}=_MISSING, " for name in names) if names else ""
     end = "" if keeps_nothing else "    self.copy_side_data(result)\n"
     return (
         f"def rebuild(self, function):\n{mapped}"
         f"    if {same}: return self\n"
         f"    result = type(self)({rebuilt})\n{end}    return result\n"
-        f"def replace(self, *, {options}**unknown):\n"
+        f"def replace(self, {options}**unknown):\n"
         "    if unknown: _unknown(self, unknown)\n"
         f"    result = type(self)({changed})\n{end}    return result\n"
     )
