@@ -5,9 +5,11 @@
     python -m bench.kernels --rounds 20 --json out.json
 
 Each kernel is one graph operator with constant weights, compiled as any model is (graph passes, default schedule, code
-generator) for one core, checked against the graph's reference interpreter, and timed in rounds that alternate with
-the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table shows the
-median over rounds and the best. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
+generator) for one core, checked against the graph's reference interpreter, and timed in short rounds that alternate
+with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
+shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`) are
+repeated, and left out of the medians; the column `alone` has the share of the others. Prints a table, writes JSON into
+`bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 
 from bench import harness
 from bench.kernel_cases import CASES, Case
+from bench.neighbours import CoreWatch
 from bench.peak import Peak, arithmetic_peak, read_peak, tile_peak
 from tilewright.cli.measure import format_ms, max_relative_error
 from tilewright.codegen.llvm import deploy
@@ -38,9 +41,24 @@ from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 from tilewright.target import Target
 
-_SLICE_SECONDS = 0.02
-"""How long a kernel, and its peak, run in each round."""
+_SLICE_SECONDS = 0.003
+"""How long a kernel runs in each round; its peak runs for half as long, in two parts."""
+_PATIENCE_SECONDS = 10.0
+"""How long a kernel waits for neighbours to leave the core; a round that they disturbed is followed by a pause."""
+_PAUSE_SECONDS = 0.03
+_LEAST_ALONE = 5
+"""Rounds alone on the core that are enough for a median."""
 Result = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a kernel: seconds a call, the rate over the peak's, and whether nobody shared the core."""
+
+    seconds: float
+    fraction: float
+    peak_rate: float
+    alone: bool
 
 
 @dataclass(slots=True)
@@ -51,8 +69,7 @@ class Runner:
     call: Callable[[], object]
     operators: list[str]
     error: float
-    seconds: list[float] = field(default_factory=list)
-    fractions: list[float] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,6 +113,7 @@ def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[d
     """Figures of each kernel, and the peaks seen (billions a second)."""
     peaks = {name: peak for name in ("float32", "float16", "int8") if (peak := arithmetic_peak(target, name))}
     peaks |= {f"{name} tiles": peak for name in ("int8", "bfloat16") if (peak := tile_peak(target, name))}
+    watch = CoreWatch(target)
     rates: dict[str, list[float]] = {}
     results: dict[str, Result] = {}
     for case in cases:
@@ -110,10 +128,10 @@ def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[d
             continue
         peak = read_peak(target, int(case.work)) if case.unit == "read" else peaks[case.unit]
         name = case.name if case.unit == "read" else case.unit
-        for _ in range(rounds):
-            rates.setdefault(_peak_label(case, name), []).append(_round(runner, peak))
+        _measure(runner, peak, watch, rounds)
+        rates.setdefault(_peak_label(case, name), []).extend(item.peak_rate for item in believed(runner.rounds))
         results[case.name] = figures(runner)
-        harness.say(f"{case.name}: {100 * statistics.median(runner.fractions):.0f}%")
+        harness.say(f"{case.name}: {100 * float(str(results[case.name]['fraction'])):.0f}%")
     if "float32" not in rates:
         rates["float32"] = [_rate(peaks["float32"]) for _ in range(rounds)]
     return results, {name: statistics.median(values) / 1e9 for name, values in rates.items()}
@@ -175,24 +193,41 @@ def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> 
     return call
 
 
-def _round(runner: Runner, peak: Peak) -> float:
-    """One round: the kernel between two halves of its peak; returns the peak's rate."""
+def _measure(runner: Runner, peak: Peak, watch: CoreWatch, rounds: int) -> None:
+    """Rounds of a kernel, until there are enough that nobody disturbed, or patience ends."""
+    start = time.monotonic()
+    alone = 0
+    while alone < rounds and (len(runner.rounds) < rounds or time.monotonic() - start < _PATIENCE_SECONDS):
+        item = _round(runner, peak, watch)
+        runner.rounds.append(item)
+        alone += item.alone
+        if not item.alone:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _round(runner: Runner, peak: Peak, watch: CoreWatch) -> Round:
+    """One round: the kernel between two halves of its peak."""
+    looks = [watch.look()]
     before = _rate(peak)
     seconds = _seconds(runner.call)
     after = _rate(peak)
+    looks.append(watch.look())
     rate = (before + after) / 2
-    runner.seconds.append(seconds)
-    runner.fractions.append(runner.case.work / seconds / rate)
-    return rate
+    return Round(seconds, runner.case.work / seconds / rate, rate, watch.was_alone(*looks))
+
+
+def believed(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds to take figures from: those without neighbours, or all where there are hardly any."""
+    alone = [item for item in rounds if item.alone]
+    return alone if len(alone) >= _LEAST_ALONE else list(rounds)
 
 
 def _rate(peak: Peak) -> float:
-    return peak.work / _seconds(peak.call, _SLICE_SECONDS / 2)
+    return peak.work / _seconds(peak.call, _SLICE_SECONDS / 4)
 
 
 def _seconds(call: Callable[[], object], slice_seconds: float = _SLICE_SECONDS) -> float:
     """Seconds of processor time a call; those of other processes on a busy machine do not count."""
-    call()
     start = time.thread_time()
     call()
     once = max(time.thread_time() - start, 1e-7)
@@ -205,13 +240,16 @@ def _seconds(call: Callable[[], object], slice_seconds: float = _SLICE_SECONDS) 
 
 def figures(runner: Runner) -> Result:
     """What is reported of one kernel."""
-    case, seconds = runner.case, statistics.median(runner.seconds)
-    fraction = statistics.median(runner.fractions)
+    case, rounds = runner.case, believed(runner.rounds)
+    seconds = statistics.median(item.seconds for item in rounds)
+    fraction = statistics.median(item.fraction for item in rounds)
     result: Result = {
         "ms": round(seconds * 1e3, 5),
-        "min_ms": round(min(runner.seconds) * 1e3, 5),
+        "min_ms": round(min(item.seconds for item in runner.rounds) * 1e3, 5),
         "fraction": round(fraction, 4),
-        "best_fraction": round(max(runner.fractions), 4),
+        "best_fraction": round(max(item.fraction for item in rounds), 4),
+        "fraction_of_all_rounds": round(statistics.median(item.fraction for item in runner.rounds), 4),
+        "alone": round(sum(item.alone for item in runner.rounds) / len(runner.rounds), 3),
         "unit": case.unit,
         "max_rel_err": runner.error,
         "right": runner.error <= case.tolerance,
@@ -234,7 +272,7 @@ def render(results: dict[str, Result]) -> str:
     rows = []
     for name, result in results.items():
         if "ms" not in result:
-            rows.append([name, str(result.get("skipped", "failed")), "", "", "", "", "", ""])
+            rows.append([name, str(result.get("skipped", "failed")), "", "", "", "", "", "", ""])
             continue
         rate = result.get("gflops", result.get("gb_per_s"))
         goal = f"{result['goal']:.2f}" if "goal" in result else "-"
@@ -249,11 +287,12 @@ def render(results: dict[str, Result]) -> str:
                 f"{rate} {'GB/s' if result['unit'] == 'read' else 'GOP/s'}",
                 f"{result['fraction']:.2f}",
                 f"{result['best_fraction']:.2f}",
+                f"{100 * float(str(result['alone'])):.0f}%",
                 goal,
                 state,
             ]
         )
-    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "goal", ""], rows)
+    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "alone", "goal", ""], rows)
 
 
 def _ms(value: object) -> str:
@@ -266,7 +305,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", default="", metavar="WORDS", help="only kernels whose names contain one of these words"
     )
-    parser.add_argument("--rounds", type=int, default=10, help="rounds, each with the peak beside it (default: 10)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="rounds alone on the core, with the peak beside (default: 20)"
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/kernels.json)")
     return parser
 

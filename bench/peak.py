@@ -20,6 +20,7 @@ from tilewright.target import Target
 _CHAINS = 16
 _STEPS = 20_000
 _STREAMS = 8
+_ADDITIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,24 @@ def read_peak(target: Target, size: int) -> Peak:
     return Peak("read", float(blocks * block), call)
 
 
+def width_peak(target: Target) -> Peak:
+    """Independent additions of integers: as many instructions at a time as the core takes in.
+
+    What a thread of another program on the same core takes away shows here first.
+    """
+    phis = "\n".join(f"  %c{n} = phi i64 [ {n}, %entry ], [ %d{n}, %loop ]" for n in range(_ADDITIONS))
+    steps = "\n".join(f"  %d{n} = add i64 %c{n}, %x" for n in range(_ADDITIONS))
+    function = _compile(_loop_ir("i64", phis, steps, _ADDITIONS), target)
+    data = aligned_empty((16,), np.dtype(np.int64))
+    data[...] = 1
+    arguments = (address_of(data), address_of(data) + 64, 10 * _STEPS)
+
+    def call(keep: object = data) -> None:
+        function(*arguments)
+
+    return Peak("width", 10.0 * _ADDITIONS * _STEPS, call)
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One link of a chain: the declaration it needs, its text (`{chain}` is the value so far), type of operand x."""
@@ -164,13 +183,17 @@ def _chains_ir(target: Target, vector: str, step: _Step) -> str:
     count = _chains(target)
     phis = "\n".join(f"  %c{n} = phi {vector} [ zeroinitializer, %entry ], [ %d{n}, %loop ]" for n in range(count))
     steps = "\n".join(f"  %d{n} = {step.text.format(chain=f'%c{n}')}" for n in range(count))
+    return f"{step.declaration}\n{_loop_ir(step.operand, phis, steps, count, vector)}"
+
+
+def _loop_ir(operand: str, phis: str, steps: str, count: int, vector: str | None = None) -> str:
+    """A loop of `count` chains %c0 ... that become %d0 ... in each iteration with the help of an operand %x."""
     # Chains are told apart by storing each, in turn, to the same place: a volatile store is never left out.
-    stores = "\n".join(f"  store volatile {vector} %d{n}, ptr %out" for n in range(count))
+    stores = "\n".join(f"  store volatile {vector or operand} %d{n}, ptr %out" for n in range(count))
     return f"""
-{step.declaration}
 define void @peak(ptr %data, ptr %out, i64 %count) {{
 entry:
-  %x = load {step.operand}, ptr %data
+  %x = load {operand}, ptr %data
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]

@@ -30,6 +30,8 @@ TINY = [
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_SLICE_SECONDS", 1e-3)
+    monkeypatch.setattr(kernels, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(kernels, "_PAUSE_SECONDS", 0.0)
 
 
 def target() -> Target:
@@ -63,6 +65,35 @@ def test_every_kind_of_kernel_is_built_and_right(case: Case) -> None:
     assert runner.error <= case.tolerance
     assert runner.operators
     runner.call()
+
+
+def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
+    def rounds(*seconds: float, alone: bool) -> list[kernels.Round]:
+        return [kernels.Round(item, 1 / item, 1.0, alone) for item in seconds]
+
+    quiet, noisy = rounds(1.0, 1.0, 1.0, 1.0, 1.25, alone=True), rounds(2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0, alone=False)
+    assert kernels.believed(quiet + noisy) == quiet
+    assert kernels.believed(quiet[:1] + noisy) == quiet[:1] + noisy
+    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, noisy + quiet)
+    figures = kernels.figures(runner)
+    assert (figures["ms"], figures["fraction"], figures["fraction_of_all_rounds"]) == (1000.0, 1.0, 0.5)
+    assert figures["alone"] == round(5 / 12, 3)
+
+
+def test_a_kernel_waits_for_its_neighbours_to_leave() -> None:
+    class Watch:
+        looks = 0
+
+        def look(self) -> float:
+            self.looks += 1
+            return 1.0
+
+        def was_alone(self, *looks: float) -> bool:
+            return self.looks > 8
+
+    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0)
+    kernels._measure(runner, Peak("none", 1.0, lambda: None), Watch(), 3)  # type: ignore[arg-type]
+    assert [item.alone for item in runner.rounds] == [False] * 4 + [True] * 3
 
 
 def test_figures_of_kernels() -> None:
