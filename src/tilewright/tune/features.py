@@ -14,9 +14,12 @@ The two or three blocks that matter most are described one by one, the rest as a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from math import log2, prod
+from operator import add, mul, sub
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +75,23 @@ class Access:
     is_write: bool
     steps: tuple[tuple[int, ...], ...]
     """For each loop, outermost first, how far its whole range moves each index."""
+    reaches: tuple[int, ...] = field(init=False)
+    """The elements that one run of the loops below each depth touches."""
+
+    def __post_init__(self) -> None:
+        sizes = [1] * (len(self.steps[0]) if self.steps else 0)
+        found = [1]
+        for moved in reversed(self.steps):
+            if any(moved):
+                sizes = [size + step for size, step in zip(sizes, moved, strict=True)]
+                found.append(prod(sizes))
+            else:
+                found.append(found[-1])
+        object.__setattr__(self, "reaches", tuple(reversed(found)))
 
     def reach(self, depth: int) -> int:
         """The elements that one run of the loops below `depth` touches."""
-        dims = len(self.steps[0]) if self.steps else 0
-        return prod(1 + sum(loop[dim] for loop in self.steps[depth:]) for dim in range(dims))
+        return self.reaches[depth]
 
     def stride(self, depth: int, extent: int) -> float:
         """How many elements apart two neighbouring iterations of a loop are in memory."""
@@ -90,7 +105,7 @@ class Access:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Described:
     """A block with everything about it that is counted."""
 
@@ -100,10 +115,21 @@ class Described:
     """Of one instance: sums and products, comparisons and selections, divisions and calls, conversions, integers."""
     guarded: bool
 
+    @cached_property
+    def around(self) -> list[int]:
+        """For each depth, how often the loops around it run what is inside."""
+        return list(accumulate((loop.extent for loop in self.loops), mul, initial=1))
+
+    @cached_property
+    def footprints(self) -> list[int]:
+        """For each depth, the bytes that one run of the loops below touches."""
+        sizes = [(item.reaches, item.buffer.dtype.itemsize) for item in self.accesses]
+        return [sum(reaches[depth] * size for reaches, size in sizes) for depth in range(len(self.loops) + 1)]
+
     @property
     def instances(self) -> int:
         """How often the block runs."""
-        return prod(loop.extent for loop in self.loops)
+        return self.around[-1]
 
     @property
     def weight(self) -> float:
@@ -113,7 +139,7 @@ class Described:
 
 def describe(func: PrimFunc) -> list[Described]:
     """The blocks of a scheduled program that compute something, those with most work first."""
-    found = list(_walk(func.body, (), {}, False))
+    found = list(_walk(func.body, (), _Corner(), False))
     return sorted(found, key=lambda item: -item.weight)
 
 
@@ -134,15 +160,15 @@ def extract(func: PrimFunc, target: Target) -> Vector:
         float(len(blocks)),
         _log(sum(item.weight for item in blocks)),
     ]
+    traffic = [[_traffic(item, size) for size in capacities] for item in blocks]
     for number in range(BLOCKS):
         if number < len(blocks):
-            values += _block_features(blocks[number], capacities)
+            values += _block_features(blocks[number], traffic[number])
         else:
             values += [0.0] * _block_length(len(capacities))
     rest = blocks[BLOCKS:]
     values += [_log(sum(item.weight for item in rest)), _log(sum(item.instances for item in rest))]
-    traffic = [sum(sum(_traffic(item, size)) for item in blocks) for size in capacities]
-    values += [_log(amount) for amount in traffic]
+    values += [_log(sum(sum(amounts[level]) for amounts in traffic)) for level in range(len(capacities))]
     return np.asarray(values, np.float32)
 
 
@@ -159,7 +185,8 @@ def _block_length(capacities: int) -> int:
     return 10 + LOOPS * (1 + len(_KINDS)) + 3 + capacities * (BUFFERS + 2) + BUFFERS * 7
 
 
-def _block_features(block: Described, capacities: Sequence[int]) -> list[float]:
+def _block_features(block: Described, traffic: Sequence[Sequence[float]]) -> list[float]:
+    """The numbers of one block; `traffic` has its bytes beyond each level of memory."""
     flops = block.instances * max(1, block.operations[0])
     tile = [loop.extent for loop in _innermost(block.loops)]
     lanes = prod(loop.extent for loop in block.loops if loop.kind is LoopKind.VECTORIZED)
@@ -175,8 +202,7 @@ def _block_features(block: Described, capacities: Sequence[int]) -> list[float]:
     values += _loop_features(block.loops)
     values += [_log(parallel), float(len(block.loops)), _log(block.instances / max(1, parallel))]
     ordered = _by_size(block)
-    for size in capacities:
-        amounts = _traffic(block, size)
+    for amounts in traffic:
         by_buffer = [amounts[number] for number in ordered]
         values += [_log(amount) for amount in by_buffer[:BUFFERS]] + [0.0] * (BUFFERS - len(by_buffer[:BUFFERS]))
         total = sum(amounts)
@@ -221,22 +247,19 @@ def _traffic(block: Described, capacity: int) -> list[float]:
     The outermost loops whose bodies touch no more than the capacity run from inside it: what their body touches comes
     in once for each iteration of the loops around.
     """
-    depth, around = len(block.loops), block.instances
-    for level in range(len(block.loops), -1, -1):
-        footprint = sum(item.reach(level) * item.buffer.dtype.itemsize for item in block.accesses)
-        if footprint > capacity:
-            break
-        depth = level
-        around = prod(loop.extent for loop in block.loops[:level])
+    depth = len(block.loops)
+    if block.footprints[depth] <= capacity:
+        while depth and block.footprints[depth - 1] <= capacity:
+            depth -= 1
     # A buffer that the loops around do not move along stays where it is.
     amounts = []
     for item in block.accesses:
-        fresh = around
+        fresh = block.around[depth]
         for level in range(depth - 1, -1, -1):
             if any(item.steps[level]):
                 break
             fresh //= max(1, block.loops[level].extent)
-        amounts.append(float(item.reach(depth) * item.buffer.dtype.itemsize * fresh))
+        amounts.append(float(item.reaches[depth] * item.buffer.dtype.itemsize * fresh))
     return amounts
 
 
@@ -256,37 +279,46 @@ def _access_features(block: Described, number: int) -> list[float]:
     ]
 
 
-def _walk(stmt: Stmt, loops: tuple[Loop, ...], values: Mapping[Var, PrimExpr], guarded: bool) -> Iterator[Described]:
+def _walk(stmt: Stmt, loops: tuple[Loop, ...], corner: _Corner, guarded: bool) -> Iterator[Described]:
     if isinstance(stmt, For):
         extent = stmt.extent.value if isinstance(stmt.extent, IntImm) else _TYPICAL_EXTENT
-        yield from _walk(stmt.body, (*loops, Loop(stmt.var, extent, stmt.kind)), values, guarded)
+        corner.enter(stmt.var, extent)
+        yield from _walk(stmt.body, (*loops, Loop(stmt.var, extent, stmt.kind)), corner, guarded)
     elif isinstance(stmt, SeqStmt):
         for item in stmt.stmts:
-            yield from _walk(item, loops, values, guarded)
+            yield from _walk(item, loops, corner, guarded)
     elif isinstance(stmt, Block):
-        bound = {**values, **{item.var: item.value for item in stmt.iters}}
+        for iterator in stmt.iters:
+            corner.bind(iterator.var, iterator.value)
         held = guarded or not (isinstance(stmt.predicate, IntImm) and stmt.predicate.value)
-        yield from _walk(stmt.body, loops, bound, held)
+        yield from _walk(stmt.body, loops, corner, held)
     elif isinstance(stmt, (LetStmt, Allocate)):
-        yield from _walk(stmt.body, loops, values, guarded)
+        yield from _walk(stmt.body, loops, corner, guarded)
     elif isinstance(stmt, IfThenElse):
         for side in (stmt.then_body, stmt.else_body):
             if side is not None:
-                yield from _walk(side, loops, values, True)
+                yield from _walk(side, loops, corner, True)
     elif isinstance(stmt, BufferStore):
-        yield _describe(stmt, loops, values, guarded)
+        yield _describe(stmt, loops, corner, guarded)
 
 
-def _describe(store: BufferStore, loops: tuple[Loop, ...], values: Mapping[Var, PrimExpr], guarded: bool) -> Described:
-    corner = _Corner(loops, values)
-    accesses = [Access(store.buffer, True, corner.steps(store.indices))]
-    seen = {(id(store.buffer), store.indices)}
+def _describe(store: BufferStore, loops: tuple[Loop, ...], corner: _Corner, guarded: bool) -> Described:
+    loads, counts = _contents(store.value)
+    accesses = [Access(store.buffer, True, corner.steps(store.indices, loops))]
+    for load in loads:
+        if load.buffer is not store.buffer or load.indices != store.indices:
+            accesses.append(Access(load.buffer, False, corner.steps(load.indices, loops)))
+    return Described(loops, tuple(accesses), counts, guarded)
+
+
+@lru_cache(maxsize=1024)
+def _contents(value: PrimExpr) -> tuple[tuple[BufferLoad, ...], tuple[int, ...]]:
+    """The loads of an expression and its operations by kind: schedules of one kernel share expressions."""
+    loads: list[BufferLoad] = []
     counts = [0] * 5
-    for item in pre_order(store.value):
+    for item in pre_order(value):
         if isinstance(item, BufferLoad):
-            if (id(item.buffer), item.indices) not in seen:
-                seen.add((id(item.buffer), item.indices))
-                accesses.append(Access(item.buffer, False, corner.steps(item.indices)))
+            loads.append(item)
         elif isinstance(item, Call):
             counts[2] += 1
         elif isinstance(item, (Select, CompareExpr, Min, Max)):
@@ -300,51 +332,65 @@ def _describe(store: BufferStore, loops: tuple[Loop, ...], values: Mapping[Var, 
                 counts[0] += 1
             else:
                 counts[2] += 1
-    return Described(loops, tuple(accesses), tuple(counts), guarded)
+    return tuple(loads), tuple(counts)
+
+
+_Moved = tuple[int, dict[Var, int]]
+"""The value of an index where all loops are at zero, and for each loop that it depends on, its value where that loop
+alone is at its last iteration."""
 
 
 class _Corner:
-    """How far loops move indices: an index is evaluated with one loop at its last iteration and all others at zero."""
+    """How far loops move indices: an index is evaluated with one loop at its last iteration and all others at zero.
 
-    def __init__(self, loops: tuple[Loop, ...], values: Mapping[Var, PrimExpr]) -> None:
-        self._loops = loops
-        self._values = values
-        self._points: list[dict[Var, int]] = [{loop.var: max(0, loop.extent - 1)} for loop in loops]
+    What data decides counts as zero. A loop and an iterator stand in one place of a program, so what is known about
+    an expression holds in all of it.
+    """
 
-    def steps(self, indices: Sequence[PrimExpr]) -> tuple[tuple[int, ...], ...]:
+    def __init__(self) -> None:
+        self._known: dict[PrimExpr, _Moved] = {}
+
+    def enter(self, var: Var, extent: int) -> None:
+        """A loop and its extent."""
+        self._known[var] = (0, {var: max(0, extent - 1)})
+
+    def bind(self, var: Var, value: PrimExpr) -> None:
+        """An iterator and its value."""
+        self._known[var] = self._evaluate(value)
+
+    def steps(self, indices: Sequence[PrimExpr], loops: Sequence[Loop]) -> tuple[tuple[int, ...], ...]:
         """For each loop, how far its range moves each index."""
-        start = [_evaluate(index, {}, self._values) for index in indices]
-        return tuple(
-            tuple(
-                abs(_evaluate(index, point, self._values) - first) for index, first in zip(indices, start, strict=True)
-            )
-            for point in self._points
-        )
+        found = [self._evaluate(index) for index in indices]
+        return tuple(tuple([abs(moved.get(loop.var, start) - start) for start, moved in found]) for loop in loops)
+
+    def _evaluate(self, expr: PrimExpr) -> _Moved:
+        known = self._known.get(expr)
+        if known is None:
+            known = self._known[expr] = self._evaluate_new(expr)
+        return known
+
+    def _evaluate_new(self, expr: PrimExpr) -> _Moved:
+        if isinstance(expr, IntImm):
+            return expr.value, {}
+        if isinstance(expr, Cast):
+            return self._evaluate(expr.value)
+        function = _OPERATIONS.get(type(expr))
+        if function is None or not isinstance(expr, BinaryExpr):
+            return 0, {}
+        (a, moved_a), (b, moved_b) = self._evaluate(expr.a), self._evaluate(expr.b)
+        moved = {var: function(value, moved_b.get(var, b)) for var, value in moved_a.items()}
+        for var, value in moved_b.items():
+            if var not in moved_a:
+                moved[var] = function(a, value)
+        return function(a, b), moved
 
 
-def _evaluate(expr: PrimExpr, point: Mapping[Var, int], values: Mapping[Var, PrimExpr]) -> int:
-    """An index with the loops of `point` at their values and all others at zero; what data decides counts as zero."""
-    if isinstance(expr, IntImm):
-        return expr.value
-    if type(expr) is Var:
-        bound = values.get(expr)
-        return point.get(expr, 0) if bound is None else _evaluate(bound, point, values)
-    if isinstance(expr, BinaryExpr):
-        a, b = _evaluate(expr.a, point, values), _evaluate(expr.b, point, values)
-        if isinstance(expr, Add):
-            return a + b
-        if isinstance(expr, Sub):
-            return a - b
-        if isinstance(expr, Mul):
-            return a * b
-        if isinstance(expr, FloorDiv):
-            return a // b if b else 0
-        if isinstance(expr, FloorMod):
-            return a % b if b else 0
-        if isinstance(expr, Min):
-            return min(a, b)
-        if isinstance(expr, Max):
-            return max(a, b)
-    if isinstance(expr, Cast):
-        return _evaluate(expr.value, point, values)
-    return 0
+_OPERATIONS: Mapping[type[PrimExpr], Callable[[int, int], int]] = {
+    Add: add,
+    Sub: sub,
+    Mul: mul,
+    FloorDiv: lambda a, b: a // b if b else 0,
+    FloorMod: lambda a, b: a % b if b else 0,
+    Min: min,
+    Max: max,
+}
