@@ -114,6 +114,11 @@ class Target:
         return TARGET_KINDS[self.kind].is_cpu
 
     @property
+    def shuffle_width(self) -> int:
+        """Threads that read each other's registers: a warp, or 1 where kernels have no instruction for it."""
+        return self.warp_size if self.kind == "cuda" else 1
+
+    @property
     def is_host(self) -> bool:
         """Whether code for this target can run in this process: same system, and no feature this machine lacks."""
         if not self.is_cpu:

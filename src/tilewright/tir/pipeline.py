@@ -63,7 +63,9 @@ def gpu_pipeline(target: Target) -> Pipeline:
         "gpu",
         [
             function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
-            function_pass("lower_thread_reductions")(lower_thread_reductions),
+            function_pass("lower_thread_reductions")(lower_thread_reductions).with_options(
+                warp_size=target.shuffle_width
+            ),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
             function_pass("widen_loops")(widen_loops),
             function_pass("pipeline_loops")(pipeline_loops),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.codegen.on_device import cuda_text, require_nvrtc
 from tilewright import te
 from tilewright.ir.visit import pre_order
+from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
@@ -14,9 +16,10 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import Block, Evaluate
+from tilewright.tir.stmt import Allocate, Block, Evaluate
 
-TARGET = Target("opencl")
+TARGET = Target("opencl -max-threads=512")
+SHUFFLES = Target("cuda -arch=sm_80")
 
 
 def _rows(threads: int, *, rows_per_block: int = 0) -> Schedule:
@@ -36,7 +39,7 @@ def _rows(threads: int, *, rows_per_block: int = 0) -> Schedule:
 
 def _check(func: PrimFunc) -> PrimFunc:
     a = np.random.default_rng(0).random((6, 500), np.float32)
-    for program in (func, lower_thread_reductions(func), lower(func, TARGET)):
+    for program in (func, lower_thread_reductions(func), lower(func, TARGET), lower(func, SHUFFLES)):
         c = np.full(6, np.nan, np.float32)
         interpret(program, a, c)
         np.testing.assert_allclose(c, a.sum(1), rtol=1e-5)
@@ -51,6 +54,67 @@ def test_partial_results_are_combined(threads: int, rounds: int) -> None:
 
 def test_rows_and_threads_together() -> None:
     _check(_rows(32, rows_per_block=4).func)
+
+
+@pytest.mark.parametrize(("threads", "exchanges", "barriers"), [(32, 5, 0), (64, 5, 1), (512, 9, 1), (48, 0, 2)])
+def test_threads_of_a_warp_exchange_registers(threads: int, exchanges: int, barriers: int) -> None:
+    _check(_rows(threads).func)
+    lowered = lower(_rows(threads).func, SHUFFLES)
+    scopes = [str(item.value) for item in pre_order(lowered.body) if isinstance(item, Evaluate)]
+    assert sum("warp" in scope for scope in scopes) == exchanges
+    assert len(scopes) - exchanges == barriers
+
+
+def test_shuffles_in_the_text() -> None:
+    text = cuda_text([_rows(64).func])
+    assert text.count("__shfl_sync") == 5
+    assert text.count("__syncthreads") == 1
+    require_nvrtc()
+    assert compile_cuda(text, "sm_80")
+
+
+@pytest.mark.parametrize("target", [TARGET, SHUFFLES], ids=str)
+def test_pairs_are_exchanged_as_a_whole(target: Target) -> None:
+    a = te.placeholder((3, 300), name="A")
+    k = te.reduce_axis((0, 300), name="k")
+    index, value = te.compute_many((3,), lambda i: te.argmax((k, a[i, k]), axis=k), name="C")
+    sch = Schedule(te.create_prim_func([a, index, value]))
+    row, column = sch.get_loops(sch.get_block("C"))
+    _, lane = sch.split(column, [None, 64])
+    sch.bind(row, "blockIdx.x")
+    sch.bind(lane, "threadIdx.x")
+    values = np.random.default_rng(0).integers(0, 50, (3, 300)).astype(np.float32)
+    places, best = np.zeros(3, np.int64), np.zeros(3, np.float32)
+    interpret(lower(sch.func, target), values.reshape(-1), places, best)
+    np.testing.assert_array_equal(places, values.argmax(1))
+    np.testing.assert_array_equal(best, values.max(1))
+
+
+def test_every_thread_reads_its_own_result() -> None:
+    """A mean that the same block goes on with: neither shared memory nor a barrier for rows of one warp."""
+    a = te.placeholder((5, 96), name="A")
+    k = te.reduce_axis((0, 96), name="k")
+    total = te.compute((5,), lambda i: te.sum(a[i, k], axis=k), name="T")
+    b = te.compute((5, 96), lambda i, j: a[i, j] - total[i] / 96.0, name="B")
+    sch = Schedule(te.create_prim_func([a, b]))
+    row, column = sch.get_loops(sch.get_block("B"))
+    step = sch.get_loops(sch.get_block("T"))[-1]
+    partial = sch.rfactor(sch.split(step, [None, 32])[1], 0)
+    sch.compute_at(sch.get_block("T"), row)
+    sch.compute_at(partial, row)
+    sch.bind(row, "blockIdx.x")
+    sch.bind(sch.split(column, [None, 32])[1], "threadIdx.x")
+    sch.bind(sch.get_loops(sch.get_block("T"))[-1], "threadIdx.x")
+    lane = sch.get_loops(partial)[1:]
+    sch.bind(next(item for item in lane if item.var is sch.block(partial).iters[0].value), "threadIdx.x")
+    values = np.random.default_rng(0).random((5, 96), np.float32)
+    for target in (TARGET, SHUFFLES):
+        lowered = lower(sch.func, target)
+        result = np.zeros((5, 96), np.float32)
+        interpret(lowered, values.reshape(-1), result.reshape(-1))
+        np.testing.assert_allclose(result, values - values.mean(1, keepdims=True), atol=1e-6)
+    scopes = {item.buffer.scope for item in pre_order(lowered.body) if isinstance(item, Allocate)}
+    assert scopes == {"warp", "local"}
 
 
 def test_the_whole_of_a_tensor() -> None:
@@ -70,7 +134,7 @@ def test_the_whole_of_a_tensor() -> None:
 def test_programs_without_such_reductions_stay_as_they_are() -> None:
     sch = _rows(16)
     lowered = lower_thread_reductions(sch.func)
-    assert len([item for item in pre_order(lowered.body) if isinstance(item, Block)]) == 3
+    assert len([item for item in pre_order(lowered.body) if isinstance(item, Block)]) == 2
     assert lower_thread_reductions(lowered) is lowered
 
 

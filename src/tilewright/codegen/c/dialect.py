@@ -9,7 +9,7 @@ from typing import ClassVar
 from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.dtype import DataType
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.passes.split_host_device import DeviceKernel
 
 
@@ -71,6 +71,10 @@ class Dialect(KernelLanguage):
     @abstractmethod
     def barrier(self, scope: str) -> str:
         """The statement at which the threads of a block meet; memory of the scope is then seen by all."""
+
+    def shuffle(self, value: str, thread: str) -> str:
+        """The value that a register has in another thread of the same warp, by its number in the block."""
+        raise CompilerBug(f"{self.name} kernels exchange no registers: {value} of thread {thread}")
 
     @abstractmethod
     def math(self, name: str, dtype: DataType) -> str:

@@ -20,7 +20,7 @@ from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 
 if TYPE_CHECKING:
     from tilewright.codegen.c.dialect import Dialect
@@ -44,6 +44,8 @@ class Expressions(KernelValues):
         super().__init__()
         self.dialect = dialect
         self.helpers = helpers
+        self.own_places: dict[Buffer, PrimExpr] = {}
+        """The index of the thread's own element in buffers of a warp, which are registers."""
 
     def emit(self, expr: PrimExpr) -> str:
         """The text of an expression that was not met before."""
@@ -145,6 +147,10 @@ def float_text(value: float, dtype: DataType, dialect: Dialect) -> str:
 
 def _load(c: Expressions, expr: PrimExpr) -> str:
     assert isinstance(expr, BufferLoad)
+    if expr.buffer.scope == "warp":
+        name, index = c.name(expr.buffer), expr.indices[0]
+        held = name if index is c.own_places[expr.buffer] else c.dialect.shuffle(name, c.value(index))
+        return load_value(c, held, expr.buffer.dtype)
     return load_value(c, f"{c.name(expr.buffer)}[{c.value(expr.indices[0])}]", expr.buffer.dtype)
 
 

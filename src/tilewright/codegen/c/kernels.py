@@ -63,6 +63,9 @@ class _Kernel:
                 parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")
         for buffer in kernel.shared:
             c.line(dialect.shared(dialect.memory_type(buffer.dtype), c.name(buffer), _count(buffer)))
+        for buffer in kernel.warp:
+            c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
+        c.own_places = own_places(kernel)
         for var, (axis, extent) in kernel.axes.items():
             c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
             c.decide(var, narrow=True)
@@ -75,7 +78,7 @@ class _Kernel:
     def _stmt(self, stmt: Stmt) -> None:
         match stmt:
             case SeqStmt():
-                for item in _merged(stmt.stmts):
+                for item in merged(stmt.stmts):
                     self._stmt(item)
             case BufferStore():
                 self._store(stmt, None)
@@ -98,7 +101,10 @@ class _Kernel:
         value = stmt.value
         if isinstance(value, Call) and value.name == "barrier":
             scope = value.args[0]
-            self._e.line(self._dialect.barrier(scope.value if isinstance(scope, StringImm) else "shared"))
+            name = scope.value if isinstance(scope, StringImm) else "shared"
+            # Threads of a warp meet in the shuffles themselves.
+            if name != "warp":
+                self._e.line(self._dialect.barrier(name))
             return
         raise UnsupportedError(f"{self._dialect.name} kernels do not call for an effect: {value}")
 
@@ -112,7 +118,7 @@ class _Kernel:
         if loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL):
             raise CompilerBug(f"a {loop.kind.value} loop came to the code generator")
         c.start(loop.min, loop.extent)
-        kind = "int" if self._is_short(loop) else self._dialect.types["int64"]
+        kind = "int" if c.is_short(loop.min, loop.extent) else self._dialect.types["int64"]
         low = c.value(loop.min)
         end = c.declare(kind, f"{low} + {c.value(loop.extent)}") if not _is_plain(loop) else None
         limit = end or str(_end(loop))
@@ -127,14 +133,6 @@ class _Kernel:
         c.line("}")
         if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
             c.line(self._dialect.barrier("shared"))
-
-    def _is_short(self, loop: For) -> bool:
-        """Whether an int counts the iterations of a loop."""
-        c = self._e
-        if not c.is_narrow(loop.min) or not c.is_narrow(loop.extent):
-            return False
-        high = c.analyzer.upper_bound(loop.min + loop.extent)
-        return high is not None and high <= INT32.max_value()
 
     def _if(self, stmt: IfThenElse) -> None:
         c = self._e
@@ -191,10 +189,11 @@ class _Kernel:
 
     def _assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
         c = self._e
-        c.line(f"{c.name(buffer)}[{c.value(index)}] = {store_value(c, text, buffer.dtype)};")
+        place = c.name(buffer) if buffer.scope == "warp" else f"{c.name(buffer)}[{c.value(index)}]"
+        c.line(f"{place} = {store_value(c, text, buffer.dtype)};")
 
 
-def _merged(stmts: Sequence[Stmt]) -> list[Stmt]:
+def merged(stmts: Sequence[Stmt]) -> list[Stmt]:
     """Neighbouring statements under the same condition on indices become one."""
     result: list[Stmt] = []
     for stmt in stmts:
@@ -212,6 +211,12 @@ def _merged(stmts: Sequence[Stmt]) -> list[Stmt]:
         else:
             result.append(stmt)
     return result
+
+
+def own_places(kernel: DeviceKernel) -> dict[Buffer, PrimExpr]:
+    """Where a thread's own element of each buffer of a warp lies: where it is stored."""
+    stores = (item for item in all_statements(kernel.func.body) if isinstance(item, BufferStore))
+    return {store.buffer: store.indices[0] for store in stores if store.buffer.scope == "warp"}
 
 
 def _reads(expr: PrimExpr, buffer: Buffer) -> bool:

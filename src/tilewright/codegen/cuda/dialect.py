@@ -62,6 +62,10 @@ class CudaDialect(Dialect):
         """A barrier of the block; it orders shared and global memory."""
         return "__syncthreads();"
 
+    def shuffle(self, value: str, thread: str) -> str:
+        """A shuffle of the whole warp: the number of the thread counts modulo its size."""
+        return f"__shfl_sync(0xffffffffu, {value}, {thread})"
+
     def math(self, name: str, dtype: DataType) -> str:
         """The function of the CUDA mathematics for the type."""
         base = {"round": "rint", "abs": "fabs"}.get(name, name)

@@ -13,7 +13,7 @@ of them has; shorter loops are guarded, and what no thread loop encloses is done
 one thread loop are independent (`bind` proves it), so threads exchange data only between different thread loops:
 there, and only in code that all threads reach, barriers are placed. A buffer of a block in which every thread keeps to
 its own elements is private to the thread (`local`), any other is `shared`; buffers that several kernels use are
-`global`.
+`global`. Buffers of scope `warp`, which `combine_threads` makes, stay so: their threads meet without a barrier.
 """
 
 from __future__ import annotations
@@ -101,9 +101,14 @@ class _Pending:
         """What either of two ways leaves."""
         return _Pending(self.reads | other.reads, self.writes | other.writes)
 
-    def conflicts(self, later: _Pending) -> bool:
-        """Whether later accesses must wait for these."""
-        return bool(self.writes & (later.reads | later.writes)) or bool(self.reads & later.writes)
+    def conflicts(self, later: _Pending) -> frozenset[Buffer]:
+        """The buffers for whose sake later accesses must wait for these."""
+        return (self.writes & (later.reads | later.writes)) | (self.reads & later.writes)
+
+    def without_warps(self) -> _Pending:
+        """What is left after the threads of each warp have met."""
+        reads, writes = (frozenset(b for b in some if b.scope != "warp") for some in (self.reads, self.writes))
+        return _Pending(reads, writes)
 
 
 @dataclass(slots=True)
@@ -136,7 +141,7 @@ class _Kernel:
         for buffer in self._accessed(body):
             apart = self._keeps_apart(buffer, body)
             if buffer in self.buffers:
-                scope = "local" if apart else "shared"
+                scope = "local" if apart else "warp" if buffer.scope == "warp" else "shared"
                 if buffer.scope != scope:
                     scopes[buffer] = buffer.replace(scope=scope)
             if not apart:
@@ -149,7 +154,7 @@ class _Kernel:
                 body = Allocate(buffer, body)
         body = self._loops(THREAD_AXES, body)
         for buffer in placed:
-            if buffer.scope == "shared":
+            if buffer.scope in ("shared", "warp"):
                 body = Allocate(buffer, body)
         return self._loops(BLOCK_AXES, body)
 
@@ -312,8 +317,11 @@ class _Kernel:
         leaf = self.leaves.get(id(stmt))
         if leaf is not None:
             own = _Pending(leaf.accesses.reads & exchanged, leaf.accesses.writes & exchanged)
-            if not before.conflicts(own):
+            meeting = before.conflicts(own)
+            if not meeting:
                 return stmt, before.joined(own)
+            if all(buffer.scope == "warp" for buffer in meeting):
+                return seq(Evaluate(barrier("warp")), stmt), before.without_warps().joined(own)
             return seq(self._barrier(before, loops), stmt), own
         match stmt:
             case SeqStmt():

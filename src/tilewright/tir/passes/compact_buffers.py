@@ -161,7 +161,7 @@ class _Compact(StmtRewriter):
 
 
 def _is_shared_in(buffer: Buffer, loop: For) -> bool:
-    return buffer.scope == "shared" and (loop.thread or "").startswith("threadIdx")
+    return buffer.scope in ("shared", "warp") and (loop.thread or "").startswith("threadIdx")
 
 
 class _Rebase(StmtRewriter):

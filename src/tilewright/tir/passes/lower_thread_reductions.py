@@ -1,45 +1,48 @@
-"""Reduction loops bound to threads: each thread has a partial result, which few threads combine.
+"""Reduction loops bound to threads: each thread has a partial result, which the threads combine.
 
     for i in thread_binding("blockIdx.x", 8):              for i in thread_binding("blockIdx.x", 8):
         for k0 in range(4):                                    for k1 in thread_binding("threadIdx.x", 64):
             for k1 in thread_binding("threadIdx.x", 64):  ->       for k0 in range(4): P[k1] += A[i, k0 * 64 + k1]
-                C[i] += A[i, k0 * 64 + k1]                     for t in thread_binding("threadIdx.x", 16):
-                                                                   for u in range(4): Q[t] += P[u * 16 + t]
-                                                               for t in range(16): C[i] += Q[t]
+                C[i] += A[i, k0 * 64 + k1]                     for k1 in thread_binding("threadIdx.x", 64):
+                                                                   C[i] += P[k1]
 
-That is `rfactor`, once or twice; `bind_threads` then finds that threads exchange the partial results, and gives them
-shared memory and barriers.
+That is `rfactor`; what is left, a reduction over threads alone, `combine_threads` makes of exchanges between threads.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from tilewright.ir.expr import Var, const_value
+from tilewright.ir.expr import Var
 from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.combine_threads import combine_threads
 from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
 
-COMBINE: Final = 16
-"""Partial results that are combined at a time."""
 
-
-def lower_thread_reductions(func: PrimFunc) -> PrimFunc:
-    """The function without reductions across threads."""
+def lower_thread_reductions(func: PrimFunc, *, warp_size: int = 1) -> PrimFunc:
+    """The function without reductions across threads; threads of a warp exchange values where it has several."""
     while True:
-        found = _find(func)
+        found = _find(func, bare=False)
+        if found is None:
+            break
+        func = _lower(func, *found)
+    while True:
+        found = _find(func, bare=True)
         if found is None:
             return func
-        func = _lower(func, *found)
+        block, loop, path = found
+        func = combine_threads(func, block, loop, path[0], warp_size)
 
 
-def _find(func: PrimFunc) -> tuple[Block, For, list[For]] | None:
-    """A reduction whose loop is bound to threads: the block, the loop, and all loops around the block."""
+def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:
+    """A reduction whose loop is bound to threads: the block, the loop, and all loops around the block.
+
+    It is `bare` if the loop over threads is directly around it and there is no other reduction loop.
+    """
 
     def visit(stmt: Stmt, path: list[For]) -> tuple[Block, For, list[For]] | None:
         if isinstance(stmt, For):
@@ -47,7 +50,9 @@ def _find(func: PrimFunc) -> tuple[Block, For, list[For]] | None:
         if isinstance(stmt, Block) and stmt.init is not None:
             for loop in path:
                 if loop.kind is LoopKind.THREAD and _reduces(stmt, loop.var):
-                    return stmt, loop, path
+                    alone = sum(_reduces(stmt, item.var) for item in path) == 1
+                    if bare == (alone and loop.body is stmt):
+                        return stmt, loop, path
         for child in stmt.children():
             if isinstance(child, Stmt):
                 found = visit(child, path)
@@ -78,24 +83,19 @@ def _lower(func: PrimFunc, block: Block, loop: For, path: list[For]) -> PrimFunc
     sch = Schedule(func.replace(body=_Serial({item.var for item in path}).stmt(func.body)))
     handle = BlockHandle(block.name)
     try:
-        stages = [sch.rfactor(LoopHandle(loop.var), 0)]
-        count = const_value(loop.extent)
-        if count is not None and count > 2 * COMBINE and count % COMBINE == 0:
-            _, lane = sch.split(sch.get_loops(handle)[-1], [None, COMBINE])
-            stages.append(sch.rfactor(lane, 0))
-        rows = sch.get_loops(handle)[: len(spatial)]
-        for stage in reversed(stages):
-            if rows:
-                sch.compute_at(stage, rows[-1])
+        partial = sch.rfactor(LoopHandle(loop.var), 0)
+        *rows, last = sch.get_loops(handle)
+        if rows:
+            sch.compute_at(partial, rows[-1])
         for row, old in zip(rows, spatial, strict=True):
             if old.kind is LoopKind.THREAD and old.thread is not None:
                 sch.bind(row, old.thread)
-        for stage in stages:
-            own = sch.get_loops(stage)
-            lane_value = sch.block(stage).iters[0].value
-            lane = next(item for item in own if item.var is lane_value)
-            sch.reorder(lane, *[item for item in own[len(rows) :] if item != lane])
-            sch.bind(lane, axis)
+        own = sch.get_loops(partial)
+        lane_value = sch.block(partial).iters[0].value
+        lane = next(item for item in own if item.var is lane_value)
+        sch.reorder(lane, *[item for item in own[len(rows) :] if item != lane])
+        sch.bind(lane, axis)
+        sch.bind(last, axis)
     except ScheduleError as error:
         raise UnsupportedError(f"a reduction across threads: {error.message}", where=where, hint=error.hint) from error
     return sch.func

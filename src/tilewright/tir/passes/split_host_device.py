@@ -39,6 +39,8 @@ class DeviceKernel:
     """The variables that stand for the place of a block and a thread: their axes and extents."""
     shared: tuple[Buffer, ...]
     written: frozenset[Buffer]
+    warp: tuple[Buffer, ...] = ()
+    """Buffers of which each thread holds one element, for the others of its warp to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,14 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
     extents: dict[str, PrimExpr] = {}
     axes: dict[Var, tuple[str, PrimExpr]] = {}
     shared: list[Buffer] = []
+    warp: list[Buffer] = []
     while True:
         if isinstance(stmt, For) and stmt.kind is LoopKind.THREAD and stmt.thread is not None:
             extents[stmt.thread] = stmt.extent
             axes[stmt.var] = (stmt.thread, stmt.extent)
             stmt = stmt.body
-        elif isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
-            shared.append(stmt.buffer)
+        elif isinstance(stmt, Allocate) and stmt.buffer.scope in ("shared", "warp"):
+            (shared if stmt.buffer.scope == "shared" else warp).append(stmt.buffer)
             stmt = stmt.body
         else:
             break
@@ -98,6 +101,7 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
         axes,
         tuple(shared),
         frozenset(written),
+        tuple(warp),
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.expr import Add, And, Call, FloatImm, IntImm, Max, Min, Mul, Or, PrimExpr, Select, Var
+from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
+from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt, seq
 
 _COMMUTATIVE: Final = (Add, Mul, Min, Max, And, Or)
 _COMMUTATIVE_CALLS: Final = ("bitwise_and", "bitwise_or", "bitwise_xor")
@@ -23,6 +24,35 @@ class MatchedReducer:
     sources: tuple[PrimExpr, ...]
     results: tuple[PrimExpr, ...]
     stores: tuple[BufferStore, ...]
+
+    def combined(self, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """What values in the place of the accumulators and values in the place of the sources combine to."""
+        swap = {id(old): new for old, new in zip(self.accumulators, left, strict=True)}
+        swap.update((id(old), new) for old, new in zip(self.sources, right, strict=True))
+        return tuple(_replaced(result, swap) for result in self.results)
+
+
+def combining_body(targets: Sequence[BufferLoad], results: Sequence[PrimExpr]) -> Stmt:
+    """Stores of results to their places; of several, all are computed before any is stored."""
+    if len(targets) == 1:
+        return BufferStore(targets[0].buffer, targets[0].indices, results[0])
+    held = [Var(f"{target.buffer.name}_next", target.dtype) for target in targets]
+    body = seq(*(BufferStore(t.buffer, t.indices, value) for t, value in zip(targets, held, strict=True)))
+    for var, value in zip(reversed(held), reversed(results), strict=True):
+        body = LetStmt(var, value, body)
+    return body
+
+
+def _replaced(expr: PrimExpr, swap: Mapping[int, PrimExpr]) -> PrimExpr:
+    """An expression with whole parts replaced, top down (a part inside a replaced part is not looked at)."""
+    found = swap.get(id(expr))
+    if found is not None:
+        return found
+
+    def visit(item: Node) -> Node:
+        return _replaced(item, swap) if isinstance(item, PrimExpr) else item
+
+    return expr.rebuild(visit)
 
 
 def _stores(body: Stmt) -> list[BufferStore] | None:

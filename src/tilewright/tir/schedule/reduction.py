@@ -14,7 +14,7 @@ from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.loops import require_serial
-from tilewright.tir.schedule.reducer import MatchedReducer, match_reducer
+from tilewright.tir.schedule.reducer import MatchedReducer, combining_body, match_reducer
 from tilewright.tir.schedule.state import ScheduleState, with_allocations, with_children
 from tilewright.tir.stmt import (
     Block,
@@ -23,7 +23,6 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     IterKind,
-    LetStmt,
     LoopKind,
     Stmt,
     seq,
@@ -301,15 +300,12 @@ def _combining_nest(
     run = Var(loop.var.name)
     step = Var(f"v_{loop.var.name}")
     iters = (*copied.iters, BlockIter(step, Range(ZERO, loop.extent), IterKind.REDUCE, run))
-    swap: dict[int, PrimExpr] = {}
-    targets: list[BufferLoad] = []
-    for load, source in zip(matched.accumulators, matched.sources, strict=True):
-        target = substitute(load, fresh)
-        targets.append(target)
-        swap[id(load)] = target
-        swap[id(source)] = BufferLoad(partial[load.buffer], _at_axis(target.indices, axis, step))
-    results = [_replaced(result, swap) for result in matched.results]
-    body = _combined_body(targets, results)
+    targets = [substitute(load, fresh) for load in matched.accumulators]
+    parts = [
+        BufferLoad(partial[load.buffer], _at_axis(target.indices, axis, step))
+        for load, target in zip(matched.accumulators, targets, strict=True)
+    ]
+    body = combining_body(targets, matched.combined(targets, parts))
     init = None if block.init is None else substitute(block.init, fresh)
     predicate = all_of(substitute(part, outer) for part in guards)
     result: Stmt = with_detected_accesses(
@@ -319,25 +315,3 @@ def _combining_nest(
     for item in reversed(loops):
         result = item.replace(body=result, kind=LoopKind.SERIAL, thread=None, annotations={})
     return result
-
-
-def _replaced(expr: PrimExpr, swap: Mapping[int, PrimExpr]) -> PrimExpr:
-    """An expression with whole parts replaced, top down (a part inside a replaced part is not looked at)."""
-    found = swap.get(id(expr))
-    if found is not None:
-        return found
-
-    def visit(item: Node) -> Node:
-        return _replaced(item, swap) if isinstance(item, PrimExpr) else item
-
-    return expr.rebuild(visit)
-
-
-def _combined_body(targets: Sequence[BufferLoad], results: Sequence[PrimExpr]) -> Stmt:
-    if len(targets) == 1:
-        return BufferStore(targets[0].buffer, targets[0].indices, results[0])
-    held = [Var(f"{target.buffer.name}_next", target.dtype) for target in targets]
-    body = seq(*(BufferStore(t.buffer, t.indices, value) for t, value in zip(targets, held, strict=True)))
-    for var, value in zip(reversed(held), reversed(results), strict=True):
-        body = LetStmt(var, value, body)
-    return body
