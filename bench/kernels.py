@@ -7,9 +7,9 @@
 Each kernel is one graph operator with constant weights, compiled as any model is (graph passes, default schedule, code
 generator) for one core, checked against the graph's reference interpreter, and timed in short rounds that alternate
 with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
-shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`) are
-repeated, and left out of the medians; the column `alone` has the share of the others. Prints a table, writes JSON into
-`bench/results/`, ends with one line of JSON.
+shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`)
+are repeated, and left out of the medians; the column `alone` has the share of the others. Prints a table, writes JSON
+into `bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations

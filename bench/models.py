@@ -4,8 +4,9 @@
     python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
-whose turn it is are stopped. A peer that cannot run a model, or gives other outputs, is n/a in the table, with the
-reason below it, and does not count.
+whose turn it is are stopped. On one thread, rounds during which somebody else's work shared the core
+(`bench.neighbours`) are repeated and do not count. A peer that cannot run a model, or gives other outputs, is n/a in
+the table, with the reason below it, and does not count.
 
 Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
 when a model failed or its outputs are off by more than 1e-4 relative to the largest expected value.
@@ -25,15 +26,19 @@ import numpy as np
 
 import tilewright as tw
 from bench import harness, zoo
+from bench.neighbours import CoreWatch
 from bench.peers import PEERS, REFERENCE, process
 from tilewright.cli import measure
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
+from tilewright.target import Target
 
 TOLERANCE = 1e-4
 PEER_TOLERANCE = 1e-2
 """Peers may approximate more than we do (MNN's exp does), but not compute something else."""
 OURS = "tilewright"
+_PATIENCE = 4
+"""How many times as many rounds there may be for the sake of those without neighbours."""
 
 Result = dict[str, object]
 
@@ -107,7 +112,11 @@ def measure_model(
     failures: dict[str, str] = {}
     able = {rival: processes[rival] for rival in rivals if can_run(processes[rival], path, inputs, expected, failures)}
     with harness.pinned(threads):
-        timings = measure.measure({OURS: lambda: executable.run(inputs), **able}, rounds, threads=threads)
+        # Several cores are watched by nobody: a neighbour on one of them is too short to be told.
+        watch = CoreWatch(Target("native")) if threads == 1 else None
+        competitors = {OURS: lambda: executable.run(inputs), **able}
+        timings = measure.measure(competitors, rounds, threads=threads, watch=watch, patience=_PATIENCE)
+    taken = [(len(timing.samples), len(timing.disturbed)) for timing in timings.values()]
     ours = timings.pop(OURS)
     result: Result = {
         "ours_ms": round(ours.median_ms, 5),
@@ -118,6 +127,7 @@ def measure_model(
         "max_rel_err": error_size,
         "compile_s": round(compile_seconds, 2),
         "gflops": round(zoo.SPECS[name].gflop / ours.median_ms * 1e3, 2),
+        "alone": round(sum(good for good, _ in taken) / sum(map(sum, taken)), 3),
     }
     if timings:
         best = min(timings, key=lambda rival: timings[rival].median_ms)

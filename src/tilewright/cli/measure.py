@@ -26,9 +26,10 @@ _MOST_CALLS_PER_ROUND = 200
 
 @dataclass(slots=True)
 class Timing:
-    """The measured times of one competitor, in milliseconds a call."""
+    """The measured times of one competitor, in milliseconds a call; those under disturbance are kept apart."""
 
     samples: list[float] = field(default_factory=list)
+    disturbed: list[float] = field(default_factory=list)
 
     @property
     def median_ms(self) -> float:
@@ -47,6 +48,16 @@ class Sampler(Protocol):
 
     def sample(self, count: int) -> list[float]:
         """Milliseconds of `count` calls, after one that is not counted."""
+
+
+class Watch(Protocol):
+    """Somebody who notices when the machine is not ours alone."""
+
+    def look(self) -> float:
+        """How things are just now."""
+
+    def was_alone(self, *looks: float) -> bool:
+        """Whether all was well at these looks."""
 
 
 class LocalSampler:
@@ -72,27 +83,40 @@ def measure(
     *,
     threads: int = 1,
     round_done: Callable[[], None] = lambda: None,
+    watch: Watch | None = None,
+    patience: int = 1,
 ) -> dict[str, Timing]:
     """Time each competitor's call in `rounds` interleaved rounds, after warming it up.
 
     The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
-    after each round.
+    after each round. What a `watch` says was disturbed does not count; there are then up to `patience` times as many
+    rounds, until every competitor has its number of undisturbed ones. One that has none at all keeps the disturbed.
     """
     samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
     # Warm up, and learn how many calls make a round of useful length.
     quickest = {name: sampler.sample(1)[0] for name, sampler in samplers.items()}
     timings = {name: Timing() for name in samplers}
+    good = dict.fromkeys(samplers, 0)
     order = list(samplers)
-    for index in range(rounds):
+    for index in range(rounds * patience):
+        if index >= rounds and min(good.values(), default=rounds) >= rounds:
+            break
         turn = index % len(order) if order else 0
         for name in order[turn:] + order[:turn]:
             if threads > 1:
                 time.sleep(_SETTLE_SECONDS)
+            before = watch.look() if watch is not None else 0.0
             samples = samplers[name].sample(_calls_per_round(quickest[name]))
-            timings[name].samples += samples
+            alone = watch is None or watch.was_alone(before, watch.look())
+            good[name] += alone
+            timing = timings[name]
+            (timing.samples if alone else timing.disturbed).extend(samples)
             # The first call may have met a busy machine.
             quickest[name] = min(quickest[name], *samples)
         round_done()
+    for timing in timings.values():
+        if not timing.samples:
+            timing.samples, timing.disturbed = timing.disturbed, []
     return timings
 
 
