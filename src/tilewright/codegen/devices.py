@@ -6,33 +6,81 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.codegen.c.dialect import Dialect
-from tilewright.codegen.c.program import device_program
+from tilewright.codegen.c.program import device_program, launches_of, nbytes
 from tilewright.codegen.cuda.dialect import CudaDialect
+from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.opencl.dialect import OpenCLDialect
-from tilewright.runtime.artifact import FunctionInfo
-from tilewright.runtime.cuda import cuda_device
-from tilewright.runtime.device_program import Device, DeviceModule
-from tilewright.runtime.opencl import opencl_device
+from tilewright.ir.expr import PrimExpr
+from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
+from tilewright.runtime.cuda import compile_cuda, nvrtc_version
+from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.devices import find_device
+from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
+from tilewright.tir.pipeline import lower
+
+
+def _text(source: str, target: Target) -> bytes:
+    """Text, for devices whose driver compiles it."""
+    return source.encode()
+
+
+def _cubin(source: str, target: Target) -> bytes:
+    return compile_cuda(source, target.arch)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """One kind of device: the language of its kernels, and how the first device here is found."""
+    """One kind of device: the language of its kernels, and how they are compiled."""
 
-    dialect: type[Dialect]
-    device: Callable[[], Device]
+    language: type[KernelLanguage]
+    compile: Callable[[str, Target], bytes] = _text
+    """What an artifact keeps of a program's text: machine code where a compiler can make it without the device."""
+    compiler: Callable[[], str] = lambda: "text"
+    """The name and version of that compiler, which decide the code."""
+    flat_memory: bool = False
+    """Whether a place inside memory is memory like any other: models then live in one block of it."""
 
 
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
-    "opencl": DeviceKind(OpenCLDialect, opencl_device),
-    "cuda": DeviceKind(CudaDialect, cuda_device),
+    "opencl": DeviceKind(OpenCLDialect),
+    "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, flat_memory=True),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """A function compiled for a device: code, launches, and the workspaces that its kernels share."""
+
+    code: bytes
+    launches: tuple[LaunchInfo, ...]
+    workspaces: tuple[PrimExpr, ...]
+    """Their sizes in bytes."""
+
+
+def device_kernels(func: PrimFunc, target: Target) -> SplitFunction:
+    """The kernels of a scheduled function; an error where the target cannot run them."""
+    with trace.span("lower"):
+        return split_host_device(lower(func, target), target)
+
+
+def device_source(split: SplitFunction, target: Target) -> str:
+    """The text of a function's kernels."""
+    with trace.span("emit"):
+        return DEVICE_KINDS[target.kind].language().emit(split.kernels) if split.kernels else ""
+
+
+def device_code(split: SplitFunction, target: Target, show: Callable[[PrimExpr], Extent]) -> DeviceCode:
+    """Kernels compiled for a target. `show` writes extents of launches down."""
+    source = device_source(split, target)
+    with trace.span("compile"):
+        code = DEVICE_KINDS[target.kind].compile(source, target) if source else b""
+    return DeviceCode(code, launches_of(split, show), tuple(nbytes(buffer) for buffer in split.workspaces))
 
 
 def device_module(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceModule:
     """Scheduled functions with their signatures, compiled for a target and loaded on its first device here."""
     kind = DEVICE_KINDS[target.kind]
-    return DeviceModule(device_program(funcs, infos, target, kind.dialect()), kind.device())
+    return DeviceModule(device_program(funcs, infos, target, kind.language()), find_device(target.kind))

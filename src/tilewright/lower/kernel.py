@@ -9,12 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.codegen.llvm.build import compile_lowered
 from tilewright.codegen.llvm.cache import shared_cache
 from tilewright.codegen.llvm.frames import scratch_to_parameters
 from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
+from tilewright.lower.device_kernel import compile_for_device
+from tilewright.runtime.artifact import DeviceKernelInfo
 from tilewright.support import trace
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.target import Target
@@ -24,6 +27,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
 from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
 
 _PACKAGES = ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi")
@@ -60,7 +64,7 @@ def _identifier(text: str) -> str:
 def schedule_kernel(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
     """The default schedule of a program for a target, with `choices` in place of the template's own where given."""
     with trace.span("schedule"):
-        return schedule_cpu(func, target, choices)
+        return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +101,20 @@ class CompiledKernel:
     """The object code of a kernel, and what the model's assembly must know of it.
 
     `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` and `scratch` are
-    those of `LoweredKernel`.
+    those of `LoweredKernel`. `device` has the launches of a kernel for a device; `refused` says why the device cannot
+    run it.
     """
 
     code: bytes
     packing: dict[int, IndexMap]
     in_place: tuple[Pair, ...] = ()
     scratch: tuple[int, ...] = ()
+    device: DeviceKernelInfo | None = None
+    refused: str = ""
 
     def to_bytes(self) -> bytes:
         """One string of bytes, for the cache."""
-        header = pickle.dumps((self.packing, self.in_place, self.scratch))
+        header = pickle.dumps((self.packing, self.in_place, self.scratch, self.device, self.refused))
         return len(header).to_bytes(8, "little") + header + self.code
 
     @staticmethod
@@ -129,9 +136,13 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         if found is not None:
             return CompiledKernel.from_bytes(found)
     scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
-    lowered = lower_kernel(scheduled, target, planned=planned)
-    code = compile_lowered(lowered.func, target)
-    result = CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
+    if target.is_cpu:
+        lowered = lower_kernel(scheduled, target, planned=planned)
+        code = compile_lowered(lowered.func, target)
+        result = CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
+    else:
+        made = compile_for_device(kernel.func, scheduled, target)
+        result = CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
     if store is not None:
         store.store(key, result.to_bytes())
     return result
@@ -147,5 +158,6 @@ def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     # The whole target: schedules depend on its caches and on how many cores share the work.
     answers = json.dumps(answers_to_json(kernel.answers))
     memory = "planned" if planned else "own"
-    parts = (kernel.symbol, str(target), answers, memory, llvm_version(), source_fingerprint(*_PACKAGES))
+    compiler = llvm_version() if target.is_cpu else DEVICE_KINDS[target.kind].compiler()
+    parts = (kernel.symbol, str(target), answers, memory, compiler, source_fingerprint(*_PACKAGES))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.codegen.llvm.cache import compile_cached
 from tilewright.codegen.llvm.entry import emit_entry
 from tilewright.graph.expr import Function
@@ -13,12 +14,13 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TupleType
 from tilewright.lower.constants import ConstantStore
+from tilewright.lower.device_kernel import kernel_on_host
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.program import LoweredProgram, lower_program, needs_machine
-from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, ModelInfo, Step
+from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, Step
 from tilewright.support import trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
@@ -37,6 +39,8 @@ class LoweredModel:
     """
 
     target: Target
+    host: Target
+    """The CPU that runs what a device does not; the target itself where that is a CPU."""
     kernels: tuple[Kernel, ...]
     segments: tuple[Segment, ...]
     info: ModelInfo
@@ -80,29 +84,47 @@ class LoweredModel:
             )
             info = parts[0] if self.program is None else self.program.model(store, parts)
             info = replace(info, constants=store.table(), variants=variants)
-        entry = compile_cached(
+        objects = [result.code for result in by_symbol.values() if result.device is None or result.device.on_host]
+        if self.target.is_cpu:
+            objects.append(self._entry(info))
+        artifact = Artifact(
+            self.host.triple,
+            self.host.cpu,
+            self.host.features,
+            objects,
+            constants=store.blob(),
+            model=info,
+            requires=tuple(sorted(self.host.feature_set)) if objects else (),
+        )
+        if not self.target.is_cpu:
+            infos = tuple(result.device for result in by_symbol.values() if result.device is not None)
+            artifact.device_code = [
+                b"" if info.on_host else result.code for info, result in zip(infos, by_symbol.values(), strict=True)
+            ]
+            sizes = tuple(len(code) for code in artifact.device_code)
+            artifact.device = DeviceInfo(self.target.kind, str(self.target), infos, sizes)
+        return artifact.with_threads(threads)
+
+    def _entry(self, info: ModelInfo) -> bytes:
+        return compile_cached(
             emit_entry(info),
             triple=self.target.triple,
             cpu=self.target.cpu,
             features=self.target.features,
             opt_level=_ENTRY_OPT_LEVEL,
         )
-        artifact = Artifact(
-            self.target.triple,
-            self.target.cpu,
-            self.target.features,
-            [*(result.code for result in by_symbol.values()), entry],
-            constants=store.blob(),
-            model=info,
-            requires=tuple(sorted(self.target.feature_set)),
-        )
-        return artifact.with_threads(threads)
 
     def _compiled(self) -> dict[str, CompiledKernel]:
-        """The kernels compiled, by their symbols."""
+        """The kernels compiled, by their symbols: for the target, and for the host those that the target refuses."""
+        cores = detect_host().cores
         with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
-            compiled = compile_kernels(self.kernels, self.target, detect_host().cores, lambda count: line.step())
-        return {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
+            compiled = compile_kernels(self.kernels, self.target, cores, lambda count: line.step())
+            found = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
+            refused = [kernel for kernel in self.kernels if found[kernel.symbol].refused]
+            for kernel, result in zip(refused, compile_kernels(refused, self.host, cores), strict=True):
+                place = kernel_on_host(kernel.func, result.scratch, found[kernel.symbol].refused)
+                found[kernel.symbol] = replace(result, device=place)
+        return found
 
 
 def _with_constants(segment: Segment, compiled: Mapping[str, CompiledKernel], store: ConstantStore) -> ModelInfo:
@@ -133,23 +155,27 @@ def lower_model(
     target: Target,
     variants: Sequence[tuple[Sequence[int], IRModule]] = (),
     answers: Callable[[str], Mapping[str, Answer]] = lambda symbol: {},
+    host: Target | None = None,
 ) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run.
 
     `variants` are the same model for fixed values of its symbols (in the order of `input_symbols`), optimised likewise.
-    `answers` gives the tuned choices of a kernel's schedule, by the kernel's symbol.
+    `answers` gives the tuned choices of a kernel's schedule, by the kernel's symbol. `host` is the CPU beside a target
+    that is none.
     """
+    host = target if host is None else host
     main = module[ENTRY]
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
-    kernels = KernelSet()
+    on_cpu = target.is_cpu
+    kernels = KernelSet(in_place=on_cpu, in_slots=not on_cpu and not DEVICE_KINDS[target.kind].flat_memory)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     if needs_machine(main):
         if variants:
             raise UnsupportedError("a model with control flow or sizes from data cannot be specialized")
         program = lower_program(module, ENTRY, name, outputs, kernels)
-        return LoweredModel(target, _tuned(kernels, answers), program.segments, program.info, program)
+        return LoweredModel(target, host, _tuned(kernels, answers), program.segments, program.info, program)
     segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main))
     special = []
     for number, (fixed, variant) in enumerate(variants):
@@ -157,7 +183,7 @@ def lower_model(
         assert isinstance(part, Function)
         made = lower_segment(part, f"{name}_variant{number}", outputs, kernels, SymbolTable(), ())
         special.append((tuple(fixed), made))
-    return LoweredModel(target, _tuned(kernels, answers), (segment,), segment.info, None, tuple(special))
+    return LoweredModel(target, host, _tuned(kernels, answers), (segment,), segment.info, None, tuple(special))
 
 
 def _tuned(kernels: KernelSet, answers: Callable[[str], Mapping[str, Answer]]) -> tuple[Kernel, ...]:

@@ -33,9 +33,14 @@ class _Use:
 
 
 class KernelSet:
-    """The distinct kernels of a model, over all its segments."""
+    """The distinct kernels of a model, over all its segments, and how their memory is planned.
 
-    def __init__(self) -> None:
+    `in_place`: whether results may be written over arguments; `in_slots`: whether kernels take whole pieces of memory.
+    """
+
+    def __init__(self, in_place: bool = True, in_slots: bool = False) -> None:
+        self.in_place = in_place
+        self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
         self._uses: dict[tuple[int, tuple[int, ...], tuple[Pair, ...]], _Use] = {}
         # Functions are told apart by identity, so they must live as long as the set.
@@ -52,6 +57,7 @@ class KernelSet:
         `dying` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
+        dying = dying if self.in_place else ()
         key = (id(function), constants, dying)
         found = self._uses.get(key)
         if found is None:
@@ -79,6 +85,7 @@ class Segment:
     plan: MemoryPlan
     info: ModelInfo
     symbols: tuple[Symbol, ...]
+    in_slots: bool = False
 
     def with_kernels(self, compiled: Mapping[str, CompiledKernel]) -> Segment:
         """The segment planned around compiled kernels: with their scratch memory, and with results over arguments."""
@@ -88,7 +95,7 @@ class Segment:
             first = len(planned.arguments)
             pairs = tuple((source, result - first) for source, result in kernel.in_place)
             needs.append(KernelMemory(pairs, kernel.scratch))
-        plan = _plan(self.function, needs)
+        plan = _plan(self.function, needs, self.in_slots)
         steps = tuple(
             Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind is ArgKind.SYMBOL]))
             for step, planned in zip(self.info.steps, plan.steps, strict=True)
@@ -110,7 +117,7 @@ def lower_segment(
 
     `symbols` are those that the caller binds, in order; None takes every symbol that the function uses.
     """
-    plan = _plan(function)
+    plan = _plan(function, (), kernels.in_slots)
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
     for step in plan.steps:
@@ -138,11 +145,12 @@ def lower_segment(
         slots=tuple(table.extent(size) for size in plan.slots),
         requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
     )
-    return Segment(function, table, plan, info, tuple(symbols))
+    return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots)
 
 
-def _plan(function: Function, kernels: Sequence[KernelMemory] = ()) -> MemoryPlan:
-    return plan_memory(IRModule({function.name: function}), entry=function.name, kernels=kernels)
+def _plan(function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> MemoryPlan:
+    module = IRModule({function.name: function})
+    return plan_memory(module, entry=function.name, kernels=kernels, in_slots=in_slots)
 
 
 def _arguments(step: PlannedStep, symbols: Sequence[ArgRef]) -> tuple[ArgRef, ...]:

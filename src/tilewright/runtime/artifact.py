@@ -109,21 +109,26 @@ class LaunchInfo:
 class DeviceKernelInfo:
     """A kernel of a model as a device runs it: its launches, over the arguments of a step and workspaces after them.
 
-    `sizes` are the bytes of its buffers, in the order of the arguments; `workspaces` those of the memory that no plan
-    covers, because symbols decide how much it is.
+    `sizes` are the bytes of its buffers, in the order of the arguments (planned scratch last), `written` numbers those
+    that it writes. `workspaces` is memory that no plan covers, because symbols decide how much it is. `symbols` are the
+    names that extents here use, in the order in which a step passes their values.
     """
 
     symbol: str
     launches: tuple[LaunchInfo, ...]
     sizes: tuple[Extent, ...]
+    written: tuple[int, ...]
     workspaces: tuple[Extent, ...] = ()
+    symbols: tuple[str, ...] = ()
+    on_host: str = ""
+    """Why the device does not run it; empty where it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """The device part of an artifact: what it was compiled for, and its kernels, whose code lies in the same order.
+    """The device part of an artifact: what it was compiled for, and all kernels, whose code lies in the same order.
 
-    Kernels of a model that are not among them run on the host.
+    The code of kernels that run on the host is among the artifact's objects, and empty here.
     """
 
     kind: str
@@ -397,7 +402,10 @@ def _device_kernel(data: Mapping[str, Any]) -> DeviceKernelInfo:
         _text(data["symbol"]),
         tuple(_each(_launch, data["launches"])),
         tuple(_each(_extent, data["sizes"])),
+        tuple(_each(_number, data["written"])),
         tuple(_each(_extent, data["workspaces"])),
+        tuple(_each(_text, data["symbols"])),
+        _text(data["on_host"]),
     )
 
 

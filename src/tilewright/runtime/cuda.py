@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.convert import Array, address_of
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.artifact import LaunchInfo
+from tilewright.runtime.convert import Array, address_of, is_torch
+from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar
+from tilewright.runtime.dlpack import read_capsule
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import human_bytes
 
+_DLPACK_CUDA = 2
+_PLAIN_SHARED = 48 * 1024
+"""Shared memory that every kernel may ask for; more has to be announced."""
+_PORTABLE_CLUSTER = 8
+_NO_SYNCHRONIZATION = -1
+_MOST_GRAPHS = 8
+_COPIES = 20
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
 
 
@@ -39,6 +51,13 @@ def compile_cuda(source: str, arch: str) -> bytes:
     return code
 
 
+def nvrtc_version() -> str:
+    """The version of NVRTC, which decides the machine code."""
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"nvrtc {major}.{minor}"
+
+
 def _nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc
@@ -54,19 +73,56 @@ def _check(module: Any, error: Any, what: str) -> None:
         raise CompilerBug(f"{module.__name__} could not {what}: {error.name}")
 
 
+class CudaKernel:
+    """A function on the GPU, with what each of its launches asks for."""
+
+    __slots__ = ("cluster", "dependent", "dynamic_bytes", "function", "name")
+
+    def __init__(self, function: Any, info: LaunchInfo) -> None:
+        self.function = function
+        self.name = info.symbol
+        self.dynamic_bytes = info.dynamic_bytes
+        self.cluster = info.cluster
+        self.dependent = info.dependent
+
+
 class CudaDevice(Device):
-    """One GPU, with the stream that all its work goes through."""
+    """One GPU, with the stream that all its work goes through.
+
+    The stream is ordered with CUDA's default stream, which other packages use unless told otherwise.
+    """
 
     def __init__(self, driver: Any, ordinal: int) -> None:
+        super().__init__()
         self._driver = driver
+        self.dlpack = (_DLPACK_CUDA, ordinal)
         device = self._call("cuDeviceGet", ordinal)
+        self._device = device
         self._context = self._call("cuDevicePrimaryCtxRetain", device)
         self._call("cuCtxSetCurrent", self._context)
-        kinds = driver.CUdevice_attribute
-        major = self._call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
-        minor = self._call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
-        self.arch = f"sm_{major}{minor}"
-        self._stream = self._call("cuStreamCreate", 0)
+        self.name = self._call("cuDeviceGetName", 256, device).split(b"\0")[0].decode()
+        major = self._attribute("COMPUTE_CAPABILITY_MAJOR")
+        minor = self._attribute("COMPUTE_CAPABILITY_MINOR")
+        # The code of this very architecture has instructions that later ones do not promise.
+        self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.stream = self._call("cuStreamCreate", 0)
+        self._private = self._call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        pool = self._call("cuDeviceGetDefaultMemPool", device)
+        kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self._call("cuMemPoolSetAttribute", pool, kept, driver.cuuint64_t(2**64 - 1))
+
+    def _attribute(self, name: str) -> int:
+        kinds = self._driver.CUdevice_attribute
+        return int(self._call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), self._device))
+
+    def numbers(self) -> dict[str, str | int]:
+        """The architecture, and the sizes that schedules ask for."""
+        return {
+            "arch": self.arch,
+            "cores": self._attribute("MULTIPROCESSOR_COUNT"),
+            "l2_bytes": self._attribute("L2_CACHE_SIZE"),
+            "shared_bytes": self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        }
 
     def _call(self, name: str, *args: Any) -> Any:
         """Call the driver; errors of earlier kernels show here too."""
@@ -75,64 +131,251 @@ class CudaDevice(Device):
             raise UserError(f"the CUDA driver failed in {name}: {error.name}")
         return results[0] if results else None
 
+    def activate(self) -> None:
+        """Contexts belong to threads: this one is to be the GPU's."""
+        self._call("cuCtxSetCurrent", self._context)
+
     def load(self, program: DeviceProgram) -> dict[str, Any]:
         """Compile the program for this GPU and load it."""
         if not program.source:
             return {}
-        module = self._call("cuModuleLoadData", compile_cuda(program.source, self.arch))
-        names = [launch.symbol for function in program.functions for launch in function.launches]
-        return {name: self._call("cuModuleGetFunction", module, name.encode()) for name in names}
+        launches = [launch for function in program.functions for launch in function.launches]
+        return self.load_code(compile_cuda(program.source, self.arch), launches)
+
+    def load_code(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """Load machine code."""
+        error, module = self._driver.cuModuleLoadData(code)
+        if error != self._driver.CUresult.CUDA_SUCCESS:
+            raise UserError(
+                f"{self.name} ({self.arch}) cannot load the machine code: {error.name}",
+                hint="compile the model for this GPU: target='cuda'",
+            )
+        kernels: dict[str, Any] = {}
+        for launch in launches:
+            function = self._call("cuModuleGetFunction", module, launch.symbol.encode())
+            if launch.dynamic_bytes > _PLAIN_SHARED:
+                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self._call("cuFuncSetAttribute", function, most, launch.dynamic_bytes)
+            if math.prod(launch.cluster) > _PORTABLE_CLUSTER:
+                large = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+                self._call("cuFuncSetAttribute", function, large, 1)
+            kernels[launch.symbol] = CudaKernel(function, launch)
+        return kernels
 
     def allocate(self, size: int) -> Any:
         """Memory on the device, given back when nothing refers to it."""
-        return _Memory(self, self._call("cuMemAlloc", max(1, size)))
+        error, pointer = self._driver.cuMemAllocAsync(max(1, size), self.stream)
+        if error == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise UserError(f"{self.name} has no memory left for {human_bytes(size)}")
+        self._check(error, "cuMemAllocAsync")
+        return _Memory(self, int(pointer))
 
-    def free(self, pointer: Any) -> None:
-        """Give memory back."""
-        self._driver.cuMemFree(pointer)
+    def _check(self, error: Any, name: str) -> None:
+        if error != self._driver.CUresult.CUDA_SUCCESS:
+            raise UserError(f"the CUDA driver failed in {name}: {error.name}")
+
+    def free(self, address: int) -> None:
+        """Give memory back, after the work that was started on it."""
+        self._driver.cuMemFreeAsync(address, self.stream)
+
+    def view(self, memory: Any, offset: int, size: int) -> Any:
+        """A place inside memory, which it keeps alive."""
+        return _View(memory, memory.address + offset)
+
+    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size: int) -> None:
+        """Copy on the stream."""
+        self._call(
+            "cuMemcpyDtoDAsync", target.address + target_offset, source.address + source_offset, size, self.stream
+        )
+
+    def write(self, memory: Any, array: Array) -> None:
+        """Copy an array to memory, on the stream; the array may be changed afterwards."""
+        if array.nbytes:
+            self._call("cuMemcpyHtoDAsync", memory.address, address_of(array), array.nbytes, self.stream)
 
     def upload(self, array: Array) -> Any:
         """Memory with the contents of an array."""
         memory = self.allocate(array.nbytes)
-        if array.nbytes:
-            self._call("cuMemcpyHtoD", memory.pointer, address_of(array), array.nbytes)
+        self.write(memory, array)
         return memory
 
     def download(self, memory: Any, array: Array) -> None:
         """Copy memory into an array."""
+        if array.nbytes:
+            self._call("cuMemcpyDtoHAsync", address_of(array), memory.address, array.nbytes, self.stream)
         self.wait()
-        self._call("cuMemcpyDtoH", address_of(array), memory.pointer, array.nbytes)
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
         """Start a kernel on the stream."""
-        values = [np.array([int(arg.pointer)], np.uint64) if isinstance(arg, _Memory) else _packed(arg) for arg in args]
+        self._launch(self.stream, BoundCall(kernel, grid, block, args))
+
+    def _launch(self, stream: Any, call: BoundCall, dependent: bool = False) -> None:
+        """Start a kernel on a stream; `dependent` lets it start before the kernels in front of it end."""
+        driver, kernel = self._driver, call.kernel
+        values = [_packed(arg) for arg in call.args]
         addresses = (ctypes.c_void_p * max(1, len(values)))(*[value.ctypes.data for value in values])
-        self._call("cuLaunchKernel", kernel, *grid, *block, 0, self._stream, ctypes.addressof(addresses), 0)
+        attributes = []
+        if kernel.cluster != (1, 1, 1):
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = kernel.cluster
+            attributes.append(attribute)
+        if dependent:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = call.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = call.block
+        config.sharedMemBytes = kernel.dynamic_bytes
+        config.hStream = stream
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
+        (error,) = driver.cuLaunchKernelEx(config, kernel.function, ctypes.addressof(addresses), 0)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise UserError(
+                f"{self.name} does not start the kernel {kernel.name} on {call.grid} blocks of {call.block} threads "
+                f"(clusters of {kernel.cluster}, {kernel.dynamic_bytes} bytes of shared memory asked for): {error.name}"
+            )
 
     def wait(self) -> None:
         """Wait for the stream."""
-        self._call("cuStreamSynchronize", self._stream)
+        self._call("cuStreamSynchronize", self.stream)
+
+    def record(self, calls: Sequence[BoundCall]) -> Recording:
+        """Launches as one CUDA graph."""
+        return CudaRecording(self, calls)
+
+    def captured(self, calls: Sequence[BoundCall]) -> Any:
+        """An executable graph of calls in order; those that can start early do, except for the first."""
+        self._call(
+            "cuStreamBeginCapture", self._private, self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        )
+        try:
+            for number, call in enumerate(calls):
+                self._launch(self._private, call, dependent=number > 0 and call.kernel.dependent)
+        finally:
+            # Also after an error: the stream must not stay in this state.
+            graph = self._call("cuStreamEndCapture", self._private)
+        ready = self._call("cuGraphInstantiate", graph, 0)
+        self._call("cuGraphDestroy", graph)
+        return ready
+
+    def start(self, graph: Any) -> None:
+        """Run an executable graph on the stream."""
+        self._call("cuGraphLaunch", graph, self.stream)
+
+    def discard(self, graph: Any) -> None:
+        """Give an executable graph back."""
+        self._driver.cuGraphExecDestroy(graph)
+
+    def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
+        """Seconds by events around runs of a graph. Calls come `_COPIES` times in it, so that starting costs little."""
+        copies = max(1, _COPIES // len(calls))
+        graph = self.captured([call for _ in range(copies) for call in calls])
+        start, end = (self._call("cuEventCreate", 0) for _ in range(2))
+        results = []
+        for turn in range(repeat + 1):
+            self._call("cuEventRecord", start, self.stream)
+            self.start(graph)
+            self._call("cuEventRecord", end, self.stream)
+            self.wait()
+            if turn:
+                results.append(float(self._call("cuEventElapsedTime", start, end)) * 1e-3 / copies)
+        self.discard(graph)
+        for event in (start, end):
+            self._call("cuEventDestroy", event)
+        return results
+
+    def import_array(self, value: Any) -> ImportedArray | None:
+        """An array of this GPU that exports DLPack (a torch, cupy or jax array), without a copy."""
+        if not hasattr(value, "__dlpack_device__"):
+            return None
+        kind, index = value.__dlpack_device__()
+        if (int(kind), int(index)) != self.dlpack:
+            return None
+        value = value.detach() if is_torch(value) else value
+        found = read_capsule(value.__dlpack__(stream=int(self.stream)))
+        if not found.contiguous:
+            raise UserError(
+                "an array on the GPU has strides", hint="make it contiguous, for example with .contiguous()"
+            )
+        return ImportedArray(_View(found.owner, found.address), found.shape, found.dtype)
+
+    def order_after(self, stream: int) -> None:
+        """Let a stream of another package wait for everything that was started here."""
+        if stream == _NO_SYNCHRONIZATION:
+            return
+        event = self._call("cuEventCreate", self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._call("cuEventRecord", event, self.stream)
+        self._call("cuStreamWaitEvent", stream, event, 0)
+        self._call("cuEventDestroy", event)
+
+
+class CudaRecording(Recording):
+    """Launches as CUDA graphs: one for each set of arguments, of which the latest are kept."""
+
+    def __init__(self, device: CudaDevice, calls: Sequence[BoundCall]) -> None:
+        super().__init__(device, calls)
+        self._gpu = device
+        self._graphs: dict[tuple[int, ...], Any] = {}
+        self._changed: dict[int, tuple[int, ...]] = {}
+
+    def replace(self, number: int, args: list[Any]) -> None:
+        """Give a call other arguments."""
+        super().replace(number, args)
+        self._changed[number] = tuple(arg.address for arg in args if isinstance(arg, (_Memory, _View)))
+
+    def run(self) -> None:
+        """Start the graph for the present arguments."""
+        if not self.calls:
+            return
+        key = tuple(address for number in sorted(self._changed) for address in (number, *self._changed[number]))
+        graph = self._graphs.get(key)
+        if graph is None:
+            if len(self._graphs) >= _MOST_GRAPHS:
+                self._gpu.discard(self._graphs.pop(next(iter(self._graphs))))
+            graph = self._graphs[key] = self._gpu.captured(self.calls)
+        self._gpu.start(graph)
+
+    def __del__(self) -> None:
+        for graph in self._graphs.values():
+            self._gpu.discard(graph)
 
 
 class _Memory:
     """A piece of device memory."""
 
-    def __init__(self, device: CudaDevice, pointer: Any) -> None:
+    __slots__ = ("_device", "address")
+
+    def __init__(self, device: CudaDevice, address: int) -> None:
         self._device = device
-        self.pointer = pointer
+        self.address = address
 
     def __del__(self) -> None:
-        self._device.free(self.pointer)
+        self._device.free(self.address)
 
 
-def _packed(scalar: Scalar) -> Array:
-    return np.array([scalar.bits], np.int64).view(storage_dtype(scalar.dtype))[:1]
+class _View:
+    """A place in memory that `owner` keeps alive."""
+
+    __slots__ = ("address", "owner")
+
+    def __init__(self, owner: Any, address: int) -> None:
+        self.owner = owner
+        self.address = address
+
+
+def _packed(arg: Any) -> Array:
+    if isinstance(arg, Scalar):
+        return np.array([arg.bits], np.int64).view(storage_dtype(arg.dtype))[:1]
+    return np.array([arg.address], np.uint64)
 
 
 @functools.cache
 def cuda_device() -> CudaDevice:
     """The first GPU. A `UserError` where there is none."""
-    _nvrtc()
     try:
         from cuda.bindings import driver
 

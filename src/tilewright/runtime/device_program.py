@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
@@ -13,7 +14,7 @@ from tilewright.runtime.convert import Array
 from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.module import FunctionSignature, TimingResult
 from tilewright.runtime.shapes import evaluate
-from tilewright.support.errors import CompilerBug
+from tilewright.support.errors import CompilerBug, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,111 @@ class DeviceProgram:
     functions: tuple[DeviceFunctionInfo, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedArray:
+    """An array in memory of the device that another package owns; `memory` keeps it alive."""
+
+    memory: Any
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(slots=True)
+class BoundCall:
+    """A launch with everything that it takes."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    args: list[Any]
+
+
+class Recording:
+    """Launches that run in order, as often as one likes; arguments may be exchanged between runs."""
+
+    def __init__(self, device: Device, calls: Sequence[BoundCall]) -> None:
+        self._device = device
+        self.calls = list(calls)
+
+    def replace(self, number: int, args: list[Any]) -> None:
+        """Give a call other arguments."""
+        self.calls[number].args = args
+
+    def run(self) -> None:
+        """Start all calls."""
+        for call in self.calls:
+            self._device.launch(call.kernel, call.grid, call.block, call.args)
+
+
 class Device(ABC):
-    """A device that runs kernels of compiled programs. Memory and kernels are its own objects."""
+    """A device that runs kernels of compiled programs. Memory and kernels are its own objects.
+
+    What is abstract is needed for functions; models also want `view` (or copies made instead), and devices that have
+    better ways override the rest. `lock` is held while one model's kernels are started.
+    """
+
+    name: str = ""
+    dlpack: tuple[int, int] | None = None
+    """The device as DLPack writes it (type, index), if it shares memory that way."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
 
     @abstractmethod
     def load(self, program: DeviceProgram) -> dict[str, Any]:
         """The kernels of a program by their symbols, compiled."""
+
+    def load_code(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """The kernels of what an artifact keeps of a program: by default its text."""
+        info = DeviceFunctionInfo(FunctionInfo("", ()), tuple(launches))
+        return self.load(DeviceProgram("", code.decode(), (info,)))
+
+    def numbers(self) -> dict[str, str | int]:
+        """What a target for this very device has, by the names of its fields; what is not here has its default."""
+        return {}
+
+    def activate(self) -> None:  # noqa: B027  (most devices have nothing to do)
+        """Make ready for calls from this thread."""
+
+    def view(self, memory: Any, offset: int, size: int) -> Any | None:
+        """A part of memory, as kernels take memory; None where the device cannot start memory there."""
+        return None
+
+    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size: int) -> None:
+        """Copy bytes from memory to memory, in order with launches."""
+        raise UnsupportedError(f"{type(self).__name__} does not copy parts of memory")
+
+    def write(self, memory: Any, array: Array) -> None:
+        """Overwrite memory with an array, in order with launches."""
+        raise UnsupportedError(f"{type(self).__name__} does not write to memory that is there already")
+
+    def read(self, memory: Any, offset: int, array: Array) -> None:
+        """Copy a part of memory into an array; waits until it is there."""
+        part = memory if not offset else self.view(memory, offset, array.nbytes)
+        if part is None:
+            part = self.allocate(array.nbytes)
+            self.copy(memory, offset, part, 0, array.nbytes)
+        self.download(part, array)
+
+    def record(self, calls: Sequence[BoundCall]) -> Recording:
+        """Launches to be run again and again."""
+        return Recording(self, calls)
+
+    def import_array(self, value: Any) -> ImportedArray | None:
+        """An array of another package that is in this device's memory already; None if it is none."""
+        return None
+
+    def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
+        """Seconds of a run of these calls, `repeat` times over; by the device's own clock where it has one."""
+        results = []
+        for _ in range(repeat):
+            self.wait()
+            start = time.perf_counter()
+            for call in calls:
+                self.launch(call.kernel, call.grid, call.block, call.args)
+            self.wait()
+            results.append(time.perf_counter() - start)
+        return results
 
     @abstractmethod
     def allocate(self, size: int) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.convert import Array
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, Scalar
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
 
+_USUAL_THREADS = 256
+_USUAL_SHARED = 32 * 1024
 _HINT = "pip install 'tilewright[opencl]', and a driver (on Debian and Ubuntu without a GPU: pocl-opencl-icd)"
 
 
@@ -19,10 +22,12 @@ class OpenCLDevice(Device):
     """One OpenCL device with a queue of its own, in order."""
 
     def __init__(self, device: Any, cl: Any) -> None:
+        super().__init__()
         self._cl = cl
         self._device = device
         self._context = cl.Context([device])
-        self._queue = cl.CommandQueue(self._context)
+        self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        self._alignment = max(1, int(device.mem_base_addr_align) // 8)
         self.name = str(device.name)
         self.shared_bytes = int(device.local_mem_size)
         self.max_threads = int(device.max_work_group_size)
@@ -39,28 +44,65 @@ class OpenCLDevice(Device):
             raise CompilerBug(f"the OpenCL compiler of {self.name} refused a program: {error}") from error
         return {kernel.function_name: kernel for kernel in built.all_kernels()}
 
+    def numbers(self) -> dict[str, str | int]:
+        """The limits of blocks, as far as they are tighter than usual."""
+        return {
+            "max_threads": min(self.max_threads, _USUAL_THREADS),
+            "shared_bytes": min(self.shared_bytes, _USUAL_SHARED),
+        }
+
     def allocate(self, size: int) -> Any:
         """A buffer on the device."""
         return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(1, size))
 
+    def view(self, memory: Any, offset: int, size: int) -> Any | None:
+        """A sub-buffer, where the device lets one start."""
+        if offset % self._alignment or not size:
+            return None
+        return memory.get_sub_region(offset, size)
+
+    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size: int) -> None:
+        """Copy on the queue."""
+        if size:
+            self._cl.enqueue_copy(
+                self._queue, target, source, byte_count=size, src_offset=source_offset, dst_offset=target_offset
+            )
+
+    def write(self, memory: Any, array: Array) -> None:
+        """Copy an array to a buffer."""
+        if array.nbytes:
+            self._cl.enqueue_copy(self._queue, memory, array)
+
     def upload(self, array: Array) -> Any:
         """A buffer with the contents of an array."""
         memory = self.allocate(array.nbytes)
-        if array.nbytes:
-            self._cl.enqueue_copy(self._queue, memory, array)
+        self.write(memory, array)
         return memory
 
     def download(self, memory: Any, array: Array) -> None:
         """Copy a buffer into an array."""
-        self._cl.enqueue_copy(self._queue, array, memory)
+        if array.nbytes:
+            self._cl.enqueue_copy(self._queue, array, memory)
         self._queue.finish()
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
         """Start a kernel on work-groups of work-items."""
+        self._enqueue(kernel, grid, block, args)
+
+    def _enqueue(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> Any:
         for number, arg in enumerate(args):
             kernel.set_arg(number, _packed(arg) if isinstance(arg, Scalar) else arg)
         size = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
-        self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
+        return self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, block)
+
+    def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
+        """Seconds by the queue's own record of each kernel's start and end."""
+        results = []
+        for _ in range(repeat):
+            events = [self._enqueue(call.kernel, call.grid, call.block, call.args) for call in calls]
+            self.wait()
+            results.append(sum(event.profile.end - event.profile.start for event in events) * 1e-9)
+        return results
 
     def wait(self) -> None:
         """Wait for the queue."""

@@ -12,8 +12,8 @@ memory) is a place inside its input's.
 What kernels allow and need is known when they are compiled: results that may be written over an argument that dies
 there, and scratch memory, which lives in the workspace for one step. A plan made before that has neither.
 
-Where shapes are symbolic, the workspace is a row of slots instead (`plan_slots.py`), and a place in it is the number of
-a slot.
+Where shapes are symbolic, or kernels take whole pieces of memory, the workspace is a row of slots instead
+(`plan_slots.py`), and a place in it is the number of a slot.
 """
 
 from __future__ import annotations
@@ -133,16 +133,19 @@ class MemoryPlan:
         return "\n".join([table(("step", "kernel", "results", "arguments"), rows), workspace, constants])
 
 
-def plan_memory(module: IRModule, *, entry: str = "main", kernels: Sequence[KernelMemory] = ()) -> MemoryPlan:
+def plan_memory(
+    module: IRModule, *, entry: str = "main", kernels: Sequence[KernelMemory] = (), in_slots: bool = False
+) -> MemoryPlan:
     """Plan the memory of a fused, first-order function of static or symbolic shapes.
 
     `kernels` says what the kernel of each step allows and needs; without it, no memory is shared within a step and
-    none is scratch.
+    none is scratch. With `in_slots`, the workspace is a row of slots whatever the shapes are: for devices whose kernels
+    take whole pieces of memory.
     """
     function = module[entry]
     if not isinstance(function, Function):
         raise UnsupportedError(f"{entry} is not a graph function")
-    return _Planner(function, kernels).run()
+    return _Planner(function, kernels, in_slots).run()
 
 
 def tensor_bytes(found: Type | None) -> int:
@@ -206,10 +209,10 @@ class _Value:
 class _Planner:
     """One run over a function."""
 
-    def __init__(self, function: Function, kernels: Sequence[KernelMemory]) -> None:
+    def __init__(self, function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> None:
         self.function = function
         self.kernels = kernels
-        self.symbolic = is_symbolic(function)
+        self.symbolic = in_slots or is_symbolic(function)
         self.order = [item for item in post_order(function, closures=False) if item is not function]
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}

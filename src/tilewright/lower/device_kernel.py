@@ -1,0 +1,71 @@
+"""A kernel of a model for a device: its launches and code, and the memory that the model's plan must give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.codegen.c.program import nbytes
+from tilewright.codegen.devices import device_code, device_kernels
+from tilewright.ir.expr import const_value
+from tilewright.ir.visit import find_all
+from tilewright.lower.primitive import kernel_symbols
+from tilewright.lower.symbols import SymbolTable
+from tilewright.runtime.artifact import DeviceKernelInfo, Extent
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import BufferStore
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernelCode:
+    """A compiled kernel; `scratch` are the bytes of the workspaces of known size, which follow its arguments.
+
+    `refused` says why the device cannot run it, in which case there is nothing else.
+    """
+
+    code: bytes = b""
+    info: DeviceKernelInfo | None = None
+    scratch: tuple[int, ...] = ()
+    refused: str = ""
+
+
+def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> DeviceKernelCode:
+    """Compile a scheduled kernel. `func` is the program before scheduling: its parameters are what steps pass."""
+    try:
+        split = device_kernels(scheduled, target)
+    except (UnsupportedError, UserError) as error:
+        # What the device cannot do, or has no room for; the host computes it instead.
+        return DeviceKernelCode(refused=str(error))
+    table = SymbolTable()
+    symbols = tuple(table.name(symbol) for symbol in kernel_symbols(func))
+    made = device_code(split, target, table.extent)
+    known = [const_value(size) for size in made.workspaces]
+    # Steps pass planned scratch right after the symbols: workspaces of symbolic size come last.
+    order = sorted(range(len(known)), key=lambda number: known[number] is None)
+    first = len(split.func.params)
+    moved = {first + old: first + new for new, old in enumerate(order)}
+    launches = tuple(
+        replace(launch, args=tuple(moved.get(number, number) for number in launch.args)) for launch in made.launches
+    )
+    scratch = tuple(size for size in known if size is not None)
+    unplanned = tuple(table.extent(size) for size in made.workspaces if const_value(size) is None)
+    info = DeviceKernelInfo(func.name, launches, _sizes(func, scratch, table), _written(func), unplanned, symbols)
+    return DeviceKernelCode(made.code, info, scratch)
+
+
+def kernel_on_host(func: PrimFunc, scratch: tuple[int, ...], reason: str) -> DeviceKernelInfo:
+    """The description of a kernel that the host computes in a model for a device."""
+    table = SymbolTable()
+    symbols = tuple(table.name(symbol) for symbol in kernel_symbols(func))
+    sizes = _sizes(func, scratch, table)
+    return DeviceKernelInfo(func.name, (), sizes, _written(func), symbols=symbols, on_host=reason)
+
+
+def _sizes(func: PrimFunc, scratch: tuple[int, ...], table: SymbolTable) -> tuple[Extent, ...]:
+    return (*(table.extent(nbytes(buffer)) for buffer in func.buffers), *scratch)
+
+
+def _written(func: PrimFunc) -> tuple[int, ...]:
+    stored = {id(item.buffer) for item in find_all(func.body, BufferStore)}
+    return tuple(number for number, buffer in enumerate(func.buffers) if id(buffer) in stored)

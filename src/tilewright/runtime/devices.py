@@ -1,0 +1,22 @@
+"""The devices that programs run on, by kind of target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.runtime.cuda import cuda_device
+from tilewright.runtime.device_program import Device
+from tilewright.runtime.opencl import opencl_device
+from tilewright.support.errors import UnsupportedError
+
+DEVICES: Final[dict[str, Callable[[], Device]]] = {"cuda": cuda_device, "opencl": opencl_device}
+"""How the first device of a kind is found; a `UserError` where there is none."""
+
+
+def find_device(kind: str) -> Device:
+    """The first device of a kind here."""
+    finder = DEVICES.get(kind)
+    if finder is None:
+        raise UnsupportedError(f"this runtime has no devices of the kind '{kind}'", hint=f"it has {', '.join(DEVICES)}")
+    return finder()
