@@ -47,7 +47,7 @@ class KernelValues(ABC):
         found = self._names.get(item)
         if found is None:
             clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in item.name)
-            base = f"{clean if clean and not clean[0].isdigit() else 'v' + clean}_"
+            base = f"{clean if clean and clean[0].isalpha() else 'v' + clean}_"
             found, number = base, 0
             while found in self._taken:
                 number += 1
@@ -115,6 +115,13 @@ class KernelValues(ABC):
             return False
         low, high = self.analyzer.lower_bound(expr), self.analyzer.upper_bound(expr)
         return low is not None and high is not None and _LOW <= low and high <= _HIGH
+
+    def is_short(self, low: PrimExpr, extent: PrimExpr) -> bool:
+        """Whether an int counts the iterations of a loop."""
+        if not self.is_narrow(low) or not self.is_narrow(extent):
+            return False
+        high = self.analyzer.upper_bound(low + extent)
+        return high is not None and high <= _HIGH
 
     def decide(self, var: Var, narrow: bool) -> None:
         """Say whether a variable is an int in the text."""

@@ -9,7 +9,7 @@ from tilewright.codegen.c.convert import store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.lanes import Lanes
-from tilewright.ir.dtype import INDEX, INT32
+from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Call, IntImm, PrimExpr, Range, StringImm
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
