@@ -1,7 +1,8 @@
 """Charts of the figures in `bench/results/`: `python -m bench.figures [FOLDER]`.
 
-Makes `models-<threads>t.png` (how many times quicker than each peer) and `kernels.png` (fraction of the peak) from the
-JSON files of the same names, for the README and the documentation. Needs matplotlib (`pip install tilewright[bench]`).
+Makes `models-<threads>t.png` (how many times quicker than each peer), `kernels.png` (fraction of the peak) and
+`tuning.png` (what searches find in how many trials) from the JSON files of the same names. Needs matplotlib
+(`pip install tilewright[bench]`).
 """
 
 from __future__ import annotations
@@ -35,19 +36,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def draw_all(folder: Path) -> list[Path]:
     """The charts of a folder of figures."""
-    sources = [*sorted(folder.glob("models-*t.json")), *folder.glob("kernels.json")]
+    sources = [*sorted(folder.glob("models-*t.json")), *(folder / f"{name}.json" for name in _DRAWN)]
+    sources = [source for source in sources if source.exists()]
     if not sources:
         raise UserError(
             f"no figures in {folder}", hint="run `python -m bench.models` or `python -m bench.kernels` first"
         )
-    pyplot = _pyplot()
+    drawing = pyplot()
     made = []
     for source in sources:
         data = json.loads(source.read_text(encoding="utf-8"))
-        figure = draw_kernels(pyplot, data) if source.stem == "kernels" else draw_models(pyplot, data)
+        figure = _DRAWN.get(source.stem, draw_models)(drawing, data)
         path = source.with_suffix(".png")
         figure.savefig(path, dpi=120, bbox_inches="tight")
-        pyplot.close(figure)
+        drawing.close(figure)
         made.append(path)
     return made
 
@@ -95,19 +97,46 @@ def draw_kernels(pyplot: Any, data: dict[str, Any]) -> Any:
     return figure
 
 
+def draw_searches(pyplot: Any, data: dict[str, Any]) -> Any:
+    """Curves: the best speed-up so far in parts of the best that any search found, the mean over tasks and seeds."""
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    tops = {
+        task: max(curve[-1] for found in searches.values() for curve in found)
+        for task, searches in data["tasks"].items()
+    }
+    for place, name in enumerate(data["searches"]):
+        curves = [
+            [value / tops[task] for value in curve + curve[-1:] * (data["trials"] - len(curve))]
+            for task, searches in data["tasks"].items()
+            for curve in searches[name]
+        ]
+        mean = [sum(values) / len(values) for values in zip(*curves, strict=True)]
+        axes.plot(range(1, len(mean) + 1), mean, label=name, color=_COLORS[place % len(_COLORS)])
+    axes.set_xlabel("trials")
+    axes.set_ylabel("best so far / best of all")
+    axes.set_ylim(0.6, 1.01)
+    axes.set_title(f"{len(data['tasks'])} kernels, {data['seeds']} seeds, {data['machine']['llvm_cpu']}, one core")
+    axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+_DRAWN = {"kernels": draw_kernels, "tuning": draw_searches}
+
+
 def _title(name: str) -> str:
     return zoo.SPECS[name].title if name in zoo.SPECS else name
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Matplotlib's drawing interface, for files."""
     try:
         import matplotlib
     except ImportError as error:
         raise MissingDependencyError.for_extra("matplotlib", "bench", "drawing charts") from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as drawing
 
-    return pyplot
+    return drawing
 
 
 if __name__ == "__main__":

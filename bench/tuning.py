@@ -2,13 +2,12 @@
 
     python -m bench.tuning --quick                 # two tasks, two seeds, a few trials: does it all work
     python -m bench.tuning                         # tasks x searches x seeds, best so far against trials
-    python -m bench.tuning --tasks 6 --trials 256 --seeds 3 --json out.json
+    python -m bench.tuning --seconds 80 --processes 16   # as much of it as fits; the same command goes on from there
 
-Tasks are kernels of ResNet-18, MobileNet and BERT for one core. A candidate is measured once, whichever search asks for
-it, and kept in a database: searches then differ in what they ask for alone, and a second run costs nothing but their
-own time. Also: how well cost models that were trained on other tasks order a task's programs, and how many candidates a
-second are sampled, scheduled, featurised and scored. Prints a table, writes JSON and a page of curves into
-`bench/results/`, ends with one line of JSON.
+Tasks are kernels of ResNet-18, MobileNet and BERT for one core. Also: how well cost models order programs they have not
+seen (`bench/tuning_quality.py`), and how many candidates a second are sampled, scheduled, featurised and scored. Prints
+tables, writes JSON and curves into `bench/results/`, ends with one line of JSON. Measurements are kept in a database
+(`bench/tuning_runs.py`): a second run costs nothing but the searches' own time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
@@ -27,17 +26,19 @@ from random import Random
 import numpy as np
 
 from bench import harness, zoo
+from bench.figures import draw_searches, pyplot
+from bench.tuning_quality import Programs, other_tasks, same_task
+from bench.tuning_runs import Curve, curve_of, jobs_of, run_all, speed_up
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
 from tilewright.topi.schedule.choices import Choices
-from tilewright.tune.cost import TreeModel, pairwise_accuracy, recall_at, scores_of
+from tilewright.tune.cost import TreeModel
 from tilewright.tune.features import Vector, extract
-from tilewright.tune.measure import LocalMeasurer, Measurement
-from tilewright.tune.space import Point, Space, key_of
+from tilewright.tune.space import Key, Point, Space, key_of
 from tilewright.tune.task import Task, extract_tasks
-from tilewright.tune.tuner import TuneOptions, make_search
+from tilewright.tune.tuner import TuneOptions
 
 MODELS = ("resnet18", "mobilenet_v2", "bert_small")
 RESULTS = Path(__file__).parent / "results"
@@ -45,12 +46,11 @@ SEARCHES: dict[str, TuneOptions] = {
     "random": TuneOptions(search="random"),
     "genetic": TuneOptions(search="genetic"),
     "annealing, rank": TuneOptions(search="annealing"),
-    "annealing, regression": TuneOptions(search="annealing", model=lambda: TreeModel("regression")),
+    "annealing, regression": TuneOptions(search="annealing", model=partial(TreeModel, "regression")),
     "evolution, rank": TuneOptions(search="evolution"),
 }
 BASELINE = "random"
-_BATCH = 8
-_RECALL = 30
+COST_MODELS = {"trees, rank": TreeModel, "trees, regression": partial(TreeModel, "regression")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,32 +59,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.tasks, options.trials, options.seeds, options.models = 2, 24, 2, "mobilenet_v2"
     harness.say(harness.machine_line())
+    start = time.monotonic()
     tasks = choose_tasks(options.models.split(","), options.tasks)
-    runs: dict[str, dict[str, list[Curve]]] = {}
-    with Database(options.database) as database, LocalMeasurer() as measurer:
-        for task in tasks:
-            asked = Measured(task, database, measurer)
-            runs[task.key] = {}
-            for name, base in SEARCHES.items():
-                runs[task.key][name] = [
-                    run_search(asked, replace(base, seed=n), options.trials) for n in range(options.seeds)
-                ]
-            harness.say(f"{task.label}: {asked.fresh} new measurements, {asked.known} known")
-        held_out = cost_model_quality(tasks, database)
-        rate = throughput(tasks)
-    result = {
+    jobs = list(jobs_of(tasks, SEARCHES, options.seeds, options.trials))
+    options.database.parent.mkdir(parents=True, exist_ok=True)
+    runs = run_all(jobs, options.database, options.processes, options.seconds, harness.say)
+    if any(job.name not in runs for job in jobs):
+        harness.say("the time was up before all runs were done: the same command goes on from here")
+        return 1
+    with Database(options.database) as database:
+        known = {task.key: measured(task, database) for task in tasks}
+    curves: Curves = {task.key: {name: [] for name in SEARCHES} for task in tasks}
+    for job in jobs:
+        curves[job.task.key][job.search].append(curve_of(runs[job.name], known[job.task.key]))
+    unbiased = [runs[job.name] for job in jobs if job.search == BASELINE]
+    result: dict[str, object] = {
         "machine": harness.machine(),
         "trials": options.trials,
-        "searches": {name: _summary([runs[task.key] for task in tasks], name) for name in SEARCHES},
-        "cost_model": held_out,
-        "candidates_per_second": rate,
+        "seeds": options.seeds,
+        "minutes": round((time.monotonic() - start) / 60, 1),
+        "measured": sum(map(len, known.values())),
+        "searches": {name: _summary(list(curves.values()), name) for name in SEARCHES},
+        "cost_models": cost_model_quality(tasks, known, [run.points for run in unbiased]),
+        "candidates_per_second": throughput(tasks),
         "tasks": {
-            task.key: {name: [run.best for run in found] for name, found in runs[task.key].items()} for task in tasks
+            task.key: {name: [_rounded(run.best) for run in found] for name, found in curves[task.key].items()}
+            for task in tasks
         },
     }
     _print(result)
     harness.write_json(Path(options.json), result)
-    Path(options.json).with_suffix(".svg").write_text(_plot(runs, options.trials), encoding="utf-8")
+    figure = draw_searches(pyplot(), result)
+    figure.savefig(Path(options.json).with_suffix(".png"), dpi=120, bbox_inches="tight")
     print(json.dumps({key: value for key, value in result.items() if key != "tasks"}))
     return 0
 
@@ -97,10 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=256, help="trials of each search (default: 256)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default: 3)")
     parser.add_argument(
+        "--processes", type=int, default=harness.all_threads(), help="runs at once (default: one a processor)"
+    )
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop runs after so long (default: no limit)")
+    parser.add_argument(
         "--database", type=Path, default=Path(".cache/bench-tuning.db"), help="where measurements are kept"
     )
     parser.add_argument("--json", type=Path, default=RESULTS / "tuning.json", help="the file to write")
     return parser
+
+
+Curves = dict[str, dict[str, list[Curve]]]
+"""For each task and search, the curves of all seeds."""
 
 
 def choose_tasks(models: Sequence[str], count: int) -> list[Task]:
@@ -120,67 +134,13 @@ def _large(tasks: Sequence[Task]) -> list[Task]:
     return [task for task in tasks if task.space().size() >= 300]
 
 
-@dataclass(slots=True)
-class Curve:
-    """One run of a search: the best speed-up over the default schedule after each trial, and the search's own time."""
-
-    best: list[float]
-    seconds: float
-
-    def trials_to(self, level: float) -> int | None:
-        """The first trial that reaches a level."""
-        return next((n + 1 for n, value in enumerate(self.best) if value >= level), None)
+def measured(task: Task, database: Database) -> dict[Key, float | None]:
+    """The speed-ups of all candidates that a database knows of a task."""
+    return {key_of(item.answers): speed_up(item) for item in database.records(task.key, str(task.target))}
 
 
-class Measured:
-    """A task whose candidates are measured once and looked up after that."""
-
-    def __init__(self, task: Task, database: Database, measurer: LocalMeasurer) -> None:
-        self.task = task
-        self.fresh = 0
-        self._database = database
-        self._measurer = measurer
-        records = database.records(task.key, str(task.target))
-        self._times = {key_of(record.answers): record for record in records}
-        self.known = len(self._times)
-        database.add_task(task.key, task.label, float(task.flops))
-
-    def speed_ups(self, points: Sequence[Point]) -> list[float | None]:
-        """How much quicker than the default schedule points are; None for failures."""
-        missing = [point for point in points if key_of(point) not in self._times]
-        for result in self._measurer.measure(self.task, missing) if missing else ():
-            self._remember(result)
-        found = [self._times[key_of(point)].relative for point in points]
-        return [None if value is None else 1.0 / value for value in found]
-
-    def _remember(self, result: Measurement) -> None:
-        task = self.task
-        record = Record(task.key, str(task.target), result.answers, result.seconds, result.error, result.reference)
-        self._database.add([record])
-        self._times[key_of(result.answers)] = record
-        self.fresh += 1
-
-
-def run_search(asked: Measured, options: TuneOptions, trials: int) -> Curve:
-    """One search from nothing, for so many trials or until it has no more points."""
-    best: list[float] = []
-    spent = 0.0
-    start = time.thread_time()
-    search = make_search(asked.task.space(), asked.task, options)
-    spent += time.thread_time() - start
-    while len(best) < trials:
-        start = time.thread_time()
-        points = search.propose(min(_BATCH, trials - len(best)))
-        spent += time.thread_time() - start
-        if not points:
-            break
-        found = asked.speed_ups(points)
-        for value in found:
-            best.append(max(value or 0.0, best[-1] if best else 0.0))
-        start = time.thread_time()
-        search.observe([(point, 1.0 / value if value else None) for point, value in zip(points, found, strict=True)])
-        spent += time.thread_time() - start
-    return Curve(best, spent)
+def _rounded(curve: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in curve]
 
 
 def _summary(tasks: Sequence[dict[str, list[Curve]]], name: str) -> dict[str, object]:
@@ -195,36 +155,34 @@ def _summary(tasks: Sequence[dict[str, list[Curve]]], name: str) -> dict[str, ob
     return {
         "speed_up": round(statistics.geometric_mean(finals), 4),
         "trials_to_random_best": None if median == inf else median,
+        "trials_by_task": [None if value == inf else value for value in reach],
         "search_ms_per_trial": round(1e3 * statistics.mean(seconds), 2),
     }
 
 
-def cost_model_quality(tasks: Sequence[Task], database: Database) -> dict[str, float]:
-    """How well trees that learned on all other tasks order the programs of each task."""
-    rows = {task.key: list(_rows(task, database)) for task in tasks}
-    accuracy, recall = [], []
-    for task in tasks:
-        others = [(item, key) for key, items in rows.items() if key != task.key for item in items]
-        own = rows[task.key]
-        if len(others) < 16 or len(own) < 16:
-            continue
-        names = [key for _, key in others]
-        model = TreeModel()
-        model.fit(np.stack([item[0] for item, _ in others]), scores_of([item[1] for item, _ in others], names), names)
-        right = scores_of([seconds for _, seconds in own], [task.key] * len(own))
-        said = model.predict(np.stack([features for features, _ in own]))
-        accuracy.append(pairwise_accuracy(said, right))
-        recall.append(recall_at(said, right, _RECALL))
-    if not accuracy:
-        return {}
-    return {"pairwise_accuracy": statistics.mean(accuracy), f"recall_at_{_RECALL}": statistics.mean(recall)}
+def cost_model_quality(
+    tasks: Sequence[Task], known: Mapping[str, Mapping[Key, float | None]], asked: Sequence[Sequence[Point]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """For each cost model, how well it orders programs that random search asked for and it has not seen."""
+    programs = [random_programs(task, known[task.key], asked) for task in tasks]
+    return {
+        name: {
+            "other_tasks": other_tasks(make, programs, [task.key for task in tasks]),
+            "same_task": same_task(make, programs),
+        }
+        for name, make in COST_MODELS.items()
+    }
 
 
-def _rows(task: Task, database: Database) -> Iterator[tuple[Vector, float]]:
+def random_programs(task: Task, known: Mapping[Key, float | None], asked: Sequence[Sequence[Point]]) -> Programs:
+    """The programs of a task among the points that were asked for, with features and times."""
     space = task.space()
-    for record in database.records(task.key, str(task.target)):
-        if record.relative is not None:
-            yield extract(space.schedule(Choices(record.answers)), task.target), record.relative
+    points = {key_of(point): point for points in asked for point in points if known.get(key_of(point))}
+    rows = [
+        (extract(space.schedule(Choices(point)), task.target), 1.0 / (known[key] or inf))
+        for key, point in points.items()
+    ]
+    return Programs(task.key, np.stack([features for features, _ in rows]), tuple(seconds for _, seconds in rows))
 
 
 def throughput(tasks: Sequence[Task], count: int = 40) -> dict[str, float]:
@@ -255,9 +213,9 @@ def _features(space: Space, point: Point) -> Vector | None:
         return None
 
 
-def _print(result: dict[str, object]) -> None:
-    searches = result["searches"]
-    assert isinstance(searches, dict)
+def _print(result: Mapping[str, object]) -> None:
+    searches, models = result["searches"], result["cost_models"]
+    assert isinstance(searches, dict) and isinstance(models, dict)
     rows = [
         [
             name,
@@ -268,34 +226,14 @@ def _print(result: dict[str, object]) -> None:
         for name, item in searches.items()
     ]
     harness.say(table(["search", "speed-up", "trials to random's best", "search ms a trial"], rows))
-    harness.say(
-        f"cost model on other tasks: {result['cost_model']}; candidates a second: {result['candidates_per_second']}"
-    )
-
-
-def _plot(runs: dict[str, dict[str, list[Curve]]], trials: int) -> str:
-    """Best so far, relative to the best that any search found, against trials: the mean over tasks and seeds."""
-    width, height = 640, 320
-    colours = ("#999", "#c70", "#27b", "#2a5", "#a2b")
-    lines = []
-    for place, (name, colour) in enumerate(zip(SEARCHES, colours, strict=True)):
-        mean = np.mean([curve for found in runs.values() for curve in _relative(found, name, trials)], axis=0)
-        points = " ".join(
-            f"{40 + n * (width - 60) / max(1, trials - 1):.1f},{height - 30 - (value - 0.5) * 2 * (height - 50):.1f}"
-            for n, value in enumerate(mean)
-        )
-        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>')
-        lines.append(f'<text x="{width - 190}" y="{height - 120 + 16 * place}" fill="{colour}">{name}</text>')
-    axes = f'<path d="M40 10 V{height - 30} H{width - 10}" fill="none" stroke="#666"/><text x="2" y="20">1.0</text>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12">'
-    return head + axes + "".join(lines) + "</svg>\n"
-
-
-def _relative(found: dict[str, list[Curve]], name: str, trials: int) -> list[list[float]]:
-    """The curves of one search, as long as there are trials, in parts of the best that any search found."""
-    top = max(run.best[-1] for items in found.values() for run in items)
-    padded = [[*run.best, *[run.best[-1]] * (trials - len(run.best))] for run in found[name]]
-    return [[value / top for value in curve] for curve in padded]
+    lines = [
+        [name, kind.replace("_", " "), *(f"{value:.3f}" for value in item.values())]
+        for name, kinds in models.items()
+        for kind, item in kinds.items()
+        if item
+    ]
+    harness.say(table(["cost model", "learned on", "pairwise accuracy", "recall@30", "programs"], lines))
+    harness.say(f"candidates a second: {result['candidates_per_second']}")
 
 
 if __name__ == "__main__":

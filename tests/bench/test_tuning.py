@@ -2,61 +2,129 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
-from xml.etree import ElementTree
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from bench import tuning
+from bench import figures, tuning, tuning_quality, tuning_runs
 from tests.tune.test_tuner import FakeMeasurer, _task
 from tilewright.lower.database import Database
-from tilewright.tune.cost import RandomModel
-from tilewright.tune.measure import LocalMeasurer
+from tilewright.tune.cost import Matrix, RandomModel, Vector
+from tilewright.tune.space import key_of
 from tilewright.tune.tuner import TuneOptions
 
 QUICK = {
     "random": TuneOptions(search="random"),
     "genetic": TuneOptions(search="genetic"),
     "annealing, rank": TuneOptions(search="annealing", model=RandomModel),
-    "annealing, regression": TuneOptions(search="annealing", model=RandomModel),
     "evolution, rank": TuneOptions(search="evolution", model=RandomModel),
 }
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Iterator[tuple[tuning.Measured, FakeMeasurer]]:
+def asked(tmp_path: Path) -> Iterator[tuple[tuning_runs.Table, FakeMeasurer]]:
     measurer = FakeMeasurer()
     with Database(tmp_path / "t.db") as database:
-        yield tuning.Measured(_task(), database, cast(LocalMeasurer, measurer)), measurer
+        yield tuning_runs.Table(_task(), database, measurer), measurer
 
 
-def test_a_candidate_is_measured_once(asked: tuple[tuning.Measured, FakeMeasurer]) -> None:
-    measured, measurer = asked
-    first = tuning.run_search(measured, QUICK["random"], 20)
-    again = tuning.run_search(measured, QUICK["random"], 20)
-    assert first.best == again.best and len(first.best) == 20
-    assert len(measurer.asked) == measured.fresh == 20
+def _run(table: tuning_runs.Table, options: TuneOptions, trials: int) -> tuning_runs.Run:
+    found = tuning_runs.run_search(table, options, trials)
+    assert found is not None
+    return found
 
 
-def test_a_small_space_ends_the_search(asked: tuple[tuning.Measured, FakeMeasurer]) -> None:
-    curve = tuning.run_search(asked[0], TuneOptions(search="grid"), 1000)
+def _curve(table: tuning_runs.Table, options: TuneOptions, trials: int) -> tuning_runs.Curve:
+    run = _run(table, options, trials)
+    return tuning_runs.curve_of(run, dict(zip(map(key_of, run.points), table.speed_ups(run.points), strict=True)))
+
+
+def test_a_candidate_is_measured_once(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_path: Path) -> None:
+    table, measurer = asked
+    first = _run(table, QUICK["random"], 20)
+    again = _run(table, QUICK["random"], 20)
+    assert first.points == again.points and len(first.points) == 20
+    assert len(measurer.asked) == table.fresh == 20
+    with Database(tmp_path / "t.db") as database:
+        other = tuning_runs.Table(_task(), database, measurer)
+        assert _run(other, QUICK["random"], 20).points == first.points
+        assert other.fresh == 0 and len(measurer.asked) == 20
+
+
+def test_a_small_space_ends_the_search(asked: tuple[tuning_runs.Table, FakeMeasurer]) -> None:
+    curve = _curve(asked[0], TuneOptions(search="grid"), 1000)
     assert 72 <= len(curve.best) < 1000
     assert curve.best[-1] == max(curve.best) > 1.0
 
 
-def test_summary_and_plot(asked: tuple[tuning.Measured, FakeMeasurer]) -> None:
-    found = {name: [tuning.run_search(asked[0], base, 16)] for name, base in QUICK.items()}
+def test_a_run_stops_when_its_time_is_up(asked: tuple[tuning_runs.Table, FakeMeasurer]) -> None:
+    assert tuning_runs.run_search(asked[0], QUICK["random"], 20, until=0.0) is None
+    assert not asked[1].asked
+
+
+def test_runs_are_kept(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_path: Path) -> None:
+    path = tmp_path / "t.runs.gz"
+    assert tuning_runs.load_runs(path) == {}
+    runs = {"a": _run(asked[0], QUICK["random"], 5)}
+    tuning_runs.save_runs(path, runs)
+    assert tuning_runs.load_runs(path) == runs
+    [job] = tuning_runs.jobs_of([_task()], {"random": QUICK["random"]}, 1, 5)
+    tuning_runs.save_runs(path, {job.name: runs["a"]})
+    # What is known is not run again: there is no process to run it.
+    assert tuning_runs.run_all([job], tmp_path / "t.db", 0, 0.0, print) == {job.name: runs["a"]}
+
+
+def test_summary_and_figure(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_path: Path) -> None:
+    found = {name: [_curve(asked[0], base, 16)] for name, base in QUICK.items()}
     summary = tuning._summary([found], "random")
     assert summary["speed_up"] == round(found["random"][0].best[-1], 4)
     assert summary["trials_to_random_best"] == found["random"][0].best.index(found["random"][0].best[-1]) + 1
-    plot = ElementTree.fromstring(tuning._plot({"task": found}, 16))
-    lines = [item for item in plot.iter() if item.tag.endswith("polyline")]
-    assert len(lines) == len(tuning.SEARCHES)
-    assert all(len(line.attrib["points"].split()) == 16 for line in lines)
+    pytest.importorskip("matplotlib")
+    data = {
+        "machine": {"llvm_cpu": "some"},
+        "trials": 16,
+        "seeds": 1,
+        "searches": {name: {} for name in QUICK},
+        "tasks": {"task": {name: [curve.best for curve in curves] for name, curves in found.items()}},
+    }
+    (tmp_path / "tuning.json").write_text(json.dumps(data), encoding="utf-8")
+    assert figures.draw_all(tmp_path) == [tmp_path / "tuning.png"]
+    lines = figures.draw_searches(figures.pyplot(), data).axes[0].lines
+    assert [len(line.get_ydata()) for line in lines] == [16] * len(QUICK)
+    assert max(line.get_ydata()[-1] for line in lines) == pytest.approx(1.0)
 
 
 def test_curves() -> None:
-    curve = tuning.Curve([0.5, 1.0, 1.0, 1.2], 0.0)
+    curve = tuning_runs.Curve([0.5, 1.0, 1.0, 1.2], 0.0)
     assert [curve.trials_to(level) for level in (0.5, 1.0, 1.1, 2.0)] == [1, 2, 4, None]
+
+
+class Sum:
+    """A cost model that knows that small features are quick, and which tasks it was shown."""
+
+    shown: ClassVar[list[set[str]]] = []
+
+    def fit(self, features: Matrix, scores: Vector, tasks: list[str]) -> None:
+        self.shown.append(set(tasks))
+
+    def predict(self, features: Matrix) -> Vector:
+        return -features.sum(axis=1)
+
+
+def test_quality_is_of_programs_that_the_model_has_not_seen() -> None:
+    random = np.random.default_rng(0)
+    known = []
+    for task in ("a", "b", "c"):
+        features = random.random((200, 3)).astype(np.float32)
+        known.append(tuning_quality.Programs(task, features, tuple(map(float, features.sum(axis=1)))))
+    Sum.shown.clear()
+    found = tuning_quality.other_tasks(Sum, known, ["a", "b"])
+    assert Sum.shown == [{"b", "c"}, {"a", "c"}]
+    assert found == {"pairwise_accuracy": 1.0, "recall_at_30": 1.0, "programs": 200}
+    assert tuning_quality.same_task(Sum, known, seeds=1)["programs"] == 200 - tuning_quality.LEARNED
+    guess = tuning_quality.other_tasks(RandomModel, known, ["a", "b", "c"])
+    assert 0.3 < guess["pairwise_accuracy"] < 0.7 and guess["recall_at_30"] < 0.4
