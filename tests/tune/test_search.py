@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from tests.tune.toy import TARGET, ToySpace, seconds
-from tilewright.topi.schedule.choices import Choices
-from tilewright.tune.cost import RandomModel, TreeModel, pairwise_accuracy, recall_at, scores_of
-from tilewright.tune.features import extract
+from tests.tune.toy import ToySpace, seconds
+from tilewright.tune.cost import RandomModel, TreeModel
 from tilewright.tune.search import (
     AnnealingSearch,
     CoordinateDescent,
@@ -87,43 +84,3 @@ def test_coordinate_descent_ends_in_a_point_better_than_its_neighbours() -> None
 
 def test_coordinate_descent_needs_a_start() -> None:
     assert CoordinateDescent(ToySpace()).propose(4) == []
-
-
-def _data() -> tuple[np.ndarray, np.ndarray]:
-    space = ToySpace()
-    points = list(space.grid())
-    features = np.stack([extract(space.schedule(Choices(point)), TARGET) for point in points])
-    return features, scores_of([seconds(point) for point in points], ["task"] * len(points))
-
-
-@pytest.mark.parametrize("objective", ["rank", "regression"])
-def test_trees_learn_the_order(objective: str) -> None:
-    features, scores = _data()
-    train = np.random.default_rng(0).permutation(len(scores))[:40]
-    model = TreeModel(objective)  # type: ignore[arg-type]
-    assert (model.predict(features) == 0).all()
-    model.fit(features[train], scores[train], ["task"] * len(train))
-    assert pairwise_accuracy(model.predict(features), scores) > 0.8
-    assert recall_at(model.predict(features), scores, 20) > 0.5
-
-
-def test_a_prior_is_built_upon_and_models_are_saved(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    features, scores = _data()
-    first = TreeModel()
-    first.fit(features, scores, ["a"] * len(scores))
-    first.save(tmp_path / "model.json")
-    loaded = TreeModel.load(tmp_path / "model.json")
-    np.testing.assert_allclose(loaded.predict(features), first.predict(features), rtol=1e-5)
-    second = TreeModel(prior=loaded)
-    assert pairwise_accuracy(second.predict(features), scores) > 0.9
-    second.fit(features[:10], scores[:10], ["b"] * 10)
-    assert pairwise_accuracy(second.predict(features), scores) > 0.8
-
-
-def test_scores() -> None:
-    scores = scores_of([2.0, 1.0, None, 3.0], ["a", "a", "a", "b"])
-    np.testing.assert_allclose(scores, [0.5, 1.0, 0.0, 1.0])
-    assert pairwise_accuracy(scores, scores) == 1.0
-    assert pairwise_accuracy(-scores, scores) == 0.0
-    assert pairwise_accuracy(scores, np.zeros(4, np.float32)) == 1.0
-    assert recall_at(scores, scores, 2) == 1.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilewright.lower.database import Database, Record
     from tilewright.tune.cost import CostModel, RandomModel, TreeModel
+    from tilewright.tune.forest import Forest
     from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
     from tilewright.tune.model import tune_model
     from tilewright.tune.remote import RemoteMeasurer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "Config": "templates",
     "CostModel": "cost",
+    "Forest": "forest",
     "LocalMeasurer": "measure",
     "Measurement": "measure",
     "Measurer": "measure",
@@ -52,6 +54,7 @@ __all__ = [
     "Config",
     "CostModel",
     "Database",
+    "Forest",
     "LocalMeasurer",
     "Measurement",
     "Measurer",

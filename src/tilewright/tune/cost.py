@@ -6,10 +6,8 @@ scores of different tasks mean the same, and what is learned on one carries over
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -62,7 +60,7 @@ class TreeModel:
     rate: float = 0.15
     threads: int = 1
     seed: int = 0
-    prior: TreeModel | None = None
+    prior: CostModel | None = None
     _booster: Any = field(default=None, repr=False)
 
     def fit(self, features: Matrix, scores: Vector, tasks: Sequence[str]) -> None:
@@ -102,25 +100,11 @@ class TreeModel:
             data.set_base_margin(start)
         return np.asarray(self._booster.predict(data, output_margin=True), np.float32)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trees (without those of a prior)."""
+    def dump(self) -> str:
+        """The trees (without those of a prior) in xgboost's own text format; `Forest.of` reads it."""
         if self._booster is None:
             raise UserError("the model has learned nothing that could be saved")
-        self._booster.save_model(os.fspath(path))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> TreeModel:
-        """The model that `save` wrote."""
-        xgboost = _xgboost()
-        if not Path(path).exists():
-            raise UserError("there is no such model", where=str(path))
-        model = cls(**options)
-        model._booster = xgboost.Booster()
-        try:
-            model._booster.load_model(os.fspath(path))
-        except xgboost.core.XGBoostError as error:
-            raise UserError(f"this is no saved cost model: {str(error).splitlines()[-1]}", where=str(path)) from None
-        return model
+        return bytes(self._booster.save_raw("json")).decode()
 
 
 def _xgboost() -> Any:

@@ -49,6 +49,8 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, L
 
 Vector = npt.NDArray[np.float32]
 
+VERSION = 1
+"""Raised whenever a feature changes its meaning: models that learned the old ones are not asked any more."""
 BLOCKS = 2
 """How many blocks are described one by one."""
 LOOPS = 8

@@ -13,11 +13,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Literal
 
 from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
 from tilewright.tune.cost import CostModel, TreeModel
+from tilewright.tune.forest import shipped
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
 from tilewright.tune.search import (
     AnnealingSearch,
@@ -48,7 +49,8 @@ class TuneOptions:
     confirm: int = 3
     """How many of a task's best candidates may be measured once more at the end."""
     model: Callable[[], CostModel] = TreeModel
-    prior: Path | None = None
+    prior: CostModel | Literal["shipped"] | None = "shipped"
+    """What trees are grown on: a model that has learned before, by default the one for the target's family."""
 
     def checked(self) -> TuneOptions:
         """The options, if they make sense."""
@@ -181,8 +183,8 @@ def make_search(space: Space, task: Task, options: TuneOptions) -> Search:
     if options.search == "genetic":
         return GeneticSearch(space, seed)
     model = options.model()
-    if options.prior is not None and isinstance(model, TreeModel):
-        model.prior = TreeModel.load(options.prior)
+    if isinstance(model, TreeModel) and model.prior is None:
+        model.prior = shipped(task.target) if options.prior == "shipped" else options.prior
     kind = AnnealingSearch if options.search == "annealing" else EvolutionarySearch
     return kind(space, model, seed, task=task.key)
 
