@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import LoopKind
+from tilewright.tir.stmt import PREFETCH, LoopKind
 from tilewright.tune.features import Described, _traffic, describe, extract, extract_batch
 
 TARGET = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
@@ -92,3 +92,21 @@ def test_data_dependent_indices_count_as_unknown() -> None:
     table = te.placeholder((50, 8), "float32", "table")
     out = te.compute((10, 8), lambda i, j: table[index[i], j], "out")
     assert np.isfinite(extract(te.create_schedule(out.op).func([index, table, out]), TARGET)).all()
+
+
+@pytest.mark.parametrize("name", ["a", "another"])
+def test_what_is_fetched_ahead_is_seen(name: str) -> None:
+    """Also a buffer that the block itself does not touch: places of the next results, say."""
+    sch = Schedule(_scheduled(4, 16))
+    before = extract(sch.func, TARGET)
+    sch.annotate(sch.get_loops(sch.get_block("c"))[2], PREFETCH, {name: 64})
+    after = extract(sch.func, TARGET)
+    assert after.shape == before.shape
+    assert np.count_nonzero(after != before) == 1
+
+
+def test_the_register_tile_is_seen() -> None:
+    columns = [extract(_scheduled(rows, 16), TARGET) for rows in (2, 4, 8)]
+    # One of a, sixteen of b, rows times sixteen of c, for each of the three tiles.
+    for rows, features in zip((2, 4, 8), columns, strict=True):
+        assert np.float32(np.log2(1 + 4 * (rows + 16 + rows * 16))) in features

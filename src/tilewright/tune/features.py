@@ -4,10 +4,11 @@ Each block of the program has loops around it and accesses in it. For every loop
 loops inside touches are known from the indices (`Access.reach`). From these:
 
 - arithmetic: operations by kind, instances, how many accumulators, lanes and unrolled copies the innermost loops make;
-- loops: extents and kinds, from the innermost outwards;
+- loops: extents, kinds and touched bytes, from the innermost outwards;
 - traffic: for each level of the memory hierarchy, the bytes that pass it if a loop body keeps what fits (per buffer
   and in all), and the arithmetic per byte there;
-- accesses: the strides that the innermost loops make in each buffer, and how often a touched element is used again.
+- accesses: the strides that the innermost loops make in each buffer, how often a touched element is used again, what
+  of it the register tile holds, whether it is fetched ahead.
 
 The two or three blocks that matter most are described one by one, the rest as a sum. Sizes are logarithms.
 """
@@ -45,7 +46,18 @@ from tilewright.ir.visit import pre_order
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt
+from tilewright.tir.stmt import (
+    PREFETCH,
+    Allocate,
+    Block,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    LoopKind,
+    SeqStmt,
+    Stmt,
+)
 
 Vector = npt.NDArray[np.float32]
 
@@ -56,6 +68,8 @@ BLOCKS = 2
 LOOPS = 8
 """How many loops of a block, from the innermost, are described one by one; those further out are one."""
 BUFFERS = 4
+_ACCESS = 9
+"""Numbers for each buffer of a block."""
 _KINDS = (LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED, LoopKind.SERIAL)
 _TYPICAL_EXTENT = 128
 
@@ -67,6 +81,8 @@ class Loop:
     var: Var
     extent: int
     kind: LoopKind
+    fetched: frozenset[str] = frozenset()
+    """The names of buffers that its iterations fetch ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +200,7 @@ def _log(value: float) -> float:
 
 
 def _block_length(capacities: int) -> int:
-    return 10 + LOOPS * (1 + len(_KINDS)) + 3 + capacities * (BUFFERS + 2) + BUFFERS * 7
+    return 10 + LOOPS * (2 + len(_KINDS)) + 5 + capacities * (BUFFERS + 2) + BUFFERS * _ACCESS
 
 
 def _block_features(block: Described, traffic: Sequence[Sequence[float]]) -> list[float]:
@@ -201,8 +217,11 @@ def _block_features(block: Described, traffic: Sequence[Sequence[float]]) -> lis
         _log(prod(tile)),
         _log(lanes),
     ]
-    values += _loop_features(block.loops)
+    values += _loop_features(block)
     values += [_log(parallel), float(len(block.loops)), _log(block.instances / max(1, parallel))]
+    fetched = frozenset[str]().union(*(loop.fetched for loop in block.loops))
+    own = {access.buffer.name for access in block.accesses}
+    values += [float(len(fetched - own)), _log(block.footprints[len(block.loops) - len(tile)])]
     ordered = _by_size(block)
     for amounts in traffic:
         by_buffer = [amounts[number] for number in ordered]
@@ -210,20 +229,25 @@ def _block_features(block: Described, traffic: Sequence[Sequence[float]]) -> lis
         total = sum(amounts)
         values += [_log(total), _log(flops / max(1.0, total))]
     for place in range(BUFFERS):
-        values += _access_features(block, ordered[place]) if place < len(ordered) else [0.0] * 7
+        if place < len(ordered):
+            values += _access_features(block, block.accesses[ordered[place]], len(tile), fetched)
+        else:
+            values += [0.0] * _ACCESS
     return values
 
 
-def _loop_features(loops: Sequence[Loop]) -> list[float]:
-    """Extents and kinds from the innermost loop outwards; the last place stands for all loops further out."""
-    inside = [loop for loop in reversed(loops) if loop.extent > 1]
+def _loop_features(block: Described) -> list[float]:
+    """Extents, touched bytes and kinds from the innermost loop outwards; the last place stands for all further out."""
+    loops, footprints = block.loops, block.footprints
+    inside = [depth for depth in range(len(loops) - 1, -1, -1) if loops[depth].extent > 1]
     near, far = inside[: LOOPS - 1], inside[LOOPS - 1 :]
     values: list[float] = []
-    for loop in near:
-        values += [_log(loop.extent), *(float(loop.kind is kind) for kind in _KINDS)]
-    values += [0.0] * ((LOOPS - 1 - len(near)) * (1 + len(_KINDS)))
-    values += [_log(prod(loop.extent for loop in far)) if far else 0.0]
-    values += [float(any(loop.kind is kind for loop in far)) for kind in _KINDS]
+    for depth in near:
+        loop = loops[depth]
+        values += [_log(loop.extent), _log(footprints[depth]), *(float(loop.kind is kind) for kind in _KINDS)]
+    values += [0.0] * ((LOOPS - 1 - len(near)) * (2 + len(_KINDS)))
+    values += [_log(prod(loops[depth].extent for depth in far)), _log(footprints[0])] if far else [0.0, 0.0]
+    values += [float(any(loops[depth].kind is kind for depth in far)) for kind in _KINDS]
     return values
 
 
@@ -265,8 +289,8 @@ def _traffic(block: Described, capacity: int) -> list[float]:
     return amounts
 
 
-def _access_features(block: Described, number: int) -> list[float]:
-    access = block.accesses[number]
+def _access_features(block: Described, access: Access, tile: int, fetched: frozenset[str]) -> list[float]:
+    """The numbers of one buffer of a block; `tile` loops at the bottom are the register tile."""
     touched = access.reach(0)
     size = access.buffer.dtype.itemsize
     moving = [n for n in range(len(block.loops) - 1, -1, -1) if block.loops[n].extent > 1]
@@ -278,6 +302,8 @@ def _access_features(block: Described, number: int) -> list[float]:
         *strides,
         *([0.0] * (3 - len(strides))),
         float(access.buffer.scope == "global"),
+        _log(access.reach(len(block.loops) - tile) * size),
+        float(access.buffer.name in fetched),
     ]
 
 
@@ -285,7 +311,9 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], corner: _Corner, guarded: bool) -
     if isinstance(stmt, For):
         extent = stmt.extent.value if isinstance(stmt.extent, IntImm) else _TYPICAL_EXTENT
         corner.enter(stmt.var, extent)
-        yield from _walk(stmt.body, (*loops, Loop(stmt.var, extent, stmt.kind)), corner, guarded)
+        fetched = stmt.annotations.get(PREFETCH, {})
+        loop = Loop(stmt.var, extent, stmt.kind, frozenset(fetched) if isinstance(fetched, dict) else frozenset())
+        yield from _walk(stmt.body, (*loops, loop), corner, guarded)
     elif isinstance(stmt, SeqStmt):
         for item in stmt.stmts:
             yield from _walk(item, loops, corner, guarded)
