@@ -10,15 +10,18 @@ import pytest
 from tilewright.codegen.c.program import device_program
 from tilewright.codegen.cuda.dialect import CudaDialect
 from tilewright.codegen.opencl.dialect import OpenCLDialect
+from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.compiler import _function_info
 from tilewright.runtime.cuda import compile_cuda
-from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.device_program import DeviceModule, DeviceProgram
 from tilewright.runtime.opencl import opencl_device
+from tilewright.runtime.webgpu import webgpu_device
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 
 OPENCL = Target("opencl")
+WEBGPU = Target("webgpu")
 CUDA = Target("cuda -arch=sm_80")
 
 
@@ -26,6 +29,15 @@ CUDA = Target("cuda -arch=sm_80")
 def _missing_opencl() -> str:
     try:
         opencl_device()
+    except UserError as error:
+        return error.message
+    return ""
+
+
+@functools.cache
+def _missing_webgpu() -> str:
+    try:
+        webgpu_device()
     except UserError as error:
         return error.message
     return ""
@@ -50,6 +62,23 @@ def require_nvrtc() -> None:
     """Skip a test where NVRTC is not installed."""
     if _missing_nvrtc():
         pytest.skip(_missing_nvrtc())
+
+
+def require_webgpu() -> None:
+    """Skip a test where there is no WebGPU device."""
+    if _missing_webgpu():
+        pytest.skip(_missing_webgpu())
+
+
+def on_webgpu(funcs: Sequence[PrimFunc]) -> DeviceModule:
+    """Functions with names of their own, built as one program."""
+    require_webgpu()
+    return DeviceModule(webgpu_program(funcs), webgpu_device())
+
+
+def webgpu_program(funcs: Sequence[PrimFunc]) -> DeviceProgram:
+    """Functions as a program in WGSL."""
+    return device_program(funcs, [_function_info(func) for func in funcs], WEBGPU, WgslLanguage())
 
 
 def on_opencl(funcs: Sequence[PrimFunc]) -> DeviceModule:

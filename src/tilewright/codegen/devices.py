@@ -10,6 +10,7 @@ from tilewright.codegen.c.program import device_program, launches_of, nbytes
 from tilewright.codegen.cuda.dialect import CudaDialect
 from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.opencl.dialect import OpenCLDialect
+from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.ir.expr import PrimExpr
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.cuda import compile_cuda, nvrtc_version
@@ -46,6 +47,7 @@ class DeviceKind:
 
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
     "opencl": DeviceKind(OpenCLDialect),
+    "webgpu": DeviceKind(WgslLanguage),
     "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, flat_memory=True),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
 from tilewright.ir.passes import Pipeline, function_pass
 from tilewright.support import settings
@@ -57,6 +59,14 @@ def cpu_pipeline(target: Target) -> Pipeline:
     )
 
 
+_EXPANDED_MATHEMATICS: Final[dict[str, frozenset[str] | None]] = {
+    "webgpu": None,
+    "vulkan": None,
+    "metal": frozenset(["erf", "expm1", "log1p"]),
+}
+"""Functions that become arithmetic where devices of a kind have none, or none that is precise (None: all)."""
+
+
 def gpu_pipeline(target: Target) -> Pipeline:
     """The passes for a device with blocks of threads, in order."""
     return Pipeline(
@@ -68,7 +78,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             ),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
             function_pass("widen_loops")(widen_loops),
-            function_pass("pipeline_loops")(pipeline_loops),
+            function_pass("pipeline_loops")(pipeline_loops).with_options(asynchronous=target.kind == "cuda"),
             function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
@@ -78,9 +88,12 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
-            function_pass("unroll_loops", requires="vectorized")(unroll_loops),
+            function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
             function_pass("simplify_again")(simplify_loops),
             function_pass("legalize_types")(legalize_types).with_options(has_half=False),
+            function_pass("lower_intrinsics")(lower_intrinsics).with_options(
+                names=_EXPANDED_MATHEMATICS.get(target.kind, frozenset()), has_double=False
+            ),
         ],
     )
 

@@ -50,8 +50,8 @@ _LN2_HIGH: Final = 0.693359375  # few bits, so that a product with a small integ
 _LN2_LOW: Final = -2.12194440054690583e-4
 _LN2: Final = 0.6931471805599453
 # Adding 1.5 * 2**23 to a float32 leaves the nearest integer in its low bits.
-_MAGIC: Final = 12582912.0
-_MAGIC_BITS: Final = 0x4B400000
+MAGIC: Final = 12582912.0
+MAGIC_BITS: Final = 0x4B400000
 _SQRT_HALF_BITS: Final = 0x3F3504F3
 _SMALLEST_NORMAL: Final = 2.0**-126
 
@@ -112,10 +112,10 @@ def scaled(value: PrimExpr, exponent: PrimExpr) -> PrimExpr:
 
 def _reduced_exp(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """k and r with x = k ln 2 + r and |r| <= ln 2 / 2."""
-    shifted = x * _LOG2_E + _MAGIC
-    n = shifted - _MAGIC
+    shifted = x * _LOG2_E + MAGIC
+    n = shifted - MAGIC
     r = x - n * _LN2_HIGH - n * _LN2_LOW
-    return sub(reinterpret(shifted, int_type(x)), _MAGIC_BITS), r
+    return sub(reinterpret(shifted, int_type(x)), MAGIC_BITS), r
 
 
 def _exp_scaled(x: PrimExpr, shift: int) -> PrimExpr:
@@ -139,10 +139,15 @@ def exp(x: PrimExpr) -> PrimExpr:
 def exp2(x: PrimExpr) -> PrimExpr:
     """2**x."""
     x = maximum(minimum(x, 130.0), -152.0)
-    shifted = x + _MAGIC
-    r = x - (shifted - _MAGIC)
-    k = sub(reinterpret(shifted, int_type(x)), _MAGIC_BITS)
-    return scaled(_unless_zero(lt(x, -150.0), r * polynomial(r, _EXP2) + 1.0), k)
+    shifted = x + MAGIC
+    r = x - (shifted - MAGIC)
+    k = sub(reinterpret(shifted, int_type(x)), MAGIC_BITS)
+    return scaled(_unless_zero(lt(x, -150.0), exp2_of_fraction(r)), k)
+
+
+def exp2_of_fraction(r: PrimExpr) -> PrimExpr:
+    """2**r for |r| <= 1/2."""
+    return r * polynomial(r, _EXP2) + 1.0
 
 
 def expm1(x: PrimExpr) -> PrimExpr:
@@ -155,16 +160,24 @@ def expm1(x: PrimExpr) -> PrimExpr:
     return (scale * tail + (scale - 0.5)) * 2.0
 
 
-def _reduced_log(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+def reduced_log(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """e, f, t with x = 2**e (1 + f) for sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) = f + t."""
+    exponent, f = _power_and_rest(x)
+    return exponent, f, _log_tail(f)
+
+
+def _power_and_rest(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     is_small = lt(x, _SMALLEST_NORMAL)
     bits = reinterpret(select(is_small, x * 2.0**23, x), int_type(x))
     shift = const(23, bits.dtype)
     k = shift_right(sub(bits, _SQRT_HALF_BITS), shift)
     f = reinterpret(sub(bits, shift_left(k, shift)), x.dtype) - 1.0
-    exponent = k.astype(x.dtype) - select(is_small, const(23.0, x.dtype), const(0.0, x.dtype))
+    return k.astype(x.dtype) - select(is_small, const(23.0, x.dtype), const(0.0, x.dtype)), f
+
+
+def _log_tail(f: PrimExpr) -> PrimExpr:
     square = f * f
-    return exponent, f, square * f * polynomial(f, _LOG_TAIL) - square * 0.5
+    return square * f * polynomial(f, _LOG_TAIL) - square * 0.5
 
 
 def _with_log_limits(x: PrimExpr, result: PrimExpr) -> PrimExpr:
@@ -176,13 +189,13 @@ def _with_log_limits(x: PrimExpr, result: PrimExpr) -> PrimExpr:
 
 def log(x: PrimExpr) -> PrimExpr:
     """The natural logarithm."""
-    exponent, f, tail = _reduced_log(x)
+    exponent, f, tail = reduced_log(x)
     return _with_log_limits(x, exponent * _LN2_HIGH + (f + (tail + exponent * _LN2_LOW)))
 
 
 def log2(x: PrimExpr) -> PrimExpr:
     """The logarithm to base 2."""
-    exponent, f, tail = _reduced_log(x)
+    exponent, f, tail = reduced_log(x)
     high = 1.4423828125
     low = _LOG2_E - high
     return _with_log_limits(x, exponent + (f * high + (f * low + tail * _LOG2_E)))
@@ -190,7 +203,7 @@ def log2(x: PrimExpr) -> PrimExpr:
 
 def log10(x: PrimExpr) -> PrimExpr:
     """The logarithm to base 10."""
-    exponent, f, tail = _reduced_log(x)
+    exponent, f, tail = reduced_log(x)
     base, high = math.log10(math.e), 0.30078125
     low = math.log10(2.0) - high
     f_high = 0.43408203125
@@ -199,13 +212,11 @@ def log10(x: PrimExpr) -> PrimExpr:
 
 
 def log1p(x: PrimExpr) -> PrimExpr:
-    """log(1 + x): what the sum 1 + x lost is put back as a correction."""
+    """log(1 + x): near 0 the series in x itself, which the sum 1 + x would round."""
     total = x + 1.0
-    # The larger operand of the sum decides which of the two lost bits.
-    lost = select(lt(x, 1.0), x - (total - 1.0), 1.0 - (total - x))
-    exponent, f, tail = _reduced_log(total)
-    correction = select(lt(total, 2.0**24), lost / total, const(0.0, x.dtype))
-    result = exponent * _LN2_HIGH + (f + (tail + (exponent * _LN2_LOW + correction)))
+    exponent, f = _power_and_rest(total)
+    f = select(eq(exponent, 0.0), x, f)
+    result = exponent * _LN2_HIGH + (f + (_log_tail(f) + exponent * _LN2_LOW))
     is_tiny = lt(absolute(x), 2.0**-24)
     return select(is_tiny, x, _with_log_limits(total, result))
 

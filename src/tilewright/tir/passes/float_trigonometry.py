@@ -37,8 +37,8 @@ _HALF_PI: Final = math.pi / 2
 # Adding 1.5 * 2**52 to a float64 leaves the nearest integer in its low bits.
 _MAGIC: Final = 6755399441055744.0
 
-_SIN: Final = (-0.1666666716337204, 0.008333329111337662, -0.00019839256128761917, 2.7175644845556235e-06)
-_COS: Final = (0.0416666679084301, -0.0013888883404433727, 2.479943577782251e-05, -2.720330201100296e-07)
+SIN: Final = (-0.1666666716337204, 0.008333329111337662, -0.00019839256128761917, 2.7175644845556235e-06)
+COS: Final = (0.0416666679084301, -0.0013888883404433727, 2.479943577782251e-05, -2.720330201100296e-07)
 _ATAN: Final = (-0.33333301544189453, 0.19998638331890106, -0.1426524519920349, 0.10957571864128113,
                 -0.08419445902109146, 0.0582343190908432, -0.03145546838641167, 0.011064315214753151,
                 -0.0018271846929565072)  # fmt: skip
@@ -58,8 +58,8 @@ def _reduced_angle(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     r = (wide - n * _HALF_PI_HIGH - n * _HALF_PI_LOW).astype(x.dtype)
     quarter = reinterpret(shifted, INT64.with_lanes(x.dtype.lanes)).astype(INT32.with_lanes(x.dtype.lanes))
     square = r * r
-    sine = r + r * square * polynomial(square, _SIN)
-    cosine = (1.0 - square * 0.5) + square * square * polynomial(square, _COS)
+    sine = r + r * square * polynomial(square, SIN)
+    cosine = (1.0 - square * 0.5) + square * square * polynomial(square, COS)
     return quarter, sine, cosine
 
 
@@ -190,6 +190,12 @@ def pow(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     log = select(eq(magnitude, math.inf), infinity, log)
     product = maximum(minimum(log * y.astype(wide), 300.0), -300.0)
     result = _exp2_double(product).astype(x.dtype)
+    return with_power_limits(x, y, result)
+
+
+def with_power_limits(x: PrimExpr, y: PrimExpr, result: PrimExpr) -> PrimExpr:
+    """x**y from the power of |x|: the sign, and the cases that have no logarithm."""
+    magnitude = absolute(x)
     result = select(eq(magnitude, 1.0), const(1.0, x.dtype), result)
     is_integer = eq(Call("floor", (y,), y.dtype), y)
     half = y * 0.5
@@ -206,4 +212,4 @@ def pow(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     return select(always_one, const(1.0, x.dtype), result)
 
 
-__all__ = ["acos", "asin", "atan", "atan2", "cos", "pow", "sin", "tan"]
+__all__ = ["acos", "asin", "atan", "atan2", "cos", "pow", "sin", "tan", "with_power_limits"]

@@ -11,32 +11,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
 from tilewright.ir.expr import Broadcast, Call, FloatImm, PrimExpr
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes import float_math, float_trigonometry
+from tilewright.tir.passes import float_math, float_trigonometry, single_trigonometry
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 
-_FLOAT32: Final[dict[str, Callable[..., PrimExpr]]] = {
-    name: getattr(module, name)
-    for module, names in (
-        (float_math, "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
-        (float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
-    )
-    for name in names.split()
+_Table = dict[str, Callable[..., PrimExpr]]
+
+
+def _table(module: ModuleType, names: str) -> _Table:
+    return {name: getattr(module, name) for name in names.split()}
+
+
+_FLOAT32: Final[_Table] = {
+    **_table(float_math, "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
+    **_table(float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
 }
 
 
-def lower_intrinsics(func: PrimFunc) -> PrimFunc:
-    """The function with its mathematics expanded."""
+def _without_magic(expand: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
+    return lambda *args: single_trigonometry.without_magic(expand(*args))
+
+
+_FLOAT32_ALONE: Final[_Table] = {
+    **{name: _without_magic(expand) for name, expand in _FLOAT32.items()},
+    **_table(single_trigonometry, "sin cos tan pow"),
+}
+
+
+def lower_intrinsics(func: PrimFunc, *, names: frozenset[str] | None = None, has_double: bool = True) -> PrimFunc:
+    """The function with its mathematics expanded: all of it, or what `names` says.
+
+    Without float64 (`has_double`), angles and powers are computed in float32 alone.
+    """
+    table = _FLOAT32 if has_double else _FLOAT32_ALONE
+    if names is not None:
+        table = {name: table[name] for name in names}
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(_lower)  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(lambda expr: _lower(expr, table))  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 
-def _lower(expr: PrimExpr) -> PrimExpr | None:
+def _lower(expr: PrimExpr, table: _Table) -> PrimExpr | None:
     if type(expr) is not Call or not expr.dtype.is_float:
         return None
     if expr.name == "pow":
@@ -44,7 +64,7 @@ def _lower(expr: PrimExpr) -> PrimExpr | None:
         if simple is not None:
             return simple
     if expr.dtype.element.name == "float32":
-        expand = _FLOAT32.get(expr.name)
+        expand = table.get(expr.name)
         return None if expand is None else expand(*expr.args)
     if expr.dtype.element.name == "float64":
         return _double(expr)

@@ -1,0 +1,142 @@
+"""Angles and powers in float32 alone, for processors without float64.
+
+Same promises as `float_trigonometry`, but angles beyond some ten thousand go to the processor's own function already.
+Products that must not lose bits are of factors with few bits each, cut off by masks. Compilers for GPUs may take sums
+apart, so nothing here relies on what a sum rounds away; `without_magic` does the same for other functions.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Final
+
+from tilewright.ir.build import add, bitwise_and, const, eq, lt, maximum, minimum, ne, select
+from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
+from tilewright.ir.intrinsics import reinterpret
+from tilewright.tir.passes.float_math import (
+    MAGIC,
+    MAGIC_BITS,
+    absolute,
+    at_most,
+    exp2_of_fraction,
+    int_type,
+    polynomial,
+    reduced_log,
+    scaled,
+)
+from tilewright.tir.passes.float_trigonometry import COS, SIN, with_power_limits
+from tilewright.tir.passes.rewriting import ExprRewriter
+
+_LARGEST_ANGLE: Final = 12000.0
+_TWO_OVER_PI: Final = 0.6366197723675814
+# Half of pi in parts of 8, 11 and 24 bits: products of the first two with integers below 2**13 are exact.
+_HALF_PI_PARTS: Final = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
+_LOG2_E: Final = 1.4426950408889634
+_LOG2_E_HIGH: Final = 1.4423828125  # 11 bits
+
+
+def without_magic(expr: PrimExpr) -> PrimExpr:
+    """An expansion of `float_math` that finds nearest integers by rounding, not by adding a large number.
+
+        (x + 12582912.0) - 12582912.0   ->   round(x)
+    """
+    return ExprRewriter(_rounding)(expr)
+
+
+def _rounding(expr: PrimExpr) -> PrimExpr | None:
+    if isinstance(expr, Sub) and _is_magic(expr.b):
+        value = _added_magic(expr.a)
+        return None if value is None else _round(value)
+    if isinstance(expr, Call) and expr.name == "reinterpret":
+        value = _added_magic(expr.args[0])
+        return None if value is None else add(_round(value).astype(expr.dtype), MAGIC_BITS)
+    return None
+
+
+def _added_magic(expr: PrimExpr) -> PrimExpr | None:
+    return expr.a if isinstance(expr, Add) and _is_magic(expr.b) else None
+
+
+def _is_magic(expr: PrimExpr) -> bool:
+    value = expr.value if isinstance(expr, Broadcast) else expr
+    return isinstance(value, FloatImm) and value.value == MAGIC
+
+
+def _reduced_angle(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """The quarter turn (int32), and sine and cosine of the rest, which lies within an eighth of a turn."""
+    n = _round(x * _TWO_OVER_PI)
+    r = x
+    for part in _HALF_PI_PARTS:
+        r = r - n * part
+    square = r * r
+    sine = r + r * square * polynomial(square, SIN)
+    cosine = (1.0 - square * 0.5) + square * square * polynomial(square, COS)
+    return n.astype(int_type(x)), sine, cosine
+
+
+def _has_bit(quarter: PrimExpr, bit: int) -> PrimExpr:
+    return ne(bitwise_and(quarter, const(bit, quarter.dtype)), 0)
+
+
+def _negated_if(condition: PrimExpr, value: PrimExpr) -> PrimExpr:
+    return select(condition, value * -1.0, value)
+
+
+def _or_own(name: str, x: PrimExpr, result: PrimExpr) -> PrimExpr:
+    return select(at_most(x, _LARGEST_ANGLE), result, Call(name, (x,), x.dtype))
+
+
+def sin(x: PrimExpr) -> PrimExpr:
+    """The sine."""
+    quarter, sine, cosine = _reduced_angle(x)
+    return _or_own("sin", x, _negated_if(_has_bit(quarter, 2), select(_has_bit(quarter, 1), cosine, sine)))
+
+
+def cos(x: PrimExpr) -> PrimExpr:
+    """The cosine."""
+    quarter, sine, cosine = _reduced_angle(x)
+    flipped = _has_bit(add(quarter, 1), 2)
+    return _or_own("cos", x, _negated_if(flipped, select(_has_bit(quarter, 1), sine, cosine)))
+
+
+def tan(x: PrimExpr) -> PrimExpr:
+    """The tangent."""
+    quarter, sine, cosine = _reduced_angle(x)
+    is_odd = _has_bit(quarter, 1)
+    return _or_own("tan", x, _negated_if(is_odd, select(is_odd, cosine, sine) / select(is_odd, sine, cosine)))
+
+
+def _few_bits(x: PrimExpr) -> PrimExpr:
+    """The value cut off after 12 bits."""
+    bits = reinterpret(x, int_type(x))
+    return reinterpret(bitwise_and(bits, const(-4096, bits.dtype)), x.dtype)
+
+
+def _round(x: PrimExpr) -> PrimExpr:
+    return Call("round", (x,), x.dtype)
+
+
+def pow(x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    """x**y as IEEE 754 pow: 2**(y log2 |x|), the logarithm and the product in parts that are exact or small."""
+    magnitude = absolute(x)
+    exponent, f, tail = reduced_log(magnitude)
+    # log2 |x| = exponent + main + rest; beyond this y everything has overflown, or |x| is 1.
+    f_high = _few_bits(f)
+    product = f_high * _LOG2_E_HIGH
+    main = _few_bits(product)
+    rest = (f - f_high) * _LOG2_E_HIGH + (f * (_LOG2_E - _LOG2_E_HIGH) + tail * _LOG2_E)
+    y_bounded = maximum(minimum(y, 4.0e9), -4.0e9)
+    y_high = _few_bits(y_bounded)
+    y_low = y_bounded - y_high
+    terms = [y_high * exponent, y_low * exponent, y_high * main, y_low * main]
+    terms += [y_bounded * (product - main), y_bounded * rest]
+    whole = [_round(term) for term in terms]
+    fraction = reduce(add, [term - integer for term, integer in zip(terms, whole, strict=True)])
+    carried = _round(fraction)
+    total = maximum(minimum(reduce(add, whole) + carried, 250.0), -250.0)
+    result = scaled(exp2_of_fraction(fraction - carried), total.astype(int_type(x)))
+    zero, infinity = const(0.0, x.dtype), const(math.inf, x.dtype)
+    result = select(eq(magnitude, 0.0), select(lt(y, 0.0), infinity, zero), result)
+    result = select(eq(magnitude, math.inf), select(lt(y, 0.0), zero, infinity), result)
+    return with_power_limits(x, y, result)

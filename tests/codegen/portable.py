@@ -1,0 +1,138 @@
+"""Scalar semantics that every device must have, checked by running kernels against the interpreter.
+
+`Build` makes a module of functions for one kind of device. Kernels have few buffers each, as small devices allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.codegen.c.test_c_expressions import CLOSE_CALLS, COUNT, EXACT_CALLS, SPECIAL, TYPES, _integers, _program
+from tilewright.ir import build, intrinsics
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
+from tilewright.runtime.device_program import DeviceModule
+from tilewright.tir.buffer import Buffer, make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.stmt import BufferStore, For, LoopKind, Stmt, seq
+
+Build = Callable[[Sequence[PrimFunc]], DeviceModule]
+MOST_RESULTS = 12
+
+
+def check(
+    device: Build,
+    name: str,
+    inputs: list[Buffer],
+    arrays: list[np.ndarray],
+    values: list[PrimExpr],
+    i: Var,
+    rtol: float,
+) -> None:
+    """Values of a loop over `i`, on the device and interpreted."""
+    parts = [values[start : start + MOST_RESULTS] for start in range(0, len(values), MOST_RESULTS)]
+    programs = [_program(f"{name}{number}", inputs, part, i) for number, part in enumerate(parts)]
+    module = device([func for func, _ in programs])
+    for part, (func, results) in zip(parts, programs, strict=True):
+        wanted = [np.zeros(COUNT, buffer.dtype.numpy()) for buffer in results]
+        got = [np.ones(COUNT, buffer.dtype.numpy()) for buffer in results]
+        interpret(func, *arrays, *wanted)
+        module[func.name](*arrays, *got)
+        for value, one, other in zip(part, got, wanted, strict=True):
+            if rtol and other.dtype.kind == "f":
+                np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-30, err_msg=str(value))
+            else:
+                np.testing.assert_array_equal(one, other, err_msg=str(value))
+
+
+def check_integers(device: Build) -> None:
+    """Every operation on every type of integers, with their least and greatest values."""
+    rng = np.random.default_rng(3)
+    i = Var("i")
+    for name in TYPES:
+        a, b = make_buffer("a", (COUNT,), name), make_buffer("b", (COUNT,), name)
+        x, y = a[i], b[i]
+        values: list[PrimExpr] = [e.Cast(x, DataType.of(other)) for other in TYPES]
+        values += [e.Min(x, y), e.Max(x, y), e.LT(x, y), e.LE(x, y), e.EQ(x, y), e.NE(x, y)]
+        values += [e.Select(e.LT(x, y), x, y)]
+        arrays = [_integers(rng, name), _integers(rng, name)]
+        if name != "bool":
+            values += [x + y, x - y, x * y, x * x * x]
+            values += [intrinsics.call(function, x) for function in ("popcount", "clz", "bitwise_not", "abs")]
+            values += [function(x, y) for function in (build.bitwise_and, build.bitwise_or, build.bitwise_xor)]
+            values += [intrinsics.shift_left(x, y), intrinsics.shift_right(x, y)]
+            nonzero = e.Select(e.EQ(y, build.const(0, name)), build.const(3, name), y)
+            values += [kind(x, nonzero) for kind in (e.FloorDiv, e.FloorMod, e.Div, e.Mod)]
+            values += [kind(x, build.const(7, name)) for kind in (e.FloorDiv, e.FloorMod)]
+        check(device, f"ints_{name}", [a, b], arrays, values, i, 0.0)
+
+
+def check_integers_to_floats(device: Build, floats: Sequence[str]) -> None:
+    """Integers that no float holds are rounded once."""
+    i = Var("i")
+    numbers = [0, 1, -1, 2049, 2051, 65519, 65520, -65520, 257, 2**24 + 1, 2**53 + 1, 2**62 + 1, -(2**63), 7, 9, 4097]
+    for name in ("int64", "uint64", "int32", "uint32", "int16", "bool"):
+        a = make_buffer("a", (COUNT,), name)
+        values: list[PrimExpr] = [e.Cast(a[i], DataType.of(other)) for other in floats]
+        check(device, f"to_float_{name}", [a], [np.array(numbers, np.int64).astype(name)], values, i, 0.0)
+
+
+def check_floats(device: Build, types: Sequence[str], skipped: Sequence[str] = ()) -> None:
+    """Operations, conversions and functions of floats, with special values."""
+    i = Var("i")
+    a, b = make_buffer("a", (COUNT,)), make_buffer("b", (COUNT,))
+    x, y = a[i], b[i]
+    values: list[PrimExpr] = [e.Min(x, y), e.Max(x, y), e.Mod(x, y), x / y, x * y, x - y, e.LT(x, y), e.NE(x, y)]
+    values += [e.Cast(x, DataType.of(name)) for name in types]
+    values += [intrinsics.call(name, x) for name in EXACT_CALLS]
+    values += [intrinsics.call("copysign", x, y), intrinsics.reinterpret(x, "int32"), x * -1.0]
+    number = e.Select(intrinsics.isnan(x), build.const(1.0, "float32"), x)
+    values += [intrinsics.reinterpret(e.Cast(number, DataType.of("float16")), "uint16")]
+    values += [e.Select(e.LT(x, y), build.const(value, "float32"), x) for value in (np.inf, -np.inf, np.nan, -0.0)]
+    first = np.array(SPECIAL, np.float32)
+    check(device, "floats", [a, b], [first, np.roll(first, 5)], values, i, 0.0)
+    # Angles of any size are as precise as the device's own functions.
+    sizes = np.array([0.0, -0.0, 1.0, -1.5, 2.5, 1e-30, 100.0, -30.0, 0.3, 7.0, 3000.0, 0.99, -1.0, 1e-5, 4.5, 11000.0])
+    close: list[PrimExpr] = [intrinsics.call(name, x) for name in ("sin", "cos", "tan", "asin", "acos", "log10")]
+    close += [intrinsics.call("pow", x, y), intrinsics.call("atan2", x, y)]
+    check(device, "angles", [a, b], [sizes.astype(np.float32), np.roll(sizes, 3).astype(np.float32)], close, i, 2e-6)
+    calls = [intrinsics.call(name, x) for name in CLOSE_CALLS if name not in ("sin", *skipped)]
+    check(device, "calls", [a, b], [first, np.roll(first, 5)], [*calls, intrinsics.call("pow", x, y)], i, 2e-6)
+
+
+def check_halves(device: Build) -> None:
+    """All halves and brain floats survive a copy; arithmetic is rounded at each step."""
+    count = 1 << 16
+    bits = np.arange(count, dtype=np.uint16)
+    loops = []
+    for name in ("float16", "bfloat16"):
+        source, copied = make_buffer("a", (count,), name), make_buffer("b", (count,), name)
+        single = make_buffer("c", (count,), "float32")
+        body = _copies(source, copied, single)
+        loops.append(PrimFunc(f"copy_{name}", (source, copied, single), body))
+    module = device(loops)
+    for func in loops:
+        storage = bits.view(np.float16) if func.name.endswith("_float16") else bits
+        copied, single = np.zeros_like(storage), np.zeros(count, np.float32)
+        module[func.name](storage, copied, single)
+        wanted = storage.astype(np.float32) if storage.dtype == np.float16 else (
+            (bits.astype(np.uint32) << 16).view(np.float32))  # fmt: skip
+        np.testing.assert_array_equal(single, wanted)
+        numbers = ~np.isnan(wanted)
+        np.testing.assert_array_equal(copied.view(np.uint16)[numbers], bits[numbers])
+
+
+def _copies(source: Buffer, copied: Buffer, single: Buffer) -> Stmt:
+    """A loop over blocks of threads that copies a buffer twice."""
+    block, thread = Var("block"), Var("thread")
+    place = block * 64 + thread
+    body = seq(
+        BufferStore(copied, (place,), source[place]),
+        BufferStore(single, (place,), e.Cast(source[place], DataType.of("float32"))),
+    )
+    inner = For(thread, ZERO, IntImm(64), LoopKind.THREAD, body, "threadIdx.x")
+    return For(block, ZERO, IntImm((1 << 16) // 64), LoopKind.THREAD, inner, "blockIdx.x")
