@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from tilewright.codegen.devices import DEVICE_KINDS, device_module
+from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
 from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions
 from tilewright.codegen.llvm.emit import emit_module
@@ -21,9 +21,10 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
-from tilewright.request import CompileRequest, DatabaseLike, ModelLike, any_target, cpu_target, request
+from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.devices import find_device
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import Module
 from tilewright.support import trace
@@ -49,7 +50,7 @@ class Compilation:
     def __init__(
         self,
         model: ModelLike,
-        target: Target | str = "native",
+        target: TargetLike = "native",
         threads: int | None = None,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
@@ -71,6 +72,7 @@ class Compilation:
             raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
         self.request = wanted
         self.target = wanted.target
+        self.host = wanted.host
         self.threads = wanted.threads
         self._artifact: Artifact | None = None
 
@@ -89,14 +91,16 @@ class Compilation:
 
     def _optimized(self, module: IRModule) -> IRModule:
         with trace.span("optimize"):
-            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=self.request.winograd))
+            # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
+            winograd = self.request.winograd and self.target.is_cpu
+            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=winograd))
 
     @cached_property
     def lowered(self) -> LoweredModel:
         """Kernels, memory plan and steps."""
         variants = [self._variant(sizes) for sizes in self.request.specialize]
         with trace.span("lower_model"):
-            return lower_model(self.optimized, self.target, variants, self._answers)
+            return lower_model(self.optimized, self.target, variants, self._answers, self.host)
 
     def _answers(self, symbol: str) -> Mapping[str, Answer]:
         """What the database says about a kernel's schedule."""
@@ -127,10 +131,22 @@ class Compilation:
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""
+        if not self.target.is_cpu:
+            return device_kernels(self.scheduled(kernel), self.target).func
         return lower_kernel(self.scheduled(kernel), self.target, planned=True).func
+
+    def source(self, kernel: Kernel) -> str:
+        """The text of a kernel for a device, as the device's compiler takes it."""
+        if self.target.is_cpu:
+            raise UserError("kernels for a CPU have no text in another language", hint="see llvm_ir(kernel)")
+        return device_source(device_kernels(self.scheduled(kernel), self.target), self.target)
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""
+        if not self.target.is_cpu:
+            raise UserError(
+                f"kernels for the target kind '{self.target.kind}' have no LLVM IR", hint="see source(kernel)"
+            )
         return emit_module([self.lowered_kernel(kernel)], self.target)
 
     def assembly(self, kernel: Kernel) -> str:
@@ -154,11 +170,14 @@ class Compilation:
 
     def executable(self) -> Executable:
         """The compiled model, ready to run here."""
-        if not self.target.is_host:
+        if not self.request.runs_here:
             raise UserError(
-                f"the target {self.target} is not this machine, so the model cannot run here",
+                f"the target {self.host} is not this machine, so the model cannot run here",
                 hint="use Compilation(...).export_library(path) (or `tilewright compile -o`) to deploy it there",
             )
+        if not self.target.is_cpu:
+            # Before the work, so that a missing device is said at once.
+            find_device(self.target.kind)
         return deploy.executable(self.artifact(), self.threads)
 
     def export_library(self, path: str | os.PathLike[str]) -> None:

@@ -7,14 +7,13 @@ from importlib import import_module
 
 from tilewright.codegen.llvm import deploy
 from tilewright.lower.model_cache import load_model
-from tilewright.request import DatabaseLike, ModelLike, request
+from tilewright.request import DatabaseLike, ModelLike, TargetLike, request
 from tilewright.runtime.executor import Executable
-from tilewright.target import Target
 
 
 def compile(
     model: ModelLike,
-    target: Target | str = "native",
+    target: TargetLike = "native",
     threads: int | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -29,10 +28,12 @@ def compile(
     `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
     computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
     model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
+    `target` may be a device ("cuda", "opencl"): kernels then run there, and what the device cannot run on this CPU;
+    `{"cuda": "", "host": "native"}` names both.
     `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one).
     """
     wanted = request(model, target, threads, shapes, winograd, specialize, database)
-    if wanted.target.is_host and wanted.key is not None:
+    if wanted.runs_here and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:
             return deploy.executable(artifact, threads)

@@ -13,9 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
+from tilewright.runtime.devices import DEVICES, find_device
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.target import Target
+from tilewright.target import Target, target_fields
 
 if TYPE_CHECKING:
     from tilewright.ir.function import IRModule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tilewright.topi.schedule.choices import Answer
 
 ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
+TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str]"
 DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
 _FILES = (str, os.PathLike, bytes)
 
@@ -33,6 +35,8 @@ class CompileRequest:
 
     model: ModelLike
     target: Target
+    host: Target
+    """The CPU that runs what a device does not; the target itself where that is a CPU."""
     threads: int | None
     shapes: Mapping[str, tuple[int, ...]] | None
     winograd: bool
@@ -46,6 +50,7 @@ class CompileRequest:
         if not isinstance(self.model, _FILES):
             return None
         options = {
+            "host": str(self.host),
             "threads": self.threads,
             "shapes": self.shapes,
             "winograd": self.winograd,
@@ -54,10 +59,15 @@ class CompileRequest:
         }
         return model_key(self.model, self.target, options)
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether the result can run in this process: on this CPU, with a device (if any) that may be here."""
+        return self.host.is_host
+
 
 def request(
     model: ModelLike,
-    target: Target | str,
+    target: TargetLike,
     threads: int | None,
     shapes: Mapping[str, Sequence[int]] | None,
     winograd: bool,
@@ -67,13 +77,16 @@ def request(
     """A checked request; a model for one thread is scheduled as for one core."""
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
-    resolved = cpu_target(target)
+    resolved, host = model_targets(target)
     if threads is not None:
-        resolved = resolved.replace(cores=threads)
+        host = host.replace(cores=threads)
+    if resolved.is_cpu:
+        resolved = host
     fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
     return CompileRequest(
         model,
         resolved,
+        host,
         threads,
         fixed,
         winograd,
@@ -110,13 +123,50 @@ def any_target(target: Target | str) -> Target:
     return target if isinstance(target, Target) else Target(target)
 
 
+def model_targets(target: TargetLike) -> tuple[Target, Target]:
+    """What a model is compiled for: a target, and the CPU beside it (itself where it is one).
+
+    `{"cuda": "cuda -arch=sm_90", "host": "native"}` names both; an empty text for a device means the one that is here.
+    """
+    if not isinstance(target, Mapping):
+        resolved = _of_this_machine(target)
+        return (resolved, cpu_target("native")) if resolved.kind in DEVICES else (cpu_target(resolved),) * 2
+    kinds = [kind for kind in target if kind != "host"]
+    if len(kinds) != 1 or kinds[0] not in DEVICES:
+        raise UserError(
+            f"a pair of targets has one kind of device and a host, not {', '.join(map(repr, target)) or 'nothing'}",
+            hint="target={'cuda': '', 'host': 'native'}",
+        )
+    kind = kinds[0]
+    resolved = _of_this_machine(target[kind] or kind)
+    if resolved.kind != kind:
+        raise UserError(f"the target of the kind '{kind}' is '{resolved}'")
+    return resolved, cpu_target(target.get("host", "native"))
+
+
+def _of_this_machine(target: Target | str) -> Target:
+    """The resolved target; what a text leaves open about a device is taken from the one that is here, if any."""
+    resolved = any_target(target)
+    if isinstance(target, Target) or resolved.kind not in DEVICES:
+        return resolved
+    try:
+        numbers = find_device(resolved.kind).numbers()
+    except UserError:
+        # Compiling needs no device.
+        return resolved
+    written = target_fields(target)
+    if "arch" in written and resolved.arch != numbers.get("arch"):
+        return resolved
+    return resolved.replace(**{name: value for name, value in numbers.items() if name not in written})
+
+
 def cpu_target(target: Target | str) -> Target:
     """The resolved target, which must be a CPU."""
     resolved = any_target(target)
     if not resolved.is_cpu:
         raise UnsupportedError(
             f"there is no back end for the target kind {resolved.kind!r} yet",
-            hint="use target='native', or an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'; "
-            "loop programs (tw.build) are also compiled for opencl and cuda",
+            hint="use target='native', an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1', "
+            f"or a device: {', '.join(DEVICES)}",
         )
     return resolved

@@ -274,8 +274,12 @@ def test_options_that_make_no_sense() -> None:
         tw.compile(model, target="gameboy")
     with pytest.raises(UserError, match=r"a target is a text or a tw\.Target, not a int"):
         tw.compile(model, target=3)  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="there is no back end for the target kind 'cuda' yet"):
-        tw.compile(model, target="cuda")
+    with pytest.raises(UnsupportedError, match="there is no back end for the target kind 'metal' yet"):
+        tw.compile(model, target="metal")
+    with pytest.raises(UserError, match="one kind of device and a host, not 'host'"):
+        tw.compile(model, target={"host": "native"})
+    with pytest.raises(UserError, match="the target of the kind 'cuda' is 'opencl"):
+        tw.compile(model, target={"cuda": "opencl"})
     with pytest.raises(UserError, match="is not this machine, so the model cannot run here"):
         tw.compile(model, target="llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64")
 

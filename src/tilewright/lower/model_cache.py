@@ -84,7 +84,8 @@ def store_model(key: str, artifact: Artifact) -> None:
     table = json.dumps({"metadata": artifact.metadata(), "objects": [len(item) for item in artifact.objects]}).encode()
     constants = np.ascontiguousarray(artifact.constants)
     # Constants first: they are then as aligned as the memory that the entry is read into.
-    parts: list[bytes | memoryview] = [constants.data, *artifact.objects, table, len(table).to_bytes(8, "little")]
+    code = [*artifact.objects, *artifact.device_code]
+    parts: list[bytes | memoryview] = [constants.data, *code, table, len(table).to_bytes(8, "little")]
     if sum(len(part) for part in parts) > store.limit // _LARGEST_SHARE:
         return
     with trace.span("cache:store model"):
@@ -99,5 +100,8 @@ def _decode(payload: Array) -> Artifact:
     artifact = artifact_from_metadata(table["metadata"], constants, where="the cache of compiled models")
     for length in table["objects"]:
         artifact.objects.append(payload[start : start + length].tobytes())
+        start += length
+    for length in () if artifact.device is None else artifact.device.code_bytes:
+        artifact.device_code.append(payload[start : start + length].tobytes())
         start += length
     return artifact

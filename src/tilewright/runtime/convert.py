@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 ALIGNMENT = 64
 # DLPack device types whose memory the CPU reads: plain and pinned host memory.
-_HOST_DEVICES = (1, 3, 11)
+HOST_DEVICES = (1, 3, 11)
 
 
 @runtime_checkable
@@ -79,7 +79,7 @@ def _from_torch(tensor: Any, where: str) -> tuple[Array, str]:
 
 def _from_dlpack(value: Any, where: str) -> tuple[Array, str]:
     kind, index = value.__dlpack_device__()
-    if kind not in _HOST_DEVICES:
+    if kind not in HOST_DEVICES:
         raise UserError(
             f"{where} lives on the DLPack device (type {int(kind)}, index {index}), not on the CPU",
             hint="copy it to the CPU first",

@@ -92,6 +92,8 @@ class CudaDevice(Device):
     The stream is ordered with CUDA's default stream, which other packages use unless told otherwise.
     """
 
+    flat_memory = True
+
     def __init__(self, driver: Any, ordinal: int) -> None:
         super().__init__()
         self._driver = driver

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.convert import Array
 from tilewright.runtime.function_table import FunctionTable, check_repeats
-from tilewright.runtime.module import FunctionSignature, TimingResult
+from tilewright.runtime.module import FunctionSignature, TimingResult, timed
 from tilewright.runtime.shapes import evaluate
 from tilewright.support.errors import CompilerBug, UnsupportedError
 
@@ -79,6 +79,8 @@ class Device(ABC):
     """
 
     name: str = ""
+    flat_memory: bool = False
+    """Whether `view` gives any part of memory."""
     dlpack: tuple[int, int] | None = None
     """The device as DLPack writes it (type, index), if it shares memory that way."""
 
@@ -128,6 +130,10 @@ class Device(ABC):
     def import_array(self, value: Any) -> ImportedArray | None:
         """An array of another package that is in this device's memory already; None if it is none."""
         return None
+
+    def order_after(self, stream: int) -> None:
+        """Let a stream of another package, as DLPack writes it, wait for everything that was started here."""
+        raise UnsupportedError(f"{self.name} knows no streams of other packages")
 
     def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
         """Seconds of a run of these calls, `repeat` times over; by the device's own clock where it has one."""
@@ -222,17 +228,7 @@ class DeviceFunction(FunctionSignature):
     def time(self, number: int, repeat: int, *args: object) -> TimingResult:
         """Seconds a call, the arrays on the device already."""
         _arrays, _memory, run = self._bind(*args)
-        device = self._module.device
-        run()
-        device.wait()
-        results = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            for _ in range(number):
-                run()
-            device.wait()
-            results.append((time.perf_counter() - start) / number)
-        return TimingResult(tuple(results))
+        return timed(run, number, repeat, self._module.device.wait)
 
 
 @dataclass(frozen=True, slots=True)

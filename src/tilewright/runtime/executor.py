@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, TensorInfo
-from tilewright.runtime.convert import is_torch
+from tilewright.runtime.convert import HOST_DEVICES, direct, is_torch, to_storage
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device_model import DeviceRunner
+from tilewright.runtime.device_profiler import profile_device
+from tilewright.runtime.devices import find_device
 from tilewright.runtime.entry import EntryRunner
+from tilewright.runtime.function_table import check_repeats
 from tilewright.runtime.library import Library, check_threads, thread_setter
-from tilewright.runtime.module import Exporter, export
+from tilewright.runtime.module import Exporter, TimingResult, export, timed
 from tilewright.runtime.profiler import Profile, profile_entry, profile_program
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import CompilerBug, UserError
@@ -28,7 +33,10 @@ from tilewright.support.text import plural
 
 
 class Executable:
-    """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use)."""
+    """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use).
+
+    A model for a device runs on `device`; `library` then has what the host computes.
+    """
 
     def __init__(
         self, artifact: Artifact, library: Library, exporter: Exporter | None = None, threads: int | None = None
@@ -38,11 +46,14 @@ class Executable:
         self.artifact = artifact
         self.model = artifact.model
         self.library = library
+        self.device = None if artifact.device is None else find_device(artifact.device.kind)
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
-        self._runner: EntryRunner | ProgramRunner = (
-            ProgramRunner(artifact, library) if self.model.program else EntryRunner(artifact, library)
-        )
+        self._runner: EntryRunner | ProgramRunner | DeviceRunner
+        if self.device is not None:
+            self._runner = DeviceRunner(artifact, self.device, library)
+        else:
+            self._runner = ProgramRunner(artifact, library) if self.model.program else EntryRunner(artifact, library)
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
 
@@ -59,9 +70,12 @@ class Executable:
     def __call__(self, *arrays: object, **named: object) -> Any:
         """Run the model; one output comes back as it is, several as a tuple.
 
-        The outputs are torch tensors when the first input is one, else numpy arrays.
+        The outputs are torch tensors when the first input is one, else numpy arrays. Where the first input is on the
+        device that the model runs on, so are the outputs, which may still be computed.
         """
         values = self._by_position(arrays, named)
+        if self.device is not None and values and _is_on_device(values[0]):
+            return self._run_there(values)
         outputs = self._run(values)
         if values and is_torch(values[0]):
             results = [_to_torch(array, info) for array, info in zip(outputs, self.model.outputs, strict=True)]
@@ -75,6 +89,42 @@ class Executable:
         """
         return self._run(self._by_name(inputs))
 
+    def _run_there(self, values: list[object]) -> Any:
+        """Run on a device, results left there."""
+        assert isinstance(self._runner, DeviceRunner)
+        self._set_threads(self.threads or 0)
+        results: list[Any] = self._runner.run(self._runner.admit(values), on_device=True)
+        if is_torch(values[0]):
+            torch: Any = sys.modules["torch"]
+            results = [torch.from_dlpack(array) for array in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
+        """A copy of an array in the memory of the device that the model runs on."""
+        if self.device is None:
+            raise UserError("the model runs on the CPU: it has no other device")
+        source, name = to_storage(array, dtype, "the array")
+        self.device.activate()
+        return DeviceArray(self.device.upload(direct(source)), source.shape, name, self.device)
+
+    def time_evaluator(self, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
+        """A function that times the model: `repeat` figures, each the average of `number` runs, after one to warm up.
+
+        On a device the arrays are there before the clock starts, and each figure waits for the device once.
+        """
+        check_repeats(number, repeat)
+
+        def evaluate(*arrays: object, **named: object) -> TimingResult:
+            kept: list[Any] = self._runner.admit(self._by_position(arrays, named))
+            self._set_threads(self.threads or 0)
+            if isinstance(self._runner, DeviceRunner):
+                bound = self._runner.prepare(kept).bound(kept)
+                return timed(bound.start, number, repeat, bound.wait)
+            runner, values = self._runner, kept
+            return timed(lambda: runner.run(values), number, repeat)
+
+        return evaluate
+
     def set_num_threads(self, threads: int | None) -> None:
         """Run later calls on this many threads (None: every core this process may use)."""
         self.threads = check_threads(threads)
@@ -83,10 +133,12 @@ class Executable:
         """Time every kernel of the model on these inputs, `repeat` times over, kernel by kernel."""
         if repeat < 1:
             raise UserError(f"the number of repeats must be at least 1, not {repeat}")
-        kept = self._runner.admit(self._by_position(arrays, named))
+        kept: list[Any] = self._runner.admit(self._by_position(arrays, named))
         self._set_threads(self.threads or 0)
         if isinstance(self._runner, EntryRunner):
             return profile_entry(self._runner, self.library, kept, repeat)
+        if isinstance(self._runner, DeviceRunner):
+            return profile_device(self._runner, kept, repeat)
         return profile_program(self._runner, kept, repeat)
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
@@ -127,10 +179,19 @@ class Executable:
         return [inputs[info.name] for info in self.model.inputs]
 
     def _run(self, values: list[object]) -> list[Any]:
-        kept = self._runner.admit(values)
+        kept: list[Any] = self._runner.admit(values)
         # Programs of one process share a pool, so each call says how many threads it wants.
         self._set_threads(self.threads or 0)
         return self._runner.run(kept)
+
+
+def _is_on_device(value: object) -> bool:
+    """Whether an array is in memory that is not the host's."""
+    if isinstance(value, DeviceArray):
+        return True
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return False
+    return int(value.__dlpack_device__()[0]) not in HOST_DEVICES
 
 
 def _to_torch(array: Any, info: TensorInfo) -> Any:

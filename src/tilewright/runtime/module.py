@@ -159,6 +159,24 @@ class TimingResult:
         return f"median {human_seconds(self.median)}, min {human_seconds(self.min)}, max {human_seconds(self.max)}"
 
 
+def timed(run: Callable[[], object], number: int, repeat: int, wait: Callable[[], None] | None = None) -> TimingResult:
+    """Time `run`: `repeat` figures, each the average of `number` calls, after one to warm up.
+
+    `wait` ends what `run` only started; each figure waits once.
+    """
+    finish = wait if wait is not None else lambda: None
+    run()
+    finish()
+    results = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        for _ in range(number):
+            run()
+        finish()
+        results.append((time.perf_counter() - start) / number)
+    return TimingResult(tuple(results))
+
+
 class Module(FunctionTable[CompiledFunction]):
     """Functions by name; calling the module itself calls the only one."""
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tilewright.target.host import HostCpu, detect_host
-from tilewright.target.target import Target
+from tilewright.target.target import Target, target_fields
 
-__all__ = ["HostCpu", "Target", "detect_host"]
+__all__ = ["HostCpu", "Target", "detect_host", "target_fields"]

@@ -211,6 +211,16 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
     return tuple((field.name, values[field.name]) for field in fields(Target))
 
 
+def target_fields(text: str) -> frozenset[str]:
+    """The fields that a target's text sets itself: `cuda -arch=sm_90` sets `arch`."""
+    words = shlex.split(text)
+    if words and words[0] == "native":
+        return frozenset()
+    kind = find_kind(words[0] if words else "", text)
+    options = [kind.option(flag) for flag, _ in _options(words[1:], text)]
+    return frozenset(option.field for option in options if option is not None)
+
+
 def _options(words: list[str], where: str) -> list[tuple[str, str]]:
     """Pairs of (flag, value) from words such as `-mcpu=x` or `--mcpu x`."""
     pairs: list[tuple[str, str]] = []
@@ -266,4 +276,4 @@ def _system_of(triple: str) -> str:
     return triple.partition("-")[2]
 
 
-__all__ = ["Target"]
+__all__ = ["Target", "target_fields"]

@@ -334,9 +334,10 @@ class _Fuser:
     def _fuse_separable(self, anchor: GraphExpr) -> None:
         """Rule 5: a depthwise convolution, with what follows it, into the 1 x 1 convolution that reads it.
 
-        Worth it where the results in between would not stay in the second cache level, and the weights do.
+        Worth it where the results in between would not stay in the second cache level, and the weights do. Schedules
+        of GPUs have no such kernels.
         """
-        if self.target is None or not _is_depthwise(anchor):
+        if self.target is None or not self.target.is_cpu or not _is_depthwise(anchor):
             return
         last = max(self.group[id(anchor)].members, key=lambda item: self.position[id(item)])
         readers = self.users[id(last)]
