@@ -123,7 +123,7 @@ def test_long_reductions_are_divided_over_threads() -> None:
         for item in pre_order(lowered.body)
         if isinstance(item, Allocate) and item.buffer.scope == "shared"
     ]
-    assert shared == [(256,), (16,)]
+    assert sorted(shared) == [(16,), (256,)]
 
 
 def test_small_devices_get_small_blocks() -> None:

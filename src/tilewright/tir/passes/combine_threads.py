@@ -245,6 +245,8 @@ class _Readers(StmtRewriter):
         self._enter(ZERO)
 
     def _enter(self, thread: PrimExpr) -> None:
+        self._thread = thread
+
         def load(expr: PrimExpr) -> PrimExpr | None:
             if isinstance(expr, BufferLoad) and expr.buffer in self._private:
                 return BufferLoad(self._private[expr.buffer], (*expr.indices, thread))
@@ -259,14 +261,22 @@ class _Readers(StmtRewriter):
         extent = const_value(loop.extent)
         if loop.thread != self._loop.thread or extent is None or extent > self._threads:
             return super().visit_for(loop)
-        outside = self.expr
+        outside = self._thread
         self._enter(loop.var)
         done = super().visit_for(loop)
-        self.expr = outside  # type: ignore[method-assign]
+        self._enter(outside)
         return done
 
     def visit_block(self, block: Block) -> Stmt:
-        """A block: what it allocates and says it reads follows."""
+        """A block: what it allocates and says it reads follows. One that no thread loop encloses is the first's."""
+        alone = self._thread is ZERO and any(region.buffer in self._private for region in block.reads)
+        if alone and not any(isinstance(item, (For, Block)) for item in all_statements(block.body)):
+            var = Var(self._loop.var.name)
+            self._enter(var)
+            inside = self.visit_block(block)
+            self._enter(ZERO)
+            once = IfThenElse(likely(eq(var, ZERO)), inside)
+            return For(var, ZERO, const(self._threads), LoopKind.THREAD, once, self._loop.thread)
         done = super().visit_block(block)
         assert isinstance(done, Block)
         reads = tuple(region for region in done.reads if region.buffer not in self._private)

@@ -1,18 +1,61 @@
-"""The schedule of a stage that maps elements: one thread an element."""
+"""The schedule of a stage that maps elements: vectors of neighbours over threads, transposes through shared memory."""
 
 from __future__ import annotations
 
-from tilewright.tir.schedule.handles import LoopHandle
+from math import prod
+
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.schedule.cpu.context import CpuContext
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
+_VECTOR_BYTES = 16
+"""The widest access of a thread."""
+_TILE = 32
+"""Rows and columns of a tile that is transposed."""
+_TILE_ROWS = 8
+"""Rows of a tile that the threads of a block move at a time."""
 
 
-def spread(context: CpuContext, loops: list[LoopHandle]) -> LoopHandle | None:
+def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
+    """Divide the elements of a stage over threads, a vector or two for each.
+
+    for i, j: B[i, j] = f(A[i, j])  ->  for bx in blockIdx.x: for tx in threadIdx.x(256): for u: for v in vectorized(4)
+    """
+    sch = context.sch
+    loops = sch.get_loops(handle)
+    sizes = context.extents(loops)
+    if not loops or sizes is None or 0 in sizes:
+        spread(context, loops)
+        return
+    block = context.block(handle)
+    crossed = _crossed_axis(block, len(loops))
+    if crossed is not None and min(sizes[crossed], sizes[-1]) >= _TILE // 2 and _transpose(context, handle, crossed):
+        return
+    if len(loops) > 1 and _same_indices(block):
+        loops, sizes = [sch.fuse(*loops)], [prod(sizes)]
+    lanes = _lanes(context, block, sizes) if crossed is None else 1
+    outer = loops
+    if lanes > 1:
+        whole, lane = sch.split(loops[-1], [None, lanes])
+        sch.vectorize(lane)
+        outer = [*loops[:-1], whole]
+    threads = min(THREADS, context.target.max_threads)
+    enough = prod(sizes) // lanes >= 8 * threads * context.target.cores * 4
+    vectors = context.choose_again("vectors", (1, 2, 4), 2 if enough else 1)
+    spread(context, outer, vectors)
+
+
+def spread(context: CpuContext, loops: list[LoopHandle], each: int = 1) -> LoopHandle | None:
     """Divide the iterations of nested loops over blocks of threads; gives the innermost loop, None without loops.
 
     for i, j: B(i, j)   ->   for bx in blockIdx.x: for tx in threadIdx.x(256): B(...)
+
+    A thread has `each` iterations, as far apart as there are threads.
     """
     if not loops:
         return None
@@ -22,7 +65,92 @@ def spread(context: CpuContext, loops: list[LoopHandle]) -> LoopHandle | None:
     threads = min(THREADS, context.target.max_threads)
     if extent is not None:
         threads = min(threads, max(1, extent))
-    block, thread = sch.split(fused, [None, threads])
+    if each > 1:
+        block, step, thread = sch.split(fused, [None, each, threads])
+        sch.reorder(thread, step)
+        sch.unroll(step)
+    else:
+        block, thread = sch.split(fused, [None, threads])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     return thread
+
+
+def _lanes(context: CpuContext, block: Block, sizes: list[int]) -> int:
+    """Elements that a thread takes at once: 16 bytes, if rows are whole vectors and all threads of the device work."""
+    bits = [region.buffer.dtype.bits for region in (*block.reads, *block.writes)]
+    lanes = _VECTOR_BYTES * 8 // max(8, *bits)
+    while lanes > 1 and (sizes[-1] % lanes or prod(sizes) // lanes < context.target.cores * THREADS * 2):
+        lanes //= 2
+    own = block.iters[-1].var
+    for item in pre_order(block.body):
+        # An element that is far from its neighbour's gains nothing, and costs registers.
+        if isinstance(item, BufferLoad) and item.indices and any(uses_any(index, [own]) for index in item.indices[:-1]):
+            return 1
+    return lanes
+
+
+def _transpose(context: CpuContext, handle: BlockHandle, crossed: int) -> bool:
+    """Tiles go through shared memory: read along one axis, written along the other, both by neighbouring threads.
+
+    for i, j: B[i, j] = A[j, i]  ->  for io, jo: { S[j, i] = A[j, i] (threads along i); B[i, j] = S[j, i] (along j) }
+    """
+    if context.target.max_threads < _TILE * _TILE_ROWS:
+        return False
+    trial = CpuContext(context.sch.copy(), context.target)
+    sch = trial.sch
+    loops = sch.get_loops(handle)
+    block = trial.block(handle)
+    own = [item.var for item in block.iters]
+    source = next(
+        item.buffer
+        for item in pre_order(block.body)
+        if isinstance(item, BufferLoad) and item.indices and item.indices[-1] is own[crossed]
+    )
+    try:
+        across, across_inner = sch.split(loops[crossed], [None, _TILE])
+        last, last_inner = sch.split(loops[-1], [None, _TILE])
+        outer = [across if n == crossed else loop for n, loop in enumerate(loops[:-1])]
+        sch.reorder(*outer, last, across_inner, last_inner)
+        copy = sch.cache_read(handle, source.name, "shared")
+        tile = sch.fuse(*outer, last)
+        sch.compute_at(copy, tile)
+        sch.bind(tile, "blockIdx.x")
+        moved = sch.get_loops(copy)
+        for pair in ([across_inner, last_inner], moved[moved.index(tile) + 1 :]):
+            if len(pair) != 2:
+                return False
+            step, row = sch.split(pair[0], [None, _TILE_ROWS])
+            sch.reorder(row, pair[1], step)
+            sch.bind(row, "threadIdx.y")
+            sch.bind(pair[1], "threadIdx.x")
+            sch.unroll(step)
+        sch.storage_align(copy, 0, trial.block(copy).writes[0].buffer.ndim - 2, _TILE, 1)
+    except ScheduleError:
+        return False
+    context.sch = trial.sch
+    return True
+
+
+def _crossed_axis(block: Block, rank: int) -> int | None:
+    """The place of the axis along which memory is read, where that is not the axis along which it is written."""
+    own = [item.var for item in block.iters]
+    if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
+        return None
+    for item in pre_order(block.body.value):
+        if not isinstance(item, BufferLoad) or len(item.indices) < 2:
+            continue
+        *others, last = item.indices
+        if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
+            return next(n for n, var in enumerate(own) if var is last)
+    return None
+
+
+def _same_indices(block: Block) -> bool:
+    """Whether every access is at the block's own iterators, in order: then memory is walked straight through."""
+    if not isinstance(block.body, BufferStore):
+        return False
+    own = tuple(item.var for item in block.iters)
+    if tuple(block.body.indices) != own:
+        return False
+    return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))

@@ -12,24 +12,29 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
-from tilewright.topi.schedule.gpu.injective import spread
+from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.reduction import schedule_reduction
+from tilewright.topi.schedule.gpu.rows import schedule_rows
 from tilewright.topi.schedule.packing import with_packing
 
 
-def schedule_gpu(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
+def schedule_gpu(
+    func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
+) -> PrimFunc:
     """A scheduled program for a GPU, equivalent to the given unscheduled one.
 
     Each stage becomes a kernel of its own, except for products, whose epilogue is computed on their tiles. What cannot
     be divided (an order that must be kept) is left to a single thread. Constant parameters may come out rearranged:
     the attribute `PACKING` says how. `choices` overrides what templates would decide by themselves.
     """
-    context = CpuContext(Schedule(func), target, choices=choices or Choices())
+    context = CpuContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
     return with_packing(context.sch.func, context.packing)
 
 
 def _schedule(context: CpuContext) -> None:
+    if schedule_rows(context):
+        return
     inline_stages(context)
     sch = context.sch
     done: set[str] = set()
@@ -56,7 +61,7 @@ def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandl
     if block.is_reduction:
         schedule_reduction(context, handle)
     else:
-        spread(context, loops)
+        schedule_injective(context, handle)
     return [handle]
 
 

@@ -1,0 +1,222 @@
+"""Kernels that are bound by memory, on the GPU: against a copy of the same size in the same run, and against torch.
+
+    python3 -m bench.gpu_memory [--cases softmax,sum] [--tune] [--json FILE]
+
+Every kernel is checked against torch on random data before it is timed. `--tune` also times what the templates could
+have chosen instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import tilewright.graph.ops
+import tilewright.topi.library  # noqa: F401  (registers the computations)
+from bench.cuda_kernels import CudaFunction, largest_error, seconds
+from bench.harness import say
+from tilewright.graph.op import get_operator
+from tilewright.ir.types import TensorType, TupleType, tensor_type
+from tilewright.target import Target
+from tilewright.te.language import placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
+from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.choices import Answer, Choices
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+_MOST_VARIANTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operator at one size."""
+
+    name: str
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    tolerance: float = 2e-5
+
+
+def _rows(name: str, operator: str, rows: int, columns: int, dtype: str = "float32") -> Case:
+    shapes: tuple[tuple[int, ...], ...] = ((rows, columns),)
+    if operator == "nn.layer_norm":
+        shapes = (*shapes, (columns,), (columns,))
+    attributes: dict[str, Any] = {"axis": 1} if operator.startswith("nn.") else {"axes": (1,)}
+    return Case(name, operator, shapes, attributes, dtype, 2e-5 if dtype == "float32" else 4e-3)
+
+
+CASES = (
+    Case("exp", "exp", ((8192, 8192),)),
+    Case("add", "add", ((8192, 8192), (8192, 8192))),
+    Case("add bias", "add", ((8192, 8192), (8192,))),
+    Case("relu fp16", "nn.relu", ((8192, 16384),), {}, "float16", 1e-3),
+    Case("transpose", "transpose", ((8192, 8192),), {"axes": (1, 0)}),
+    Case("transpose nhwc", "transpose", ((16, 256, 128, 128),), {"axes": (0, 2, 3, 1)}),
+    _rows("softmax 128", "nn.softmax", 524288, 128),
+    _rows("softmax 1024", "nn.softmax", 65536, 1024),
+    _rows("softmax 4096", "nn.softmax", 16384, 4096),
+    _rows("softmax 32768", "nn.softmax", 2048, 32768),
+    _rows("softmax 1000", "nn.softmax", 65536, 1000),
+    _rows("softmax 1024 fp16", "nn.softmax", 131072, 1024, "float16"),
+    _rows("layer norm 768", "nn.layer_norm", 87040, 768),
+    _rows("layer norm 1024", "nn.layer_norm", 65536, 1024),
+    _rows("layer norm 4096", "nn.layer_norm", 16384, 4096),
+    _rows("layer norm 8192", "nn.layer_norm", 8192, 8192),
+    _rows("sum rows 1024", "sum", 65536, 1024),
+    _rows("sum rows 8192", "sum", 8192, 8192),
+    _rows("sum rows 1M", "sum", 64, 1 << 20),
+    _rows("max rows 4096", "max", 16384, 4096),
+    Case("sum all", "sum", ((8192, 8192),), {"axes": (0, 1)}),
+    Case("sum columns", "sum", ((8192, 8192),), {"axes": (0,)}),
+    Case("sum few columns", "sum", ((262144, 256),), {"axes": (0,)}),
+    Case("mean nhwc", "mean", ((64, 64, 64, 256),), {"axes": (1, 2)}),
+)
+
+
+def program(case: Case) -> tuple[PrimFunc, list[TensorType]]:
+    """The unscheduled program of a case, and the types of its results."""
+    operator = get_operator(case.operator)
+    values = operator.attributes_class(**case.attributes)
+    result = operator.infer([tensor_type(shape, case.dtype) for shape in case.shapes], values)
+    inputs = [placeholder(shape, case.dtype, f"in{n}") for n, shape in enumerate(case.shapes)]
+    outputs = compute_operator(case.operator, inputs, values, result)
+    kinds = result.items if isinstance(result, TupleType) else (result,)
+    return create_prim_func([*inputs, *outputs], "kernel"), [kind for kind in kinds if isinstance(kind, TensorType)]
+
+
+def _reference(case: Case) -> Callable[..., Any]:
+    """What torch computes it with."""
+    import torch
+
+    attributes = case.attributes
+    functions: dict[str, Callable[..., Any]] = {
+        "exp": torch.exp,
+        "add": torch.add,
+        "nn.relu": torch.relu,
+        "transpose": lambda x: x.permute(attributes["axes"]).contiguous(),
+        "nn.softmax": lambda x: torch.softmax(x, 1),
+        "nn.layer_norm": lambda x, w, b: torch.nn.functional.layer_norm(x, x.shape[1:], w, b),
+        "sum": lambda x: torch.sum(x, attributes["axes"]),
+        "mean": lambda x: torch.mean(x, attributes["axes"]),
+        "max": lambda x: torch.amax(x, attributes["axes"]),
+    }
+    return functions[case.operator]
+
+
+def _variants(func: PrimFunc, target: Target, tune: bool) -> Iterator[tuple[dict[str, Answer], PrimFunc]]:
+    """The default schedule, and those with other answers to the template's questions."""
+    choices = Choices()
+    yield {}, schedule_gpu(func, target, choices)
+    if not tune:
+        return
+    names = list(choices.asked)
+    points = itertools.product(*[choices.asked[name].options for name in names])
+    others = [dict(zip(names, point, strict=True)) for point in points]
+    for given in [point for point in others if point != choices.answers][:_MOST_VARIANTS]:
+        yield given, schedule_gpu(func, target, Choices(given))
+
+
+def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[str, Any]]:
+    """Figures of a case: bytes a second, as a part of a copy's, and torch's."""
+    import torch
+
+    func, kinds = program(case)
+    torch.manual_seed(0)
+    kind = getattr(torch, case.dtype)
+    inputs = [torch.randn(shape, device="cuda").to(kind) for shape in case.shapes]
+    reference = _reference(case)
+    wanted = reference(*inputs)
+    outputs = [torch.full(item.static_shape or (), float("nan"), device="cuda", dtype=kind) for item in kinds]
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *outputs))
+    peer = seconds(lambda: reference(*inputs), 5)
+    rows: list[dict[str, Any]] = []
+    for given, scheduled in _variants(func, target, tune):
+        try:
+            function = CudaFunction(scheduled, target)
+            outputs[0].fill_(float("nan"))
+            function(*inputs, *outputs)
+            torch.cuda.synchronize()
+            error = largest_error(outputs, [wanted])
+            time = seconds(partial(function, *inputs, *outputs), 5)
+        except Exception as failure:  # one failure must not end the run
+            traceback.print_exc()
+            rows.append({"case": case.name, "given": given, "failed": str(failure)[:200]})
+            continue
+        rate = moved / time
+        rows.append(
+            {
+                "case": case.name,
+                "given": given,
+                "us": round(time * 1e6, 2),
+                "gb_per_s": round(rate / 1e9),
+                "of_copy": round(rate / copy, 3),
+                "torch_of_copy": round(moved / peer / copy, 3),
+                "error": error,
+                "right": error <= case.tolerance,
+                "kernels": len(function.launches),
+            }
+        )
+        _show(rows[-1])
+    return rows
+
+
+def _show(row: dict[str, Any]) -> None:
+    given = " ".join(f"{name}={value}" for name, value in row["given"].items())
+    print(
+        f"{row['case']:20} {row['us']:9.1f} us  {row['gb_per_s']:5} GB/s  {row['of_copy']:6.1%} of a copy "
+        f"(torch {row['torch_of_copy']:6.1%})  {'' if row['right'] else 'WRONG '}{row['error']:.1e} {given}",
+        flush=True,
+    )
+
+
+def copy_rate() -> float:
+    """Bytes a second, read and written, of a copy of 256 MB."""
+    import torch
+
+    source = torch.randn(1 << 26, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.numel() * 4 / seconds(lambda: target.copy_(source), 10)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases; gives 1 if any is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", help="words, comma-separated: only cases whose names begin with one of them")
+    parser.add_argument("--tune", action="store_true", help="time other choices of the templates too")
+    parser.add_argument("--json", help="a file for the figures")
+    options = parser.parse_args(arguments)
+    import torch
+
+    capability = torch.cuda.get_device_capability()
+    count = torch.cuda.get_device_properties(0).multi_processor_count
+    target = Target(f"cuda -arch=sm_{capability[0]}{capability[1]} -num-cores={count}")
+    copy = copy_rate()
+    print(f"{torch.cuda.get_device_name()}: a copy of 256 MB moves {copy / 1e9:.0f} GB/s")
+    words = options.cases.split(",") if options.cases else [""]
+    rows: list[dict[str, Any]] = []
+    for case in CASES:
+        if any(case.name.startswith(word) for word in words):
+            try:
+                rows += measure(case, copy, target, options.tune)
+            except Exception as failure:  # one failure must not end the run
+                traceback.print_exc()
+                rows.append({"case": case.name, "failed": str(failure)[:200]})
+                say(f"{case.name} failed: {failure}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"copy_gb_per_s": copy / 1e9, "rows": rows}, file, indent=1)
+    return int(any(not row.get("right", False) for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""The schedule of kernels that reduce rows and go on with them: softmax, normalisation, sums with what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import Block, IterKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+
+_SHORT = 16
+"""Elements of a row up to which one thread does the whole row."""
+_MOST_KEPT = 64
+"""Elements of a row that a thread keeps in registers."""
+_UNROLLED = 16
+"""Steps of a thread along a row that are written out: as many loads are on their way at once."""
+_LONG = 1 << 14
+"""Elements of a row from which on several blocks share it, where rows are few: not one kernel then."""
+_BLOCK = 256
+"""Threads of a block of several rows."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """A kernel over rows: which loops of its result are rows, and how a row is divided over threads."""
+
+    output: BlockHandle
+    rows: list[LoopHandle]
+    rest: list[LoopHandle]
+    length: int
+    threads: int = 1
+    lanes: int = 1
+    keeps: bool = True
+    """Whether what is read twice stays in registers."""
+
+
+def schedule_rows(context: CpuContext) -> bool:
+    """One kernel for all stages of a program that reduces rows of its operands; False where that does not fit.
+
+    for i: m[i] = max(x[i, :]);  for i, j: e[i, j] = exp(x[i, j] - m[i]);  for i: s[i] = sum(e[i, :]);  ...
+    ->  for row in blocks:  for t in threads:  x_local = x[row, t::threads]  (vectors);  part = max(x_local)
+                            m = max of part over threads;  e_local = exp(x_local - m);  ...  out[row, ...] = e_local / s
+    """
+    trial = CpuContext(context.sch.copy(), context.target, context.packing, context.choices)
+    try:
+        found = _find_rows(trial)
+        if found is None:
+            return False
+        _schedule(trial, found)
+    except ScheduleError:
+        return False
+    context.sch = trial.sch
+    return True
+
+
+def _find_rows(context: CpuContext) -> _Rows | None:
+    """The rows of a program; its stages are inlined where nothing is lost by that."""
+    sch = context.sch
+    outputs = sch.get_output_blocks()
+    blocks = [context.block(handle) for handle in sch.blocks()]
+    if len(outputs) != 1 or not any(block.is_reduction for block in blocks):
+        return None
+    for block in blocks:
+        shapes = [region.buffer.static_shape for region in (*block.reads, *block.writes)]
+        if "anchor" in block.annotations or None in shapes or any(0 in shape for shape in shapes if shape):
+            return None
+        if any(item.kind is IterKind.OPAQUE for item in block.iters):
+            return None
+    output = outputs[0]
+    if context.block(output).is_reduction:
+        if len(context.block(output).writes) > 1:
+            return None
+        output = sch.cache_write(output, 0, "local")
+    lengths = {
+        prod(context.sizes(_reducing(context, handle))) for handle in sch.blocks() if context.block(handle).is_reduction
+    }
+    if len(lengths) != 1:
+        return None
+    length = lengths.pop()
+    _inline(context, output, length)
+    shared = _shared_axes(context, output)
+    loops = sch.get_loops(output)
+    rows = [loop for n, loop in enumerate(loops) if n in shared]
+    rest = [loop for n, loop in enumerate(loops) if n not in shared]
+    if prod(context.sizes(rest)) == 1:
+        rows, rest = loops, []
+    elif prod(context.sizes(rest)) != length:
+        return None
+    return _divide(context, _Rows(output, rows, rest, length))
+
+
+def _inline(context: CpuContext, output: BlockHandle, length: int) -> None:
+    """Inline stages, except those of whole rows that several others read: they are computed once, into registers."""
+    sch = context.sch
+    for handle in sch.blocks():
+        block = context.block(handle)
+        if handle == output or block.is_reduction or block.init is not None or not block.iters:
+            continue
+        size = prod(context.sizes(sch.get_loops(handle)))
+        whole = size % length == 0 and size >= length
+        if not (whole and len(sch.get_consumers(handle)) > 1):
+            sch.compute_inline(handle)
+
+
+def _shared_axes(context: CpuContext, output: BlockHandle) -> set[int]:
+    """The axes of the output that index every intermediate buffer it reads."""
+    block = context.block(output)
+    place = {item.var: n for n, item in enumerate(block.iters)}
+    shared = set(place.values())
+    made = {
+        region.buffer for handle in context.sch.blocks() if handle != output for region in context.block(handle).writes
+    }
+    for item in pre_order(block.body):
+        if isinstance(item, BufferLoad) and item.buffer in made:
+            shared &= {place[index] for index in item.indices if isinstance(index, Var) and index in place}
+    return shared
+
+
+def _reducing(context: CpuContext, handle: BlockHandle) -> list[LoopHandle]:
+    values = [item.value for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
+    return [loop for loop in context.sch.get_loops(handle) if any(loop.var is value for value in values)]
+
+
+def _divide(context: CpuContext, found: _Rows) -> _Rows | None:
+    """How many threads share a row; None where another kind of kernel is better."""
+    target = context.target
+    count = prod(context.sizes(found.rows))
+    reductions = [handle for handle in context.sch.blocks() if context.block(handle).is_reduction]
+    along = all(_walks_row(context.block(handle)) for handle in reductions)
+    if found.length <= _SHORT or (not along and count >= target.cores * _BLOCK):
+        found.keeps = found.length <= _MOST_KEPT
+        return found
+    if not along or (found.length > _LONG and 4 * count < target.cores):
+        return None
+    found.lanes = _lanes(context, found)
+    options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= target.max_threads]
+    found.threads = context.choose("row_threads", options or [target.max_threads], _threads(context, found, count))
+    found.keeps = found.length <= _MOST_KEPT * found.threads
+    return found
+
+
+def _walks_row(block: Block) -> bool:
+    """Whether the steps of a reduction lie next to each other in what it reads most of."""
+    steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
+    written = {region.buffer for region in block.writes}
+    loads = [item for item in pre_order(block.body) if isinstance(item, BufferLoad) and item.buffer not in written]
+    loads = [item for item in loads if item.indices]
+    if not loads or not steps:
+        return False
+    largest = max(loads, key=lambda item: item.buffer.ndim)
+    return largest.indices[-1] is steps[-1]
+
+
+def _lanes(context: CpuContext, found: _Rows) -> int:
+    """Elements that a thread takes at once: 16 bytes of what is read, if rows are whole vectors."""
+    widths = [16]
+    for handle in context.sch.blocks():
+        block = context.block(handle)
+        if block.is_reduction:
+            last = [item for item in block.iters if item.kind is IterKind.REDUCE][-1]
+            widths.append(_power_of_two(context.sizes([_loop_of(context, handle, last.value)])[0]))
+        widths += [16 // max(1, region.buffer.dtype.bits // 8) for region in block.reads]
+    if found.rest:
+        widths.append(_power_of_two(context.sizes(found.rest[-1:])[0]))
+    return max(1, min(widths))
+
+
+def _power_of_two(number: int) -> int:
+    return number & -number
+
+
+def _loop_of(context: CpuContext, handle: BlockHandle, value: PrimExpr) -> LoopHandle:
+    return next(loop for loop in context.sch.get_loops(handle) if loop.var is value)
+
+
+def _threads(context: CpuContext, found: _Rows, rows: int) -> int:
+    """Threads of a row: each has a few vectors, but all cores have rows."""
+    target = context.target
+    most = min(1024, target.max_threads)
+    least = min(32, most)
+    # A few vectors a thread hide latencies; where rows are few, more threads share each of them.
+    wanted = 32 if rows >= 8 * target.cores else 8
+    threads = least
+    while threads < most and found.length > threads * wanted:
+        threads *= 2
+    return threads
+
+
+def _schedule(context: CpuContext, found: _Rows) -> None:
+    sch = context.sch
+    partial = _make_partial(context, found)
+    copies = _keep_inputs(context, found)
+    if found.rows and found.rest:
+        sch.reorder(*found.rows, *found.rest)
+    if found.rows:
+        row = sch.fuse(*found.rows) if len(found.rows) > 1 else found.rows[0]
+    else:
+        row = sch.add_unit_loop(found.rest[0] if found.rest else found.output)
+    together = max(1, min(_BLOCK, context.target.max_threads) // found.threads)
+    block, inner = sch.split(row, [None, together])
+    for handle in reversed([handle for handle in sch.blocks() if handle != found.output]):
+        sch.compute_at(handle, inner)
+    sch.bind(block, "blockIdx.x")
+    sch.bind(inner, "threadIdx.x" if found.threads == 1 else "threadIdx.y")
+    if found.threads == 1:
+        return
+    for handle in sch.blocks():
+        own = sch.get_loops(handle)
+        below = own[own.index(inner) + 1 :]
+        if handle in partial:
+            thread, *steps = below
+            sch.bind(thread, "threadIdx.x")
+            for loop in steps:
+                _unroll(context, loop)
+        elif context.block(handle).is_reduction:
+            sch.bind(below[-1], "threadIdx.x")
+        elif below:
+            _spread(context, below, found)
+    for handle in (*copies, *[handle for handle in sch.blocks() if handle not in partial]):
+        _arrange(context, handle, found)
+
+
+def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
+    """Every reduction in two: a part for each thread, and their combination."""
+    sch = context.sch
+    made: list[BlockHandle] = []
+    if found.threads == 1:
+        return made
+    for handle in sch.blocks():
+        if not context.block(handle).is_reduction:
+            continue
+        loops = _reducing(context, handle)
+        step = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+        _, thread, _ = sch.split(step, [None, found.threads, found.lanes])
+        made.append(sch.rfactor(thread, 0))
+    return made
+
+
+def _keep_inputs(context: CpuContext, found: _Rows) -> list[BlockHandle]:
+    """Copies of what several stages read of each row, in registers; so are loads of what is read once, as vectors."""
+    sch = context.sch
+    copies: list[BlockHandle] = []
+    if not found.keeps or found.threads == 1:
+        return copies
+    params = [param for param in sch.func.params if isinstance(param, Buffer)]
+    for param in params:
+        readers = [
+            handle for handle in sch.blocks() if any(region.buffer is param for region in context.block(handle).reads)
+        ]
+        reduces = any(context.block(handle).is_reduction for handle in readers)
+        size = prod(param.static_shape or (0,))
+        if reduces and size % found.length == 0 and size >= found.length:
+            copies.append(sch.cache_read(readers[0], param.name, "local", readers[1:]))
+    return copies
+
+
+def _spread(context: CpuContext, loops: list[LoopHandle], found: _Rows) -> None:
+    """The elements of a row over threads, in vectors: neighbouring threads have neighbouring vectors."""
+    sch = context.sch
+    element = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    chunk, thread, lane = sch.split(element, [None, found.threads, found.lanes])
+    sch.reorder(thread, chunk, lane)
+    sch.bind(thread, "threadIdx.x")
+    _unroll(context, chunk)
+    if found.lanes > 1:
+        sch.vectorize(lane)
+
+
+def _unroll(context: CpuContext, loop: LoopHandle) -> None:
+    extent = context.extent(loop)
+    if extent is not None and 1 < extent <= _UNROLLED:
+        context.sch.unroll(loop)
+
+
+def _arrange(context: CpuContext, handle: BlockHandle, found: _Rows) -> None:
+    """Give what a stage makes of a row an axis for threads: each thread's part is then its own, in registers."""
+    sch = context.sch
+    block = context.block(handle)
+    made = block.writes[0].buffer
+    shape = made.static_shape
+    if handle == found.output or block.is_reduction or shape is None:
+        return
+    walking = len(shape)
+    while walking > 0 and prod(shape[walking:]) < found.length:
+        walking -= 1
+    if prod(shape[walking:]) != found.length:
+        return
+    lanes, step = found.lanes, found.threads * found.lanes
+
+    def in_steps(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        element = index[walking]
+        for number in range(walking + 1, len(index)):
+            element = element * shape[number] + index[number]
+        return (*index[:walking], element // step, element % step)
+
+    def in_vectors(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (*index[:-1], index[-1] // lanes, index[-1] % lanes)
+
+    sch.transform_layout(handle, made.name, in_steps)
+    if lanes > 1:
+        sch.transform_layout(handle, made.name, in_vectors)
