@@ -17,7 +17,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -34,8 +34,9 @@ from tilewright.lower.database import Database
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
 from tilewright.topi.schedule.choices import Choices
-from tilewright.tune.cost import TreeModel
+from tilewright.tune.cost import CostModel, RandomModel, TreeModel
 from tilewright.tune.features import Vector, extract
+from tilewright.tune.neural import NeuralModel
 from tilewright.tune.space import Key, Point, Space, key_of
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import TuneOptions
@@ -45,12 +46,17 @@ RESULTS = Path(__file__).parent / "results"
 SEARCHES: dict[str, TuneOptions] = {
     "random": TuneOptions(search="random"),
     "genetic": TuneOptions(search="genetic"),
-    "annealing, rank": TuneOptions(search="annealing"),
-    "annealing, regression": TuneOptions(search="annealing", model=partial(TreeModel, "regression")),
-    "evolution, rank": TuneOptions(search="evolution"),
+    "annealing, rank": TuneOptions(search="annealing", prior=None),
+    "annealing, regression": TuneOptions(search="annealing", model=partial(TreeModel, "regression"), prior=None),
+    "evolution, rank": TuneOptions(search="evolution", prior=None),
 }
 BASELINE = "random"
-COST_MODELS = {"trees, rank": TreeModel, "trees, regression": partial(TreeModel, "regression")}
+COST_MODELS: dict[str, Callable[[], CostModel]] = {
+    "trees, rank": TreeModel,
+    "trees, regression": partial(TreeModel, "regression"),
+    "neural": NeuralModel,
+    "random": RandomModel,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewright.tune.forest import Forest
     from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
     from tilewright.tune.model import tune_model
+    from tilewright.tune.neural import NeuralModel
     from tilewright.tune.remote import RemoteMeasurer
     from tilewright.tune.report import write_report
     from tilewright.tune.rules import tiled_contraction
@@ -32,6 +33,7 @@ _NAMES = {
     "LocalMeasurer": "measure",
     "Measurement": "measure",
     "Measurer": "measure",
+    "NeuralModel": "neural",
     "Progress": "tuner",
     "RandomModel": "cost",
     "RemoteMeasurer": "remote",
@@ -58,6 +60,7 @@ __all__ = [
     "LocalMeasurer",
     "Measurement",
     "Measurer",
+    "NeuralModel",
     "Progress",
     "RandomModel",
     "Record",

@@ -70,6 +70,8 @@ LOOPS = 8
 BUFFERS = 4
 _ACCESS = 9
 """Numbers for each buffer of a block."""
+_BEFORE, _LEVELS = 8, 4
+"""Numbers of the whole program before those of its blocks; levels of memory."""
 _KINDS = (LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED, LoopKind.SERIAL)
 _TYPICAL_EXTENT = 128
 
@@ -197,6 +199,23 @@ def extract_batch(functions: Sequence[PrimFunc], target: Target) -> npt.NDArray[
 
 def _log(value: float) -> float:
     return log2(1.0 + value)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where what lies in a vector of features: the numbers of each block, and in those the ones of its loops."""
+
+    width: int
+    blocks: tuple[slice, ...]
+    loops: slice
+    """Within a block: `LOOPS` times the same numbers, the innermost loop first; all zero where there is no loop."""
+
+
+def layout() -> Layout:
+    """The places of features; the rest, before and after the blocks, is of the whole program."""
+    length = _block_length(_LEVELS)
+    blocks = tuple(slice(_BEFORE + n * length, _BEFORE + (n + 1) * length) for n in range(BLOCKS))
+    return Layout(blocks[-1].stop + 2 + _LEVELS, blocks, slice(10, 10 + LOOPS * (2 + len(_KINDS))))
 
 
 def _block_length(capacities: int) -> int:

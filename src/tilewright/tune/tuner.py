@@ -20,6 +20,7 @@ from tilewright.support.errors import UserError
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.forest import shipped
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
+from tilewright.tune.neural import NeuralModel
 from tilewright.tune.search import (
     AnnealingSearch,
     CoordinateDescent,
@@ -183,7 +184,7 @@ def make_search(space: Space, task: Task, options: TuneOptions) -> Search:
     if options.search == "genetic":
         return GeneticSearch(space, seed)
     model = options.model()
-    if isinstance(model, TreeModel) and model.prior is None:
+    if isinstance(model, (TreeModel, NeuralModel)) and model.prior is None:
         model.prior = shipped(task.target) if options.prior == "shipped" else options.prior
     kind = AnnealingSearch if options.search == "annealing" else EvolutionarySearch
     return kind(space, model, seed, task=task.key)
