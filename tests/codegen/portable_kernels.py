@@ -1,0 +1,125 @@
+"""Whole kernels that every device must run: tiles with barriers, operators, large grids, scalars, symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.topi.library
+from tests.codegen.portable import Build
+from tests.tir.passes.test_bind_threads import tiled_product
+from tests.topi.differential import Array, run_reference
+from tilewright import te
+from tilewright.graph.op import get_operator
+from tilewright.ir import expr as e
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
+from tilewright.ir.types import TensorType, TupleType, tensor_type
+from tilewright.target import Target
+from tilewright.tir.buffer import make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import BufferStore, For, LoopKind
+from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+Case = tuple[str, Sequence[Array], dict[str, Any]]
+
+
+def check_tiles(device: Build) -> None:
+    """Products with remainders in every direction, through shared memory."""
+    cases = [(12, 10, 6, (4, 4), (2, 1), 3), (9, 17, 8, (2, 8), (3, 2), 4), (16, 16, 16, (8, 8), (1, 2), 8)]
+    cases += [(5, 7, 9, (3, 2), (1, 3), 3), (11, 3, 4, (4, 1), (3, 1), 2)]
+    functions = [tiled_product(*case) for case in cases]
+    module = device(functions)
+    rng = np.random.default_rng(0)
+    for (m, n, depth, *_), func in zip(cases, functions, strict=True):
+        a, b = rng.random((m, depth), np.float32), rng.random((depth, n), np.float32)
+        c = np.full((m, n), np.nan, np.float32)
+        module[func.name](a, b, c)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+def operator_program(case: Case, name: str, target: Target) -> tuple[PrimFunc, list[TensorType]]:
+    """An operator under its default schedule."""
+    operator, arrays, attributes = case
+    declared = get_operator(operator)
+    values = declared.attributes_class(**attributes)
+    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
+    inputs = [te.placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
+    outputs = compute_operator(operator, inputs, values, result)
+    kinds = result.items if isinstance(result, TupleType) else (result,)
+    func = schedule_gpu(te.create_prim_func([*inputs, *outputs], name), target)
+    return func, [kind for kind in kinds if isinstance(kind, TensorType)]
+
+
+def check_operators(device: Build, target: Target, cases: Sequence[Case]) -> None:
+    """Operators against their references."""
+    programs = [operator_program(case, f"case{n}", target) for n, case in enumerate(cases)]
+    module = device([func for func, _ in programs])
+    for number, (case, (_, kinds)) in enumerate(zip(cases, programs, strict=True)):
+        got = [np.full(kind.static_shape or (), 77, kind.dtype.numpy()) for kind in kinds]
+        module[f"case{number}"](*case[1], *got)
+        for one, other in zip(got, run_reference(case[0], case[1], **case[2]), strict=True):
+            if one.dtype.kind == "f":
+                tolerance = 1e-2 if one.dtype == np.float16 else 2e-5
+                np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=case[0])
+            else:
+                np.testing.assert_array_equal(one, other, err_msg=case[0])
+
+
+def check_large_grids(device: Build) -> None:
+    """More blocks than a device takes along one axis, along two axes, of bytes that share words."""
+    block, row, thread = Var("block"), Var("row"), Var("thread")
+    columns, rows, threads = 70001, 2, 3
+    out = make_buffer("out", (rows, columns, threads), "uint8")
+    value: PrimExpr = e.Cast(row * 101 + block * 7 + thread, DataType.of("uint8"))
+    store = BufferStore(out, (row, block, thread), value)
+    body = For(thread, ZERO, IntImm(threads), LoopKind.THREAD, store, "threadIdx.x")
+    body = For(block, ZERO, IntImm(columns), LoopKind.THREAD, body, "blockIdx.x")
+    body = For(row, ZERO, IntImm(rows), LoopKind.THREAD, body, "blockIdx.y")
+    got = np.zeros((rows, columns, threads), np.uint8)
+    device([PrimFunc("many", (out,), body)])(got)
+    i, j, k = np.indices(got.shape)
+    np.testing.assert_array_equal(got, (i * 101 + j * 7 + k).astype(np.uint8))
+
+
+def check_symbolic_sizes(target: str) -> None:
+    """One program for all sizes, through `tw.build`."""
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: a[n - 1 - i, j] * 2.0 + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    block, thread = s[b].split(b.op.axis[1], factor=64)
+    s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.y"))
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [a, b], target=target)
+    for shape in ((1, 1), (5, 13), (70, 1000), (0, 4)):
+        values = np.random.default_rng(1).random(shape, np.float32)
+        result = np.zeros(shape, np.float32)
+        module(values, result)
+        np.testing.assert_allclose(result, values[::-1] * 2 + 1, rtol=1e-6)
+    timing = module.time_evaluator("main", number=2, repeat=2)(values, result)
+    assert len(timing.results) == 2
+
+
+def check_scalars(target: str, dtypes: Sequence[str]) -> None:
+    """Scalars of every type, positive and negative, beside an array."""
+    scalars = [te.var(f"x_{name}", name) for name in dtypes]
+    a = te.placeholder((3,), name="A")
+
+    def total(i: Var) -> PrimExpr:
+        result: PrimExpr = a[i]
+        for scalar in scalars:
+            result = result + e.Cast(scalar, DataType.of("float32"))
+        return result
+
+    b = te.compute((3,), total, name="B")
+    values: list[Any] = [-3 if name.startswith(("int", "float")) else name == "bool" or 200 for name in dtypes]
+    out = np.zeros(3, np.float32)
+    tw.build(te.create_schedule(b.op), [a, *scalars, b], target=target)(np.arange(3, dtype=np.float32), *values, out)
+    np.testing.assert_array_equal(out, np.arange(3, dtype=np.float32) + sum(values))
+

@@ -1,0 +1,100 @@
+"""WGSL programs: kernels on a device, and the text itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.codegen import portable_kernels
+from tests.codegen.on_device import WEBGPU, on_webgpu, require_webgpu, webgpu_program
+from tests.tir.passes.test_bind_threads import tiled_product
+from tests.topi.test_scheduled import CASES
+from tilewright import te
+from tilewright.ir.expr import ZERO, IntImm, Var
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.tir.buffer import make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Allocate, BufferStore, For, LoopKind, seq
+
+
+def test_tiles_with_barriers() -> None:
+    portable_kernels.check_tiles(on_webgpu)
+
+
+def test_operators() -> None:
+    portable_kernels.check_operators(on_webgpu, WEBGPU, CASES[::3])
+
+
+def test_large_grids() -> None:
+    portable_kernels.check_large_grids(on_webgpu)
+
+
+def test_symbolic_sizes() -> None:
+    require_webgpu()
+    portable_kernels.check_symbolic_sizes("webgpu")
+
+
+def test_scalars() -> None:
+    require_webgpu()
+    names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "bool")
+    portable_kernels.check_scalars("webgpu", names)
+
+
+def test_indices_that_may_overflow_are_computed_in_their_low_bits() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, n), name="A")
+    b = te.compute((n, n), lambda i, j: a[j, i], name="B")
+    s = te.create_schedule(b.op)
+    for axis, name in zip(b.op.axis, "yx", strict=True):
+        s[b].bind(axis, te.thread_axis(f"blockIdx.{name}"))
+    (text,) = [line for line in webgpu_program([s.func([a, b])]).source.splitlines() if "k0_B_[" in line]
+    assert "tw_mul" not in text and "bitcast<i32>(n_.x)" in text
+
+
+def test_float64_is_refused_by_name() -> None:
+    a = te.placeholder((4,), "float64", name="A")
+    b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
+    with pytest.raises(UnsupportedError, match="WebGPU kernels do not know float64"):
+        webgpu_program([te.create_prim_func([a, b], "double")])
+
+
+def test_small_types_take_words_of_shared_memory() -> None:
+    """A tile of 5000 bytes is 20000 bytes of a workgroup's memory, which not every device has."""
+    t, u = Var("t"), Var("u")
+    a, out = make_buffer("a", (50, 100), "int8"), make_buffer("out", (50, 100), "int8")
+    tile = make_buffer("tile", (5000,), "int8", scope="shared")
+    inner = Var("inner")
+    fill = For(inner, ZERO, IntImm(100), LoopKind.SERIAL, BufferStore(tile, (t * 100 + inner,), a[t, inner]))
+    other = Var("other")
+    read = For(other, ZERO, IntImm(100), LoopKind.SERIAL, BufferStore(out, (u, other), tile[4999 - u * 100 - other]))
+    threads = [For(var, ZERO, IntImm(50), LoopKind.THREAD, body, "threadIdx.x") for var, body in ((t, fill), (u, read))]
+    body = For(Var("block"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(tile, seq(*threads)), "blockIdx.x")
+    func = PrimFunc("reverse", (a, out), body)
+    with pytest.raises(UserError, match="uses 20000 bytes of shared memory, WebGPU devices have 16384"):
+        webgpu_program([func])
+
+
+def test_names_are_words_of_no_language() -> None:
+    """Reserved words, leading underscores and signs in names do not reach the text."""
+    require_webgpu()
+    a = te.placeholder((3,), name="__loop")
+    b = te.compute((3,), lambda var: a[var] + 1.0, name="fn.main-β")
+    out = np.zeros(3, np.float32)
+    tw.build(te.create_schedule(b.op), [a, b], target="webgpu")(np.ones(3, np.float32), out)
+    np.testing.assert_array_equal(out, np.full(3, 2.0, np.float32))
+
+
+def test_threads_meet_outside_of_divergent_code() -> None:
+    """A barrier stands in loops of all threads only."""
+    around: list[str] = []
+    met = 0
+    for line in webgpu_program([tiled_product(9, 17, 8, (2, 8), (3, 2), 4)]).source.splitlines():
+        if line.strip().startswith("}"):
+            around.pop()
+        if "workgroupBarrier" in line:
+            met += 1
+            assert all(opened.startswith(("for", ")")) for opened in around), around
+        if line.endswith("{"):
+            around.append(line.strip())
+    assert met == 2
