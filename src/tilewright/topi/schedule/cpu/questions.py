@@ -74,7 +74,8 @@ def unroll_steps(context: CpuContext, loop: LoopHandle, accumulators: int) -> Lo
         return loop
     most = min(extent - 1, _MOST_UNROLLED // accumulators)
     options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
-    count = context.choose_again("unroll", options, 1)
+    # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
+    count = context.choose_again("unroll", options, 2 if 2 in options else 1)
     if count == 1:
         return loop
     outer, inner = context.sch.split(loop, [None, count])

@@ -10,6 +10,7 @@ from tilewright.topi.schedule.cpu.attention import is_attention, schedule_attent
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
+from tilewright.topi.schedule.cpu.deep import part_of_sum, schedule_deep_product
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_separable
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.half import is_half_product, schedule_half_product
@@ -24,13 +25,15 @@ from tilewright.topi.schedule.packing import with_packing
 _CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
 
 
-def schedule_cpu(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
+def schedule_cpu(
+    func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
+) -> PrimFunc:
     """A scheduled program for a CPU, equivalent to the given unscheduled one.
 
     Constant parameters may come out rearranged: the attribute `PACKING` says how. `choices` overrides what
     templates would decide by themselves, and collects what they ask.
     """
-    context = CpuContext(Schedule(func), target, choices=choices or Choices())
+    context = CpuContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
     return with_packing(context.sch.func, context.packing)
 
@@ -63,6 +66,10 @@ def _schedule(context: CpuContext) -> None:
         alone = anchor.name == outputs[0].name
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
             if schedule_tile_matrix(context, anchor, outputs[0]) or schedule_dot_product(context, anchor, outputs[0]):
+                return
+            part = part_of_sum(context, anchor)
+            if part is not None:
+                schedule_deep_product(context, anchor, outputs[0], part)
                 return
             alone_in_channel = _kinds(context, anchors) == ["depthwise_conv2d"]
             template = schedule_depthwise if alone_in_channel else schedule_contraction
