@@ -17,6 +17,7 @@ from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress as Line
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
+from tilewright.tune.cluster import ClusterMeasurer
 from tilewright.tune.measure import Measurer
 from tilewright.tune.model import default_database, tune_model
 from tilewright.tune.remote import RemoteMeasurer
@@ -25,10 +26,11 @@ from tilewright.tune.task import Task
 from tilewright.tune.tuner import SEARCHES, Progress, Report
 
 DESCRIPTION = """\
-Measure schedules of a model's kernels on this machine (or on devices of a tracker) and remember the quickest.
+Measure schedules of a model's kernels on this machine (or a cluster, or devices) and remember the quickest.
 
   tilewright tune resnet18.onnx --time 20m --threads 1
   tilewright tune resnet18.onnx --trials 1000 --report tuning.html
+  tilewright tune resnet18.onnx --cluster head:6379
   tilewright tune resnet18.onnx --tracker farm:9190 --key rpi5 --devices 4 --target 'llvm -mcpu=cortex-a76'
 
 What is measured goes to a database, which every later compilation of the same kernels asks. Ctrl-C ends tuning and
@@ -51,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=natural_int, default=0, metavar="N", help="seed of the search (default: 0)")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with curves and gains")
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS", help="measure on a Ray cluster; `local` is one of this machine's own"
+    )
     parser.add_argument("--tracker", metavar="HOST:PORT", help="measure on devices that this tracker lends")
     parser.add_argument("--key", metavar="KEY", help="the kind of device to ask the tracker for")
     parser.add_argument("--token", help="the tracker's secret (default: the setting TILEWRIGHT_RPC_TOKEN)")
@@ -70,6 +75,8 @@ def execute(options: argparse.Namespace) -> int:
         raise UserError(f"{options.model} is a compiled library: tuning needs the model it was made from")
     if (options.tracker is None) != (options.key is None):
         raise UserError("--tracker and --key go together", hint="--tracker HOST:PORT --key KEY")
+    if options.tracker is not None and options.cluster is not None:
+        raise UserError("--tracker and --cluster are two places to measure: say one")
     if options.report is not None and not options.report.absolute().parent.is_dir():
         raise UserError(f"the folder of {options.report} does not exist", where="--report", hint="make it first")
     seconds = options.time or 0.0
@@ -102,6 +109,10 @@ def execute(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _measurer(options: argparse.Namespace) -> Iterator[Measurer | None]:
+    if options.cluster is not None:
+        with ClusterMeasurer(options.cluster) as on_cluster:
+            yield on_cluster
+        return
     if options.tracker is None:
         yield None
         return

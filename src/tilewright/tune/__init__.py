@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.lower.database import Database, Record
+    from tilewright.tune.cluster import ClusterMeasurer
     from tilewright.tune.cost import CostModel, RandomModel, TreeModel
     from tilewright.tune.forest import Forest
     from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tilewright.tune.tuner import Progress, Report, TuneOptions, tune
 
 _NAMES = {
+    "ClusterMeasurer": "cluster",
     "Config": "templates",
     "CostModel": "cost",
     "Forest": "forest",
@@ -53,6 +55,7 @@ _NAMES = {
 _STORED = ("Database", "Record")
 
 __all__ = [
+    "ClusterMeasurer",
     "Config",
     "CostModel",
     "Database",
