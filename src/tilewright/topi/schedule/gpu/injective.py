@@ -6,10 +6,10 @@ from math import prod
 
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.attempt import attempt
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
@@ -34,7 +34,11 @@ def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
         return
     block = context.block(handle)
     crossed = _crossed_axis(block, len(loops))
-    if crossed is not None and min(sizes[crossed], sizes[-1]) >= _TILE // 2 and _transpose(context, handle, crossed):
+    if (
+        crossed is not None
+        and min(sizes[crossed], sizes[-1]) >= _TILE // 2
+        and attempt(context, lambda trial: _transpose(trial, handle, crossed))
+    ):
         return
     if len(loops) > 1 and _same_indices(block):
         loops, sizes = [sch.fuse(*loops)], [prod(sizes)]
@@ -97,38 +101,33 @@ def _transpose(context: CpuContext, handle: BlockHandle, crossed: int) -> bool:
     """
     if context.target.max_threads < _TILE * _TILE_ROWS:
         return False
-    trial = CpuContext(context.sch.copy(), context.target)
-    sch = trial.sch
+    sch = context.sch
     loops = sch.get_loops(handle)
-    block = trial.block(handle)
+    block = context.block(handle)
     own = [item.var for item in block.iters]
     source = next(
         item.buffer
         for item in pre_order(block.body)
         if isinstance(item, BufferLoad) and item.indices and item.indices[-1] is own[crossed]
     )
-    try:
-        across, across_inner = sch.split(loops[crossed], [None, _TILE])
-        last, last_inner = sch.split(loops[-1], [None, _TILE])
-        outer = [across if n == crossed else loop for n, loop in enumerate(loops[:-1])]
-        sch.reorder(*outer, last, across_inner, last_inner)
-        copy = sch.cache_read(handle, source.name, "shared")
-        tile = sch.fuse(*outer, last)
-        sch.compute_at(copy, tile)
-        sch.bind(tile, "blockIdx.x")
-        moved = sch.get_loops(copy)
-        for pair in ([across_inner, last_inner], moved[moved.index(tile) + 1 :]):
-            if len(pair) != 2:
-                return False
-            step, row = sch.split(pair[0], [None, _TILE_ROWS])
-            sch.reorder(row, pair[1], step)
-            sch.bind(row, "threadIdx.y")
-            sch.bind(pair[1], "threadIdx.x")
-            sch.unroll(step)
-        sch.storage_align(copy, 0, trial.block(copy).writes[0].buffer.ndim - 2, _TILE, 1)
-    except ScheduleError:
-        return False
-    context.sch = trial.sch
+    across, across_inner = sch.split(loops[crossed], [None, _TILE])
+    last, last_inner = sch.split(loops[-1], [None, _TILE])
+    outer = [across if n == crossed else loop for n, loop in enumerate(loops[:-1])]
+    sch.reorder(*outer, last, across_inner, last_inner)
+    copy = sch.cache_read(handle, source.name, "shared")
+    tile = sch.fuse(*outer, last)
+    sch.compute_at(copy, tile)
+    sch.bind(tile, "blockIdx.x")
+    moved = sch.get_loops(copy)
+    for pair in ([across_inner, last_inner], moved[moved.index(tile) + 1 :]):
+        if len(pair) != 2:
+            return False
+        step, row = sch.split(pair[0], [None, _TILE_ROWS])
+        sch.reorder(row, pair[1], step)
+        sch.bind(row, "threadIdx.y")
+        sch.bind(pair[1], "threadIdx.x")
+        sch.unroll(step)
+    sch.storage_align(copy, 0, context.block(copy).writes[0].buffer.ndim - 2, _TILE, 1)
     return True
 
 

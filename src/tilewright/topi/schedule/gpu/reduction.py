@@ -1,119 +1,235 @@
-"""The schedule of a reduction: a thread for each result, or a block of threads where results are few."""
+"""The schedule of a reduction with loops of its own: threads for results, for steps, or for both."""
 
 from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import uses_any
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.injective import THREADS, spread
+from tilewright.topi.schedule.gpu.rows import schedule_long_rows, walks_row
 
-_FEW_STEPS = 64
+_FEW_STEPS = 32
 """Steps of a reduction below which one thread does them all."""
-_MANY_STEPS = 1 << 14
+_MANY_STEPS = 1 << 10
 """Steps of a reduction from which several blocks share those of one result, where results are few."""
-_COMBINE = 16
-"""Partial results that one thread combines: with 256 threads, two rounds of 16."""
+_LANE_BYTES = 16
+_COLUMN_THREADS = 32
+"""Threads of a block next to each other, where others share the steps of their results."""
+_MOST_UNROLLED = 8
 
 
-def schedule_reduction(context: CpuContext, handle: BlockHandle) -> None:
-    """Schedule a reduction with loops of its own."""
+def schedule_reduction(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None = None) -> None:
+    """Schedule a reduction, and the stage that goes on with its results where one does."""
     sch = context.sch
-    loops = sch.get_loops(handle)
-    reduce = [loop for loop in loops if _drives(context, handle, loop)]
-    spatial = [loop for loop in loops if loop not in reduce]
+    reduce = _reducing(context, handle)
+    spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
     results, steps = prod(context.sizes(spatial)), prod(context.sizes(reduce))
-    if not reduce or results == 0 or steps == 0:
-        spread(context, spatial)
+    static = context.extents(sch.get_loops(handle)) is not None
+    if not reduce or results == 0 or steps == 0 or not static:
+        _plain(context, handle, epilogue, spatial, reduce)
         return
-    sch.reorder(*spatial, *reduce)
+    if len(context.block(handle).writes) > 1:
+        _several_results(context, handle, spatial, reduce, steps)
+        if epilogue is not None:
+            spread(context, sch.get_loops(epilogue))
+        return
+    if not attempt(context, lambda trial: _fast(trial, handle, epilogue)):
+        _plain(context, handle, epilogue, spatial, reduce)
+
+
+def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None) -> bool:
+    """The template that fits a reduction of one value, of constant sizes."""
+    sch = context.sch
+    reduce = _reducing(context, handle)
+    results = prod(context.sizes([loop for loop in sch.get_loops(handle) if loop not in reduce]))
+    steps = prod(context.sizes(reduce))
     cores = context.target.cores
     if steps < _FEW_STEPS or results >= cores * THREADS * 4:
-        _one_thread_each(context, handle, spatial)
-        return
-    fused = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
-    if steps >= _MANY_STEPS and results < cores and context.extent(fused) is not None:
-        parts = _divisor(steps, 4 * cores)
-        outer, _ = sch.split(fused, [parts, None])
-        partial = _partial(context, outer)
+        _columns(context, handle, epilogue, 1)
+        return True
+    along = walks_row(context.block(handle))
+    blocks = results if along else -(-results // (_COLUMN_THREADS * 4))
+    if blocks < cores and steps >= _MANY_STEPS:
+        partial = _partial(context, reduce, max(2, 4 * cores // blocks))
         if partial is not None:
             schedule_reduction(context, partial)
-            schedule_reduction(context, handle)
-            return
-    _one_block_each(context, handle, spatial, fused, steps)
+            schedule_reduction(context, handle, epilogue)
+            return True
+    if along:
+        schedule_long_rows(context, handle, epilogue or sch.cache_write(handle, 0, "local"))
+    else:
+        _columns(context, handle, epilogue, _sharing(context, results, steps))
+    return True
 
 
-def _one_thread_each(context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle]) -> None:
-    """Each thread accumulates a result in a register."""
+def _reducing(context: CpuContext, handle: BlockHandle) -> list[LoopHandle]:
+    iters = [item for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
+    return [loop for loop in context.sch.get_loops(handle) if any(uses_any(item.value, [loop.var]) for item in iters)]
+
+
+def _plain(
+    context: CpuContext,
+    handle: BlockHandle,
+    epilogue: BlockHandle | None,
+    spatial: list[LoopHandle],
+    reduce: list[LoopHandle],
+) -> None:
+    """A thread a result, of whatever sizes."""
     sch = context.sch
-    if len(context.block(handle).writes) > 1 or not spatial:
+    if spatial and reduce:
+        sch.reorder(*spatial, *reduce)
+    if len(context.block(handle).writes) > 1 or not spatial or not reduce:
         spread(context, spatial)
+        if epilogue is not None:
+            spread(context, sch.get_loops(epilogue))
         return
-    output = sch.cache_write(handle, 0, "local")
-    thread = spread(context, sch.get_loops(output))
+    thread = spread(context, sch.get_loops(epilogue or (epilogue := sch.cache_write(handle, 0, "local"))))
     if thread is not None:
         sch.compute_at(handle, thread)
 
 
-def _one_block_each(
-    context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle], fused: LoopHandle, steps: int
+def _several_results(
+    context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle], reduce: list[LoopHandle], steps: int
 ) -> None:
-    """Threads of a block accumulate parts, which are combined through shared memory in two rounds.
-
-    for i: for k: C[i] += A[i, k]   ->   for bx: for tx(256): P[tx] = sum of every 256th;
-                                                 for tx(16): Q[tx] = sum of 16 of P;  C[bx] = sum of Q
-    """
+    """A reduction of several values at once (the place of the greatest element): a block of threads a result."""
     sch = context.sch
-    threads = min(THREADS, context.target.max_threads, 1 << (steps - 1).bit_length() - 1)
-    _, lane = sch.split(fused, [None, threads])
-    partial = _partial(context, lane)
-    if partial is None:
+    many = prod(context.sizes(spatial)) >= context.target.cores * THREADS
+    if spatial:
+        sch.reorder(*spatial, *reduce)
+    if steps < _FEW_STEPS or many:
         spread(context, spatial)
         return
-    stages = [partial]
-    count = threads
-    if count > 2 * _COMBINE:
-        last = sch.get_loops(handle)[-1]
-        _, inner = sch.split(last, [None, count // _COMBINE])
-        second = _partial(context, inner)
-        if second is not None:
-            stages.append(second)
-    loops = sch.get_loops(handle)
-    rows = [loop for loop in loops if not _drives(context, handle, loop)]
-    if rows:
-        row = sch.fuse(*rows) if len(rows) > 1 else rows[0]
+    step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
+    threads = min(THREADS, context.target.max_threads, 1 << (steps - 1).bit_length() - 1)
+    _, lane = sch.split(step, [None, threads])
+    if spatial:
+        sch.bind(sch.fuse(*spatial) if len(spatial) > 1 else spatial[0], "blockIdx.x")
+    sch.bind(lane, "threadIdx.x")
+
+
+def _sharing(context: CpuContext, results: int, steps: int) -> int:
+    """Threads that share the steps of a result: as many as keep the device busy."""
+    most = min(context.target.max_threads // _COLUMN_THREADS, 16)
+    wanted = max(1, context.target.cores * THREADS * 8 // results)
+    default = max(n for n in (1, 2, 4, 8, 16) if n == 1 or (n <= most and n <= wanted and n * 8 <= steps))
+    return context.choose_again("sharing", [n for n in (1, 2, 4, 8, 16) if n <= max(1, most)], default)
+
+
+def _columns(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int) -> None:
+    """A thread has a vector of results next to each other; several threads may share their steps.
+
+    for i, k: c[i] += x[k, i]  ->  for bx: for tx: { for ty: for ko: part[v] += x[ko * 8 + ty, (bx, tx, v)]  (vectors);
+                                                     c[v] = sum of part over ty }
+    """
+    sch = context.sch
+    partial: BlockHandle | None = None
+    if sharing > 1:
+        reduce = _reducing(context, handle)
+        step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
+        _, share = sch.split(step, [None, sharing])
+        partial = sch.rfactor(share, 0)
+    output = epilogue or sch.cache_write(handle, 0, "local")
+    loops = sch.get_loops(output)
+    if not loops:
+        return
+    lanes = _lanes(context, partial or handle, output)
+    lane: LoopHandle | None = None
+    if lanes > 1:
+        loops[-1], lane = sch.split(loops[-1], [None, lanes])
+    if sharing > 1:
+        fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+        block, thread = sch.split(fused, [None, _COLUMN_THREADS])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
     else:
-        row = sch.add_unit_loop(loops[0])
-    for stage in reversed(stages):
-        sch.compute_at(stage, row)
-    sch.bind(row, "blockIdx.x")
-    for stage in stages:
-        for number in range(len(context.block(stage).writes)):
-            sch.set_scope(stage, number, "shared")
-        lane_value = context.block(stage).iters[0].value
-        own = sch.get_loops(stage)
-        lane_loop = next((loop for loop in own if loop.var is lane_value), None)
-        if lane_loop is not None:
-            rest = [loop for loop in own[own.index(row) + 1 :] if loop != lane_loop]
-            sch.reorder(lane_loop, *rest)
-            sch.bind(lane_loop, "threadIdx.x")
+        found = spread(context, loops)
+        assert found is not None
+        thread = found
+    sch.compute_at(handle, thread)
+    if partial is not None:
+        sch.compute_at(partial, thread)
+        own = sch.get_loops(handle)
+        sch.bind(own[-1], "threadIdx.y")
+        share = sch.get_loops(partial)[sch.get_loops(partial).index(thread) + 1]
+        sch.bind(share, "threadIdx.y")
+        _accumulate(context, partial, share)
+    else:
+        _accumulate(context, handle, thread)
+    if lane is not None:
+        sch.vectorize(lane)
 
 
-def _partial(context: CpuContext, loop: LoopHandle) -> BlockHandle | None:
-    """Partial results along a loop; None where the reduction has no such form."""
+def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -> None:
+    """The loops of a reduction in a thread: steps outside, a vector of results inside."""
+    sch = context.sch
+    own = sch.get_loops(handle)
+    below = own[own.index(outside) + 1 :]
+    reduce = [loop for loop in _reducing(context, handle) if loop in below]
+    results = [loop for loop in below if loop not in reduce]
+    if results and reduce:
+        sch.reorder(*reduce, *results)
+    if len(results) == 1 and (context.extent(results[0]) or 0) > 1:
+        sch.vectorize(results[0])
+    if reduce:
+        count = context.extent(reduce[-1]) or 1
+        if count <= _MOST_UNROLLED:
+            for loop in reduce:
+                if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
+                    sch.unroll(loop)
+        else:
+            _, inner = sch.split(reduce[-1], [None, max(n for n in (4, 2, 1) if count % n == 0)])
+            sch.unroll(inner)
+
+
+def _lanes(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> int:
+    """Results next to each other that a thread has: 16 bytes, where what is read and written lies so, too."""
+    block, last = context.block(handle), context.block(output)
+    results, written = [item.var for item in block.iters if item.kind is IterKind.SPATIAL], last.iters[-1].var
+    size = context.sizes(context.sch.get_loops(output)[-1:])[0]
+    bits = max(region.buffer.dtype.bits for region in (*block.reads, *block.writes, *last.writes))
+    lanes = _LANE_BYTES * 8 // max(8, bits)
+    count = prod(context.sizes(context.sch.get_loops(output)))
+    while lanes > 1 and (size % lanes or count // lanes < context.target.cores * _COLUMN_THREADS):
+        lanes //= 2
+    made = {region.buffer for region in block.writes}
+    for item in pre_order(block.body):
+        if isinstance(item, BufferLoad) and item.indices and item.buffer not in made:
+            if any(uses_any(index, results[-1:]) for index in item.indices[:-1]):
+                return 1
+            if uses_any(item.indices[-1], results[-1:]) and item.indices[-1] is not results[-1]:
+                return 1
+    for item in pre_order(last.body):
+        if isinstance(item, BufferLoad) and any(uses_any(index, [written]) for index in item.indices[:-1]):
+            return 1
+    return lanes
+
+
+def _partial(context: CpuContext, reduce: list[LoopHandle], most: int) -> BlockHandle | None:
+    """Partial results of a reduction's outer steps; None where it does not divide, or has no such form."""
+    trial = context.sch.copy()
+    sizes = context.sizes(reduce)
+    loop, rest = reduce[0], prod(sizes[1:])
+    parts = _divisor(sizes[0], most, max(1, _MANY_STEPS // 4 // rest))
     try:
-        return context.sch.rfactor(loop, 0)
+        if 4 * parts < most and len(reduce) > 1:
+            loop = trial.fuse(*reduce)
+            parts = _divisor(prod(sizes), most, _MANY_STEPS // 4)
+        if parts == 1:
+            return None
+        outer, _ = trial.split(loop, [parts, None])
+        partial = trial.rfactor(outer, 0)
     except ScheduleError:
         return None
+    context.sch = trial
+    return partial
 
 
-def _divisor(number: int, most: int) -> int:
-    return max(count for count in range(1, most + 1) if number % count == 0)
-
-
-def _drives(context: CpuContext, handle: BlockHandle, loop: LoopHandle) -> bool:
-    iters = context.block(handle).iters
-    return any(item.kind is IterKind.REDUCE and uses_any(item.value, [loop.var]) for item in iters)
+def _divisor(number: int, most: int, least_left: int) -> int:
+    """The greatest divisor of a number up to a limit that leaves parts of some size."""
+    return max(n for n in range(1, most + 1) if number % n == 0 and (n == 1 or number // n >= least_left))

@@ -7,11 +7,12 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.attempt import attempt
 
 _SHORT = 16
 """Elements of a row up to which one thread does the whole row."""
@@ -30,6 +31,8 @@ class _Rows:
     """A kernel over rows: which loops of its result are rows, and how a row is divided over threads."""
 
     output: BlockHandle
+    stages: list[BlockHandle]
+    """What is computed for each row of the output before it, in order."""
     rows: list[LoopHandle]
     rest: list[LoopHandle]
     length: int
@@ -46,15 +49,14 @@ def schedule_rows(context: CpuContext) -> bool:
     ->  for row in blocks:  for t in threads:  x_local = x[row, t::threads]  (vectors);  part = max(x_local)
                             m = max of part over threads;  e_local = exp(x_local - m);  ...  out[row, ...] = e_local / s
     """
-    trial = CpuContext(context.sch.copy(), context.target, context.packing, context.choices)
-    try:
-        found = _find_rows(trial)
-        if found is None:
-            return False
-        _schedule(trial, found)
-    except ScheduleError:
+    return attempt(context, _schedule_rows)
+
+
+def _schedule_rows(context: CpuContext) -> bool:
+    found = _find_rows(context)
+    if found is None:
         return False
-    context.sch = trial.sch
+    _schedule(context, found)
     return True
 
 
@@ -91,7 +93,24 @@ def _find_rows(context: CpuContext) -> _Rows | None:
         rows, rest = loops, []
     elif prod(context.sizes(rest)) != length:
         return None
-    return _divide(context, _Rows(output, rows, rest, length))
+    stages = [handle for handle in sch.blocks() if handle != output]
+    return _divide(context, _Rows(output, stages, rows, rest, length))
+
+
+def schedule_long_rows(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> None:
+    """One reduction of rows with its epilogue: a block of threads a row, whatever its length.
+
+    for i, k: c[i] += x[i, k]  ->  for i in blocks: for t in threads: for ko: { v = x[i, ...] (vectors); part += v }
+                                                    c[i] = sum of part over threads
+    """
+    rows = context.sch.get_loops(output)
+    found = _Rows(output, [handle], rows, [], prod(context.sizes(_reducing(context, handle))))
+    found.lanes = _lanes(context, found)
+    found.threads = _threads(context, found, prod(context.sizes(rows)))
+    if found.length % (found.threads * found.lanes):
+        found.lanes = 1
+    found.keeps = False
+    _schedule(context, found)
 
 
 def _inline(context: CpuContext, output: BlockHandle, length: int) -> None:
@@ -130,12 +149,13 @@ def _divide(context: CpuContext, found: _Rows) -> _Rows | None:
     """How many threads share a row; None where another kind of kernel is better."""
     target = context.target
     count = prod(context.sizes(found.rows))
-    reductions = [handle for handle in context.sch.blocks() if context.block(handle).is_reduction]
-    along = all(_walks_row(context.block(handle)) for handle in reductions)
+    reductions = [handle for handle in found.stages if context.block(handle).is_reduction]
+    along = all(walks_row(context.block(handle)) for handle in reductions)
     if found.length <= _SHORT or (not along and count >= target.cores * _BLOCK):
         found.keeps = found.length <= _MOST_KEPT
         return found
-    if not along or (found.length > _LONG and 4 * count < target.cores):
+    enough = target.cores // 4 if found.rest else 2 * target.cores
+    if not along or (found.length > _LONG and count < enough):
         return None
     found.lanes = _lanes(context, found)
     options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= target.max_threads]
@@ -144,7 +164,7 @@ def _divide(context: CpuContext, found: _Rows) -> _Rows | None:
     return found
 
 
-def _walks_row(block: Block) -> bool:
+def walks_row(block: Block) -> bool:
     """Whether the steps of a reduction lie next to each other in what it reads most of."""
     steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
     written = {region.buffer for region in block.writes}
@@ -153,13 +173,13 @@ def _walks_row(block: Block) -> bool:
     if not loads or not steps:
         return False
     largest = max(loads, key=lambda item: item.buffer.ndim)
-    return largest.indices[-1] is steps[-1]
+    return linear(largest.indices[-1]).terms.get(steps[-1]) == 1
 
 
 def _lanes(context: CpuContext, found: _Rows) -> int:
     """Elements that a thread takes at once: 16 bytes of what is read, if rows are whole vectors."""
     widths = [16]
-    for handle in context.sch.blocks():
+    for handle in (*found.stages, found.output):
         block = context.block(handle)
         if block.is_reduction:
             last = [item for item in block.iters if item.kind is IterKind.REDUCE][-1]
@@ -194,7 +214,7 @@ def _threads(context: CpuContext, found: _Rows, rows: int) -> int:
 def _schedule(context: CpuContext, found: _Rows) -> None:
     sch = context.sch
     partial = _make_partial(context, found)
-    copies = _keep_inputs(context, found)
+    copies = _keep_inputs(context, found, partial)
     if found.rows and found.rest:
         sch.reorder(*found.rows, *found.rest)
     if found.rows:
@@ -202,27 +222,31 @@ def _schedule(context: CpuContext, found: _Rows) -> None:
     else:
         row = sch.add_unit_loop(found.rest[0] if found.rest else found.output)
     together = max(1, min(_BLOCK, context.target.max_threads) // found.threads)
+    together = min(together, prod(context.sizes([row])))
     block, inner = sch.split(row, [None, together])
-    for handle in reversed([handle for handle in sch.blocks() if handle != found.output]):
+    inside = {handle.name for handle in (*found.stages, *partial, *copies)}
+    stages = [handle for handle in sch.blocks() if handle.name in inside]
+    for handle in reversed(stages):
         sch.compute_at(handle, inner)
     sch.bind(block, "blockIdx.x")
     sch.bind(inner, "threadIdx.x" if found.threads == 1 else "threadIdx.y")
     if found.threads == 1:
         return
-    for handle in sch.blocks():
+    for handle in (*stages, found.output):
         own = sch.get_loops(handle)
         below = own[own.index(inner) + 1 :]
         if handle in partial:
             thread, *steps = below
             sch.bind(thread, "threadIdx.x")
-            for loop in steps:
-                _unroll(context, loop)
+            _schedule_partial(context, handle, steps, found)
         elif context.block(handle).is_reduction:
             sch.bind(below[-1], "threadIdx.x")
         elif below:
             _spread(context, below, found)
-    for handle in (*copies, *[handle for handle in sch.blocks() if handle not in partial]):
-        _arrange(context, handle, found)
+    if found.keeps:
+        for handle in stages:
+            if handle not in partial:
+                _arrange(context, handle, found)
 
 
 def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
@@ -231,7 +255,7 @@ def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
     made: list[BlockHandle] = []
     if found.threads == 1:
         return made
-    for handle in sch.blocks():
+    for handle in found.stages:
         if not context.block(handle).is_reduction:
             continue
         loops = _reducing(context, handle)
@@ -241,22 +265,45 @@ def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
     return made
 
 
-def _keep_inputs(context: CpuContext, found: _Rows) -> list[BlockHandle]:
-    """Copies of what several stages read of each row, in registers; so are loads of what is read once, as vectors."""
+def _keep_inputs(context: CpuContext, found: _Rows, partial: list[BlockHandle]) -> list[BlockHandle]:
+    """Copies of what the stages read of each row, in registers."""
     sch = context.sch
     copies: list[BlockHandle] = []
     if not found.keeps or found.threads == 1:
         return copies
     params = [param for param in sch.func.params if isinstance(param, Buffer)]
     for param in params:
-        readers = [
-            handle for handle in sch.blocks() if any(region.buffer is param for region in context.block(handle).reads)
-        ]
-        reduces = any(context.block(handle).is_reduction for handle in readers)
+        readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
         size = prod(param.static_shape or (0,))
-        if reduces and size % found.length == 0 and size >= found.length:
+        if any(handle in partial for handle in readers) and size % found.length == 0 and size >= found.length:
             copies.append(sch.cache_read(readers[0], param.name, "local", readers[1:]))
     return copies
+
+
+def _reads(context: CpuContext, handle: BlockHandle, buffer: Buffer) -> bool:
+    return any(region.buffer is buffer for region in context.block(handle).reads)
+
+
+def _schedule_partial(context: CpuContext, handle: BlockHandle, steps: list[LoopHandle], found: _Rows) -> None:
+    """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
+    sch = context.sch
+    if found.keeps or not steps:
+        for loop in steps:
+            _unroll(context, loop)
+        return
+    chunk, *lane = steps
+    count = context.extent(chunk) or 1
+    _, inner = sch.split(chunk, [None, max(n for n in (8, 4, 2, 1) if count % n == 0)])
+    written = {region.buffer for region in context.block(handle).writes}
+    names = [region.buffer.name for region in context.block(handle).reads if region.buffer not in written]
+    for name in names if lane else ():
+        copy = sch.cache_read(handle, name, "local")
+        sch.compute_at(copy, inner)
+        last = sch.get_loops(copy)[-1]
+        if last != inner and context.extent(last) == found.lanes:
+            sch.vectorize(last)
+    for loop in (inner, *lane):
+        _unroll(context, loop)
 
 
 def _spread(context: CpuContext, loops: list[LoopHandle], found: _Rows) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.ir.visit import pre_order
 from tilewright.target import Target
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -59,10 +61,28 @@ def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandl
         schedule_contraction(context, handle, output)
         return [handle, output]
     if block.is_reduction:
-        schedule_reduction(context, handle)
-    else:
-        schedule_injective(context, handle)
+        epilogue = _epilogue(context, handle)
+        schedule_reduction(context, handle, epilogue)
+        return [handle] if epilogue is None else [handle, epilogue]
+    schedule_injective(context, handle)
     return [handle]
+
+
+def _epilogue(context: CpuContext, handle: BlockHandle) -> BlockHandle | None:
+    """The stage that goes on with the results of a reduction, one by one, and is the only one to read them."""
+    sch = context.sch
+    consumers = sch.get_consumers(handle)
+    block = context.block(handle)
+    if len(consumers) != 1 or len(block.writes) != 1 or sch.get_consumers(consumers[0]):
+        return None
+    stage = context.block(consumers[0])
+    own = tuple(item.var for item in stage.iters)
+    results = [item.domain.extent for item in block.iters if item.kind is IterKind.SPATIAL]
+    if stage.is_reduction or [item.domain.extent for item in stage.iters] != results:
+        return None
+    made = block.writes[0].buffer
+    loads = [item for item in pre_order(stage.body) if isinstance(item, BufferLoad) and item.buffer is made]
+    return consumers[0] if all(tuple(item.indices) == own for item in loads) else None
 
 
 def _is_plain_nest(context: CpuContext, loops: list[LoopHandle]) -> bool:
