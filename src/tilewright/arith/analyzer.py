@@ -42,7 +42,12 @@ class Analyzer(Prover):
         """
         self.forget(var)
         if isinstance(value, Range):
-            self._bind_range(var, value)
+            low, extent = value.min, value.extent
+            if type(low) is IntImm and type(extent) is IntImm and extent.value != 1:
+                # What nearly all loops are.
+                self.learn_range(var, Interval(low.value, low.value + extent.value - 1))
+            else:
+                self._bind_range(var, value)
         elif isinstance(value, Interval):
             self.learn_range(var, value)
         else:

@@ -8,7 +8,7 @@ a higher one is declared here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from tilewright.arith.interval import Interval, intersect
 from tilewright.arith.linear import Linear
@@ -103,6 +103,21 @@ class Knowledge(ABC):
         self.truths = dict(self.truths)
         self._clear()
         return saved
+
+    def copy(self) -> Self:
+        """Another analyzer that knows the same; what either learns from here on the other does not know."""
+        other = type(self)()
+        other.values = dict(self.values)
+        other.ranges = dict(self.ranges)
+        other.residues = dict(self.residues)
+        other.inequalities = {term: list(forms) for term, forms in self.inequalities.items()}
+        other.truths = dict(self.truths)
+        other._order, other._numbers = dict(self._order), dict(self._numbers)
+        other._variables, other._failing = self._variables, self._failing
+        # Caches hold for the present facts, which are the same; who learns something starts new ones.
+        other._simplified, other._forms, other._bounds = self._simplified, self._forms, self._bounds
+        other._modular, other._proofs = self._modular, self._proofs
+        return other
 
     def restore(self, saved: _Facts) -> None:
         """Go back to a saved state, its caches included."""

@@ -25,6 +25,7 @@ from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, wi
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
@@ -61,10 +62,15 @@ def _identifier(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[:48]
 
 
-def schedule_kernel(func: PrimFunc, target: Target, choices: Choices | None = None) -> PrimFunc:
-    """The default schedule of a program for a target, with `choices` in place of the template's own where given."""
+def schedule_kernel(
+    func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
+) -> PrimFunc:
+    """The default schedule of a program for a target, with `choices` in place of the template's own where given.
+
+    `sch` is a schedule of the program to begin with, where it is to be a special one.
+    """
     with trace.span("schedule"):
-        return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices)
+        return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices, sch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from random import Random
 from tilewright.lower.kernel import schedule_kernel
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.remembered import ScheduleTree
 from tilewright.topi.schedule.choices import Answer, Choices, Question
 
 Point = Mapping[str, Answer]
@@ -31,12 +32,13 @@ class Space:
         self.func = func
         self.target = target
         self.questions: dict[str, Question] = {}
+        self._tree = ScheduleTree(func)
         self._settled: dict[Key, dict[str, Answer]] = {}
         self.default = self.settle({})
 
     def schedule(self, choices: Choices) -> PrimFunc:
         """Run the template with these choices."""
-        return schedule_kernel(self.func, self.target, choices)
+        return schedule_kernel(self.func, self.target, choices, self._tree.schedule())
 
     def settle(self, point: Point) -> dict[str, Answer]:
         """The point as the template takes it: every question it asks answered, nothing else. Learns new questions."""

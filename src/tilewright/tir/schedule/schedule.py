@@ -366,11 +366,12 @@ class Schedule(ScheduleBase):
         return result
 
 
-_KINDS = frozenset(
+KINDS = frozenset(
     name
     for name in (*vars(ScheduleBase), *vars(Schedule))
     if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
 )
+"""The names of the methods that a trace can have as instructions."""
 
 
 def replay(trace: Trace, func: PrimFunc) -> Schedule:
@@ -378,7 +379,7 @@ def replay(trace: Trace, func: PrimFunc) -> Schedule:
     schedule = Schedule(func)
 
     def call(kind: str, inputs: list[object], attributes: dict[str, object], decision: Value) -> object:
-        if kind not in _KINDS:
+        if kind not in KINDS:
             raise UserError(f"the trace has an unknown instruction {kind!r}")
         if decision is not None:
             attributes = {**attributes, "decision": decision}

@@ -73,11 +73,25 @@ class ScheduleState:
 
     def copy(self) -> ScheduleState:
         """An independent state of the same program."""
+        other = self.bare()
+        other._index = self._index
+        if self._analyzer is not None:
+            other._analyzer = self._analyzer.copy()
+            other._known, other._bound = set(self._known), self._bound
+        return other
+
+    def bare(self) -> ScheduleState:
+        """A copy without what can be found out again from the program."""
         other = ScheduleState(self.func)
-        other._index, other._origin = self._index, self._origin
+        other._origin = self._origin
         other._regular = dict(self._regular)
         other._tensorized = dict(self._tensorized)
         return other
+
+    def prepare(self) -> None:
+        """Find out now what copies would each find out."""
+        self._bound = None
+        _ = self.analyzer
 
     @property
     def analyzer(self) -> Analyzer:
