@@ -19,13 +19,14 @@ class DeviceArray:
     What computes it may still run: whoever reads it through this class, or through DLPack, reads it afterwards.
     """
 
-    __slots__ = ("device", "dtype", "memory", "shape")
+    __slots__ = ("_host", "device", "dtype", "memory", "shape")
 
     def __init__(self, memory: Any, shape: tuple[int, ...], dtype: str, device: Device) -> None:
         self.memory = memory
         self.shape = shape
         self.dtype = dtype
         self.device = device
+        self._host: Array | None = None
 
     @property
     def nbytes(self) -> int:
@@ -46,6 +47,25 @@ class DeviceArray:
         self.device.activate()
         self.device.download(self.memory, array)
         return array
+
+    def host(self) -> Array:
+        """A copy on the host that is made once, for values that nobody overwrites."""
+        if self._host is None:
+            self._host = self.numpy()
+        return self._host
+
+    def view(self, start: int, shape: tuple[int, ...]) -> DeviceArray:
+        """The elements from `start` on, as an array of another shape; a copy where memory cannot start there."""
+        part = DeviceArray(self.memory, shape, self.dtype, self.device)
+        if start:
+            offset = start * storage_dtype(self.dtype).itemsize
+            self.device.activate()
+            memory = self.device.view(self.memory, offset, part.nbytes)
+            if memory is None:
+                memory = self.device.allocate(part.nbytes)
+                self.device.copy(self.memory, offset, memory, 0, part.nbytes)
+            part.memory = memory
+        return part
 
     @property
     def storage(self) -> Array:
@@ -71,6 +91,9 @@ class DeviceArray:
                 f"arrays on {self.device.name} are not shared through DLPack", hint="copy them with .numpy()"
             )
         return self.device.dlpack
+
+    def __bool__(self) -> bool:
+        return bool(self.host())
 
     def __len__(self) -> int:
         return self.shape[0]

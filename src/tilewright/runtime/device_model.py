@@ -185,6 +185,7 @@ class DevicePrepared:
 
     def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
         """One run: arrays on the host, or arrays on the device that may still be computed."""
+        self.device.activate()
         frame = self.take()
         try:
             with self.device.lock:

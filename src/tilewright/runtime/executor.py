@@ -50,10 +50,12 @@ class Executable:
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
         self._runner: EntryRunner | ProgramRunner | DeviceRunner
-        if self.device is not None:
+        if self.model.program:
+            self._runner = ProgramRunner(artifact, library, self.device)
+        elif self.device is not None:
             self._runner = DeviceRunner(artifact, self.device, library)
         else:
-            self._runner = ProgramRunner(artifact, library) if self.model.program else EntryRunner(artifact, library)
+            self._runner = EntryRunner(artifact, library)
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
 
@@ -74,7 +76,7 @@ class Executable:
         device that the model runs on, so are the outputs, which may still be computed.
         """
         values = self._by_position(arrays, named)
-        if self.device is not None and values and _is_on_device(values[0]):
+        if isinstance(self._runner, DeviceRunner) and values and _is_on_device(values[0]):
             return self._run_there(values)
         outputs = self._run(values)
         if values and is_torch(values[0]):

@@ -42,7 +42,11 @@ def header_text(artifact: Artifact, file_name: str) -> str:
     prefix = "tilewright"
     if artifact.model is not None:
         prefix = artifact.model.name
-        parts.append(_model_part(artifact.model))
+        if artifact.device is None:
+            parts.append(_model_part(artifact.model))
+        else:
+            kind = artifact.device.kind
+            parts.append(f"/* The kernels of this model run on a device ({kind}): open it with tilewright.load. */")
     parts.extend(_function_part(function) for function in artifact.functions)
     parts.append(
         f"/* Threads that calls run on from now; 0 goes back to TILEWRIGHT_NUM_THREADS or every core. */\n"

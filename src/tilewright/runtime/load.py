@@ -11,7 +11,10 @@ import struct
 from functools import cache
 from pathlib import Path
 
-from tilewright.runtime.artifact import Artifact, artifact_from_metadata
+import numpy as np
+
+from tilewright.runtime.artifact import Artifact, DeviceInfo, artifact_from_metadata
+from tilewright.runtime.entry import constants_address
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.library import SharedLibrary, bind
@@ -73,8 +76,23 @@ def load(path: str | os.PathLike[str]) -> Executable | Module:
     artifact = artifact_from_metadata(data, where=str(path))
     _check_features(artifact.requires, str(path))
     if artifact.model is not None:
+        if artifact.device is not None:
+            _read_device_code(artifact, artifact.device, library, int(data["constant_bytes"]))
         return Executable(artifact, library, _copier(file))
     return Module(artifact, library, _copier(file))
+
+
+def _read_device_code(artifact: Artifact, device: DeviceInfo, library: SharedLibrary, constant_bytes: int) -> None:
+    """Take the constants and the code for a device from a library, where they lie one behind the other."""
+    assert artifact.model is not None
+    address = constants_address(artifact, library)
+    total = constant_bytes + sum(device.code_bytes)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * total).from_address(address))
+    artifact.constants = memory[:constant_bytes]
+    start = constant_bytes
+    for size in device.code_bytes:
+        artifact.device_code.append(memory[start : start + size].tobytes())
+        start += size
 
 
 def _check_file(file: Path) -> None:

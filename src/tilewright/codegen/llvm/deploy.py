@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.codegen.llvm.cache import compile_cached
 from tilewright.codegen.llvm.elf import architecture, write_data_object
@@ -46,7 +47,8 @@ def module(artifact: Artifact) -> Module:
 def export_library(artifact: Artifact, path: Path) -> None:
     """Write `artifact` as a shared library at `path`, and its C header beside it with the suffix `.h`.
 
-    The library holds the code, the constants, the thread pool and a description of itself (see docs/abi.md).
+    The library holds the code (also that for a device), the constants, the thread pool and a description of itself
+    (see docs/abi.md).
     """
     path = Path(path)
     header_path(path)
@@ -62,12 +64,20 @@ def export_library(artifact: Artifact, path: Path) -> None:
             if artifact.model is not None:
                 symbol = f"{artifact.model.name}__constants"
                 data_objects[symbol] = folder / "constants.o"
-                blob = artifact.constants if artifact.constants.nbytes else np.zeros(_SMALLEST_BLOB, np.uint8)
-                write_data_object(data_objects[symbol], symbol, blob, triple=artifact.triple)
+                write_data_object(data_objects[symbol], symbol, _blob(artifact), triple=artifact.triple)
         except OSError as error:
             raise cannot_write(path, error) from None
         link_shared(objects, path, triple=artifact.triple, data_objects=data_objects, work_folder=folder)
         write_header(artifact, path)
+
+
+def _blob(artifact: Artifact) -> npt.NDArray[np.uint8]:
+    """The constants, and behind them the code for a device, piece by piece."""
+    if not artifact.device_code:
+        return artifact.constants if artifact.constants.nbytes else np.zeros(_SMALLEST_BLOB, np.uint8)
+    code = np.frombuffer(b"".join(artifact.device_code), np.uint8)
+    blob = np.concatenate([artifact.constants, code])
+    return blob if blob.nbytes else np.zeros(_SMALLEST_BLOB, np.uint8)
 
 
 def wrapper_object(artifact: Artifact) -> bytes:
@@ -88,7 +98,7 @@ def wrapper_ir(artifact: Artifact) -> str:
             raise CompilerBug(f"the model's name {prefix!r} is not a C identifier")
         model = artifact.model
         parts.append(_CONSTANTS.format(name=model.name))
-        if not model.program:
+        if not model.program and artifact.device is None:
             parts.append(_symbolic_run(model) if model.symbols else _static_run(model))
         if model.threads is not None:
             parts.append(_THREADS.format(threads=model.threads))

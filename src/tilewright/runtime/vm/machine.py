@@ -16,6 +16,9 @@ import numpy as np
 
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.convert import Array, address_of
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device_model import DeviceCode, DevicePart
+from tilewright.runtime.device_program import Device
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.entry import Part, Workspaces, constants_address
 from tilewright.runtime.host import host_function
@@ -37,6 +40,8 @@ from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, s
 from tilewright.runtime.vm.verify import verify
 from tilewright.support.errors import CompilerBug, UserError
 
+_DEVICE_SEGMENT = -1
+"""A segment that runs on a device: no opcode of programs, which do not know where segments run."""
 _DEEPEST = 1_000_000
 """Calls that may be under way at once: a program that recurses without end stops here."""
 
@@ -64,9 +69,9 @@ class _Code:
 
 
 class Machine:
-    """A loaded program."""
+    """A loaded program. With a device, its segments run there, and registers may hold arrays of the device."""
 
-    def __init__(self, artifact: Artifact, library: Library) -> None:
+    def __init__(self, artifact: Artifact, library: Library, device: Device | None = None) -> None:
         assert artifact.model is not None
         self.model = artifact.model
         try:
@@ -77,7 +82,12 @@ class Machine:
         size = sum_of_constants(artifact)
         verify(self.program, self.model.segments, size, self.model.name)
         self._constants_start = constants_address(artifact, library)
-        self.parts = [Part(info, library, self._constants_start) for info in self.model.segments]
+        self.parts: list[Part | DevicePart]
+        if device is None:
+            self.parts = [Part(info, library, self._constants_start) for info in self.model.segments]
+        else:
+            code = DeviceCode(artifact, device, library)
+            self.parts = [DevicePart(info, code) for info in self.model.segments]
         self.workspaces = Workspaces()
         self.storage = Storage()
         self.admission = Admission(self.program.definitions)
@@ -110,6 +120,8 @@ class Machine:
                 operands = [host_function(call.name), dict(call.attributes), inputs, results, number]
             case (Opcode.SEGMENT, number, inputs, results, symbols):
                 operands = [self.parts[number], inputs, results, symbols, number]
+                if isinstance(self.parts[number], DevicePart):
+                    return (_DEVICE_SEGMENT, *operands)
             case (Opcode.VIEW, result, register, offset, dims):
                 extents = self.program.extents
                 operands = [result, register, extents[offset], tuple(extents[dim] for dim in dims)]
@@ -192,6 +204,16 @@ class Machine:
             elif opcode == _VIEW:
                 _, result, register, offset, shape = instruction
                 registers[result] = _view(registers[register], offset, shape, symbols)
+            elif opcode == _DEVICE_SEGMENT:
+                _, part, sources, results, sizes, number = instruction
+                start = time.perf_counter() if observer is not None else 0.0
+                call = part.prepare(tuple([symbols[size] for size in sizes]))
+                values = call.call([registers[source] for source in sources], on_device=True)
+                if observer is not None:
+                    call.device.wait()
+                    observer(Opcode.SEGMENT, number, time.perf_counter() - start)
+                for result, value in zip(results, values, strict=True):
+                    registers[result] = value
             elif opcode == _CLOSURE:
                 _, result, number, captured, sizes = instruction
                 values = tuple([registers[n] for n in captured])
@@ -225,7 +247,7 @@ class Machine:
 
     def _host(self, host: Any, attributes: Any, sources: Any, results: Any, number: int, registers: list[Any]) -> None:
         try:
-            values = host([registers[source] for source in sources], attributes)
+            values = host([_on_host(registers[source]) for source in sources], attributes)
         except UserError as error:
             call = self.program.hosts[number]
             raise UserError(error.message, where=error.where or call.where or None, hint=error.hint) from error
@@ -251,12 +273,27 @@ class Machine:
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input or of the constants: those are copied."""
+        if isinstance(value, DeviceArray):
+            return value.numpy()
         if isinstance(value, np.ndarray):
             made_here = is_borrowed(value) or (value.base is None and not any(value is item for item in inputs))
             return value if made_here and value.dtype != object else value.copy()
         if isinstance(value, tuple):
             return tuple(self.own(item, inputs) for item in value)
         return [self.own(item, inputs) for item in value] if isinstance(value, list) else value
+
+
+def _on_host(value: Any) -> Any:
+    """A value whose arrays are all on the host."""
+    if isinstance(value, DeviceArray):
+        return value.host()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_on_host(item) for item in value)
+    return (
+        DataValue(value.constructor, [_on_host(item) for item in value.fields])
+        if isinstance(value, DataValue)
+        else value
+    )
 
 
 class _Memory:
@@ -287,12 +324,14 @@ def extent_in(extent: int | str, symbols: list[int]) -> int:
     return value
 
 
-def _view(value: Array, offset: int | str, shape: tuple[int | str, ...], symbols: list[int]) -> Array:
+def _view(value: Any, offset: int | str, shape: tuple[int | str, ...], symbols: list[int]) -> Any:
     dims = [extent_in(extent, symbols) for extent in shape]
     count = 1
     for dim in dims:
         count *= dim
     start = extent_in(offset, symbols)
+    if isinstance(value, DeviceArray) and 0 <= start <= value.size - count:
+        return value.view(start, tuple(dims))
     if count == value.size and not start:
         return value.reshape(dims)
     if start < 0 or start + count > value.size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.device_program import Device
 from tilewright.runtime.library import Library
 from tilewright.runtime.vm.machine import Machine
 
@@ -12,8 +13,8 @@ from tilewright.runtime.vm.machine import Machine
 class ProgramRunner:
     """The machine of one model."""
 
-    def __init__(self, artifact: Artifact, library: Library) -> None:
-        self.machine = Machine(artifact, library)
+    def __init__(self, artifact: Artifact, library: Library, device: Device | None = None) -> None:
+        self.machine = Machine(artifact, library, device)
 
     def admit(self, values: list[object]) -> list[Any]:
         """Each input as a value of the machine, checked against its type."""
