@@ -186,6 +186,9 @@ define("clz", 1, "integer", None, "the number of leading zero bits; the width fo
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")
 define("barrier", 1, "any", None, "threads of a group wait for each other", result="given", pure=False)
+define("async_copy", 1, "any", lambda x: x, "x; stored to shared memory it may come late", result="given")
+define("async_commit", 1, "any", lambda x: x, "copies since the last commit are a group", result="given", pure=False)
+define("async_wait", 1, "any", lambda x: x, "wait until at most n groups are under way", result="given", pure=False)
 define("access_ptr", 3, "any", None, "address of the first of two elements, for extern calls", result="given")
 define("element_distance", 2, "any", None, "elements in memory from the first element to the second", result="given")
 define("call_extern", None, "any", None, "call a function by its symbol name", result="given", pure=False)
@@ -310,6 +313,21 @@ def reinterpret(value: ExprLike, dtype: DataType | str) -> PrimExpr:
     if x.dtype.bits * x.dtype.lanes != target.bits * target.lanes:
         raise UserError(f"reinterpret from {x.dtype} to {target}: the widths differ")
     return x if x.dtype is target else Call("reinterpret", (x,), target)
+
+
+def async_copy(value: PrimExpr) -> PrimExpr:
+    """A value on its way from global to shared memory, where the thread need not wait for it."""
+    return Call("async_copy", (value,), value.dtype)
+
+
+def async_commit() -> PrimExpr:
+    """The copies that a thread has started since the last commit become one group."""
+    return Call("async_commit", (IntImm(0, INT32),), INT32)
+
+
+def async_wait(groups: int) -> PrimExpr:
+    """Wait until at most so many groups of a thread's copies (the latest ones) are under way."""
+    return Call("async_wait", (IntImm(groups, INT32),), INT32)
 
 
 def barrier(scope: str = "shared") -> PrimExpr:

@@ -24,6 +24,8 @@ class Dialect(KernelLanguage):
     """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
+    vector_types: ClassVar[dict[tuple[str, int], str]] = {}
+    """Types of 2 and 4 neighbouring elements, by the spelling of an element; what is missing is accessed singly."""
 
     def emit(self, kernels: Sequence[DeviceKernel]) -> str:
         """One program of several kernels."""
@@ -91,3 +93,31 @@ class Dialect(KernelLanguage):
     @abstractmethod
     def count_bits(self, value: str, wide: bool, leading: bool) -> str:
         """The ones (or the leading zeros) of an unsigned integer of 32 or 64 bits, as an int."""
+
+    def vector_type(self, element: str, lanes: int) -> str | None:
+        """The type of some neighbouring elements, if there is one."""
+        return self.vector_types.get((element, lanes))
+
+    def load_vector(self, element: str, lanes: int, place: str, scope: str) -> str:
+        """The vector at an address in memory of a scope, which is a multiple of its size."""
+        return f"*(const {self.vector_type(element, lanes)}*)({place})"
+
+    def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
+        """The statement that stores a vector at an address in memory of a scope, a multiple of its size."""
+        kind = self.vector_type(element, len(values))
+        return f"*({kind}*)({place}) = make_{kind}({', '.join(values)});"
+
+    def dynamic_shared(self, element: str, name: str, offset: int) -> str:
+        """The declaration of a buffer in shared memory that the launch asked for."""
+        raise UnsupportedError(f"{self.name} kernels have shared memory of fixed size only")
+
+    def copy_async_helper(self, size: int) -> str | None:
+        """`tw_copy_async_<size>(to, from, bytes)`: start to copy that many bytes and fill up with zeros.
+
+        None where there are no such copies.
+        """
+        return None
+
+    def async_helper(self, name: str) -> str | None:
+        """`tw_async_commit()` (the copies started are a group) or `tw_async_wait_<n>()` (for all groups but n)."""
+        return None

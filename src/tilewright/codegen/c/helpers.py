@@ -109,3 +109,21 @@ class Helpers:
         dialect = self._dialect
         value = dialect.bits(f"(({dialect.types['uint32']})bits << 16)", DataType.of("uint32"), DataType.of("float32"))
         return self._define("tw_brain_value", "float", f"{dialect.types['uint16']} bits", f"return {value};")
+
+    def copy_async(self, size: int) -> str | None:
+        """A copy of some bytes to shared memory that is not waited for; None where there is none."""
+        name = f"tw_copy_async_{size}"
+        text = self._dialect.copy_async_helper(size)
+        if text is None:
+            return None
+        self.texts.setdefault(name, text)
+        return name
+
+    def async_groups(self, wait: int | None) -> str | None:
+        """The function that waits until some groups of copies are under way, or (None) that makes a group."""
+        name = "tw_async_commit" if wait is None else f"tw_async_wait_{wait}"
+        text = self._dialect.async_helper(name)
+        if text is None:
+            return None
+        self.texts.setdefault(name, text)
+        return name

@@ -24,7 +24,7 @@ def call(c: Expressions, expr: Call) -> str:
     name, dtype = expr.name, expr.dtype
     if name == "reinterpret":
         return _reinterpret(c, expr)
-    if name == "likely":
+    if name in ("likely", "async_copy"):
         return c.value(expr.args[0])
     # Indices that are ints in the text become what their type says: functions are chosen by types.
     values = [c.wide(arg) if c.is_narrow(arg) else c.value(arg) for arg in expr.args]

@@ -9,13 +9,14 @@ from tilewright.codegen.c.convert import store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.lanes import Lanes
+from tilewright.codegen.c.vectors import VectorMemory
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Call, IntImm, PrimExpr, Range, StringImm
+from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, StringImm
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements
-from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes, shared_layout
 from tilewright.tir.stmt import (
     Allocate,
     BufferStore,
@@ -49,6 +50,7 @@ class _Kernel:
         self._dialect = dialect
         self._e = Expressions(dialect, helpers)
         self._lanes = Lanes()
+        self._vectors = VectorMemory(self._e, self._lanes)
 
     def emit(self, kernel: DeviceKernel) -> str:
         """The text of a kernel."""
@@ -61,8 +63,7 @@ class _Kernel:
             else:
                 c.decide(param, narrow=False)
                 parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")
-        for buffer in kernel.shared:
-            c.line(dialect.shared(dialect.memory_type(buffer.dtype), c.name(buffer), _count(buffer)))
+        self._declare_shared(kernel)
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
         c.own_places = own_places(kernel)
@@ -74,6 +75,16 @@ class _Kernel:
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _declare_shared(self, kernel: DeviceKernel) -> None:
+        c, dialect = self._e, self._dialect
+        offsets, _ = shared_layout(kernel.shared)
+        for buffer, offset in zip(kernel.shared, offsets, strict=True):
+            element = dialect.memory_type(buffer.dtype)
+            if kernel.dynamic_bytes:
+                c.line(dialect.dynamic_shared(element, c.name(buffer), offset))
+            else:
+                c.line(dialect.shared(element, c.name(buffer), _count(buffer)))
 
     def _stmt(self, stmt: Stmt) -> None:
         match stmt:
@@ -105,6 +116,13 @@ class _Kernel:
             # Threads of a warp meet in the shuffles themselves.
             if name != "warp":
                 self._e.line(self._dialect.barrier(name))
+            return
+        if isinstance(value, Call) and value.name in ("async_commit", "async_wait"):
+            groups = value.args[0]
+            assert isinstance(groups, IntImm)
+            helper = self._e.helpers.async_groups(groups.value if value.name == "async_wait" else None)
+            if helper is not None:
+                self._e.line(f"{helper}();")
             return
         raise UnsupportedError(f"{self._dialect.name} kernels do not call for an effect: {value}")
 
@@ -162,14 +180,27 @@ class _Kernel:
 
     def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
         """A store. All lanes are computed before any is stored, as one vector operation does."""
+        if isinstance(stmt.value, Call) and stmt.value.name == "async_copy":
+            if mask is None and self._vectors.copy_async(stmt):
+                return
+            stmt = stmt.replace(value=stmt.value.args[0])
         lanes = range(stmt.value.dtype.lanes)
+        if mask is None and len(lanes) > 1 and self._store_either(stmt):
+            return
         values = [self._lanes.of(stmt.value, lane) for lane in lanes]
         indices = [self._lanes.of(stmt.indices[0], lane) for lane in lanes]
         masks = [None if mask is None else self._lanes.of(mask, lane) for lane in lanes]
         c = self._e
         if mask is None:
             c.start(*values, *indices)
+            if len(lanes) > 1:
+                self._vectors.read(stmt.value)
             texts = [c.value(value) for value in values]
+            pairs = zip(values, texts, strict=True)
+            wide = [c.wide(value) if c.is_narrow(value) else text for value, text in pairs]
+            stored = [store_value(c, text, stmt.buffer.dtype) for text in wide]
+            if len(lanes) > 1 and self._vectors.store(stmt.buffer, stmt.indices[0], stored):
+                return
             if len(texts) > 1 and _reads(stmt.value, stmt.buffer):
                 texts = [c.declare(c.type_of(value), text) for value, text in zip(values, texts, strict=True)]
             for index, value, text in zip(indices, values, texts, strict=True):
@@ -186,6 +217,17 @@ class _Kernel:
             self._assign(stmt.buffer, index, c.wide(value))
             c.depth -= 1
             c.line("}")
+
+    def _store_either(self, stmt: BufferStore) -> bool:
+        """A choice between two vectors as a choice between two stores, so that the vectors are accessed whole."""
+        value = stmt.value
+        if not isinstance(value, Select):
+            return False
+        condition = value.condition.value if isinstance(value.condition, Broadcast) else value.condition
+        if not condition.dtype.is_scalar or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+            return False
+        self._if(IfThenElse(condition, stmt.replace(value=value.a), stmt.replace(value=value.b)))
+        return True
 
     def _assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
         c = self._e

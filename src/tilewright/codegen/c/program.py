@@ -14,7 +14,7 @@ from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, buffer_bytes, split_host_device
+from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, shared_layout, split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.script import to_script
 
@@ -46,8 +46,8 @@ def launches_of(function: SplitFunction, show: Callable[[PrimExpr], Extent]) -> 
 def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
     args = tuple(next(n for n, place in enumerate(places) if place is param) for param in kernel.func.params)
     x, y, z = (show(extent) for extent in kernel.grid)
-    shared = sum(buffer_bytes(buffer) or 0 for buffer in kernel.shared)
-    return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, shared)
+    _, shared = shared_layout(kernel.shared)
+    return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, shared, kernel.dynamic_bytes)
 
 
 def _extent(extent: PrimExpr) -> Extent:

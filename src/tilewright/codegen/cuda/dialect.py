@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
 _BITS = {
@@ -35,6 +36,22 @@ class CudaDialect(Dialect):
         "float64": "double",
     }
     function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
+    vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(
+        (2, 4),
+        {
+            "float32": "float",
+            "float64": "double",
+            "int32": "int",
+            "uint32": "uint",
+            "int16": "short",
+            "uint16": "ushort",
+            "int8": "char",
+            "uint8": "uchar",
+            "int64": "longlong",
+            "uint64": "ulonglong",
+        },
+        types,
+    )
     infinity: ClassVar[str] = "__int_as_float(0x7f800000)"
     not_a_number: ClassVar[str] = "__int_as_float(0x7fc00000)"
 
@@ -97,3 +114,35 @@ class CudaDialect(Dialect):
         """`__clz` and `__popc`."""
         name = {(False, True): "__clz", (True, True): "__clzll", (False, False): "__popc", (True, False): "__popcll"}
         return f"{name[wide, leading]}(({self.types['uint64' if wide else 'uint32']}){value})"
+
+    def dynamic_shared(self, element: str, name: str, offset: int) -> str:
+        """A part of the one array whose size the launch gives."""
+        array = "extern __shared__ __align__(16) unsigned char tw_shared[]; " if offset == 0 else ""
+        return f"{array}{element}* const {name} = ({element}*)(tw_shared + {offset});"
+
+    def copy_async_helper(self, size: int) -> str | None:
+        """`cp.async`; a plain copy on GPUs before it. Sixteen bytes need not pass through the first-level cache."""
+        word = {4: "unsigned int", 8: "uint2", 16: "uint4"}[size]
+        zero = {4: "0u", 8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}[size]
+        cache = "cg" if size == 16 else "ca"
+        return (
+            f"{self.function_prefix}void tw_copy_async_{size}(void* to, const void* from, int bytes) {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
+            '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes) : "memory");\n'
+            "#else\n"
+            f"  *({word}*)to = bytes ? *(const {word}*)from : {zero};\n"
+            "#endif\n"
+            "}"
+        )
+
+    def async_helper(self, name: str) -> str | None:
+        """`tw_async_commit()` and `tw_async_wait_<n>()`: `cp.async.commit_group` and `cp.async.wait_group`."""
+        instruction = name.removeprefix("tw_async_").replace("commit", "commit_group").replace("wait_", "wait_group ")
+        return (
+            f"{self.function_prefix}void {name}() {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  asm volatile("cp.async.{instruction};" ::: "memory");\n'
+            "#endif\n"
+            "}"
+        )

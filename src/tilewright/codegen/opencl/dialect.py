@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
 _AXES = {"x": 0, "y": 1, "z": 2}
@@ -31,6 +32,9 @@ class OpenCLDialect(Dialect):
     # PoCL 3.1 joins a condition after such a loop with the same condition inside it, and takes the way of one
     # work-item for that of all.
     meets_after_loops: ClassVar[bool] = True
+    vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(
+        (2, 4), {name: spelling for name, spelling in types.items() if name != "bool"}, types
+    )
     infinity: ClassVar[str] = "INFINITY"
     not_a_number: ClassVar[str] = "as_float(0x7fc00000u)"
 
@@ -82,3 +86,11 @@ class OpenCLDialect(Dialect):
     def count_bits(self, value: str, wide: bool, leading: bool) -> str:
         """`clz` and `popcount`."""
         return f"(int){'clz' if leading else 'popcount'}(({'ulong' if wide else 'uint'}){value})"
+
+    def load_vector(self, element: str, lanes: int, place: str, scope: str) -> str:
+        """`vload`."""
+        return f"vload{lanes}(0, {place})"
+
+    def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
+        """`vstore`."""
+        return f"vstore{len(values)}(({self.vector_type(element, len(values))})({', '.join(values)}), 0, {place});"

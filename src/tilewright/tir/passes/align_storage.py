@@ -2,7 +2,7 @@
 
     T = alloc((16, 32))                               T = alloc((16, 32), strides=(33, 1))
     ... T[i, j] ...                             ->    ... T[i, j] ...
-    # storage_align: {"T": [0, 32, 1]}
+    # storage_align: {"T": [-2, 32, 1]}
 
 Runs when buffers have their final shapes and before they become one-dimensional.
 """
@@ -19,7 +19,7 @@ from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, Stmt
 
 ATTRIBUTE: Final = "storage_align"
-"""The attribute of a function: for each aligned buffer (by name) the axis, the factor and the offset."""
+"""The attribute of a function: for aligned buffers (by name) the axis (the last is -1), the factor and the offset."""
 
 
 def align_storage(func: PrimFunc) -> PrimFunc:
@@ -38,7 +38,7 @@ class _Align(StmtRewriter):
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         note, shape = self._notes.get(stmt.buffer.name), stmt.buffer.static_shape
-        if note is None or shape is None or stmt.buffer.strides or note[0] >= len(shape):
+        if note is None or shape is None or stmt.buffer.strides or -note[0] > len(shape):
             return super().visit_allocate(stmt)
         spaced = stmt.buffer.replace(strides=tuple(const(stride) for stride in aligned_strides(shape, *note)))
         self._buffers[stmt.buffer] = spaced
@@ -61,7 +61,7 @@ def aligned_strides(shape: tuple[int, ...], axis: int, factor: int, offset: int)
     strides: list[int] = []
     step = 1
     for dimension in reversed(range(len(shape))):
-        if dimension == axis:
+        if dimension == axis % len(shape):
             step += (offset - step) % factor
         strides.append(step)
         step *= shape[dimension]

@@ -32,6 +32,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.inject_virtual_threads import is_apart
+from tilewright.tir.passes.pipeline_loops import ORDERED
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
@@ -204,6 +205,8 @@ class _Kernel:
     # ---------------------------------------------------------------- one program for all threads
 
     def _spread(self, stmt: Stmt, guards: tuple[PrimExpr, ...], bound: frozenset[str]) -> Stmt:
+        if _is_for_all(stmt):
+            return stmt
         if not _has_threads(stmt):
             return self._leaf(stmt, guards, bound)
         match stmt:
@@ -332,6 +335,7 @@ class _Kernel:
                 return seq(*items), before
             case For():
                 entry = before
+                exchanged -= _ordered_in(stmt, exchanged)
                 carried = frozenset(buffer for buffer in exchanged if not self._is_apart_along(buffer, stmt))
                 while True:
                     # What the last iteration leaves pending, the next one meets.
@@ -342,6 +346,9 @@ class _Kernel:
                     entry = grown
                 runs = isinstance(stmt.extent, IntImm) and stmt.extent.value > 0
                 return stmt.replace(body=body), after if runs else before.joined(after)
+            case Evaluate():
+                is_barrier = isinstance(stmt.value, Call) and stmt.value.name == "barrier"
+                return stmt, _Pending() if is_barrier else before
             case LetStmt():
                 body, after = self._meet(stmt.body, before, exchanged, loops)
                 return stmt.replace(body=body), after
@@ -369,6 +376,21 @@ class _Kernel:
                 )
         outside = any(buffer not in self.buffers for buffer in pending.reads | pending.writes)
         return Evaluate(barrier("global" if outside else "shared"))
+
+
+def _is_for_all(stmt: Stmt) -> bool:
+    """Whether a statement is for all threads although no loop over threads is around it."""
+    return (
+        isinstance(stmt, Evaluate)
+        and isinstance(stmt.value, Call)
+        and stmt.value.name in ("barrier", "async_wait", "async_commit")
+    )
+
+
+def _ordered_in(loop: For, buffers: frozenset[Buffer]) -> frozenset[Buffer]:
+    """The buffers whose uses in a loop its own barrier orders (a software pipeline's)."""
+    names = loop.annotations.get(ORDERED)
+    return frozenset(buffer for buffer in buffers if isinstance(names, (list, tuple)) and buffer.name in names)
 
 
 def _has_threads(stmt: Stmt) -> bool:

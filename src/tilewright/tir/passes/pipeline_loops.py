@@ -11,6 +11,19 @@ complete before it is read and is not overwritten before its last reader has run
 cannot be seen any more (the loop was changed after it was pipelined), the loop stays as it is: the same result without
 overlap. A processor that runs ahead of memory
 (or an accelerator with queues) overlaps the loads of one iteration with the work on another.
+
+Where threads of a block work together, one barrier at the start of an iteration orders all that stages exchange, and
+copies to shared memory are asynchronous:
+
+    for i in range(8):  # stages [0, 2]        for i in range(10):
+        S = alloc((16,), "shared")                 async_wait(1);  barrier
+        for t in threads: S[t] = A[i, t]    ->     if i < 8: for t in threads: S[i % 3, t] = async_copy(A[i, t])
+        for t in threads: use(S, i)                async_commit
+                                                   if 2 <= i: for t in threads: use(S[(i - 2) % 3], i - 2)
+
+What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
+one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
+no stage of this iteration reads.
 """
 
 from __future__ import annotations
@@ -19,38 +32,44 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
-from tilewright.ir.expr import Call, PrimExpr, Var
+from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, Var
+from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 PIPELINE: Final = "software_pipeline"
 """The note on a pipelined loop: the number of its stages."""
 STAGE: Final = "software_pipeline_stage"
 """The note on a statement of its body: how many iterations late it runs."""
+ORDERED: Final = "software_pipeline_buffers"
+"""The note on an overlapped loop: names of the buffers whose uses the barrier at its start orders."""
 
 
-def pipeline_loops(func: PrimFunc) -> PrimFunc:
-    """The function with its pipelined loops overlapped."""
+def pipeline_loops(func: PrimFunc, *, asynchronous: bool = False) -> PrimFunc:
+    """The function with its pipelined loops overlapped; `asynchronous`: whether threads may leave copies under way."""
     if not any(isinstance(item, For) and PIPELINE in item.annotations for item in all_statements(func.body)):
         return func
     # Buffers sink to the iterations they live in: those are the ones to copy.
     func = compact_buffers(func)
-    return func.replace(body=_Pipeline().stmt(func.body))
+    return func.replace(body=_Pipeline(asynchronous).stmt(func.body))
 
 
 class _Pipeline(StmtRewriter):
+    def __init__(self, asynchronous: bool) -> None:
+        self._asynchronous = asynchronous
+
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
-        return _pipelined(lowered) if PIPELINE in loop.annotations else lowered
+        return _pipelined(lowered, self._asynchronous) if PIPELINE in loop.annotations else lowered
 
 
-def _pipelined(loop: For) -> Stmt:
+def _pipelined(loop: For, asynchronous: bool) -> Stmt:
     allocations: list[Buffer] = []
     parts = _staged(loop.body, allocations)
     if not _speak_in_private(parts, allocations):
@@ -63,20 +82,78 @@ def _pipelined(loop: For) -> Stmt:
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
     time = Var(loop.var.name, loop.var.dtype)
     body: list[Stmt] = []
-    for stage, part in parts:
+    notes = {key: value for key, value in loop.annotations.items() if key != PIPELINE}
+    ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
+    if ordered:
+        notes[ORDERED] = sorted(buffer.name for buffer in ordered)
+        if asynchronous:
+            body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
+        body.append(Evaluate(barrier("shared")))
+    for number, (stage, part) in enumerate(parts):
+        if asynchronous and ordered and stage == depth and all(earlier < depth for earlier, _ in parts[:number]):
+            body.append(Evaluate(async_commit()))
         now = sub(time, const(stage, time.dtype))
+        part = _Asynchronous(ordered).stmt(part) if asynchronous and ordered else part
         placed = _Versions(versions, sub(loop.var, loop.min)).stmt(part)
         moved = fresh_copy(placed, {loop.var: now})
         conditions = [le(add(loop.min, const(stage)), time)] if stage else []
         if stage < depth:
             conditions.append(lt(time, add(add(loop.min, loop.extent), const(stage))))
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
-    notes = {key: value for key, value in loop.annotations.items() if key != PIPELINE}
     extent = add(loop.extent, const(depth))
     result: Stmt = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
+
+
+def _has_threads(stmt: Stmt) -> bool:
+    return any(isinstance(item, For) and item.kind is LoopKind.THREAD for item in all_statements(stmt))
+
+
+def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> dict[Buffer, int]:
+    """The buffers that one stage writes and later ones read, with the iterations between the two.
+
+    All that the loop's stages exchange, or nothing: then barriers are placed where they are needed.
+    """
+    found: dict[Buffer, int] = {}
+    for buffer in allocations:
+        stages = {stage for stage, part in parts if touches(buffer, part)}
+        writes = {stage for stage, part in parts if _writes(buffer, part)}
+        reads = {stage for stage, part in parts if _reads(buffer, part)}
+        if len(stages) == 1:
+            continue
+        if len(writes) != 1 or not reads or min(reads) <= max(writes) or buffer.scope != "shared":
+            return {}
+        found[buffer] = min(reads) - max(writes)
+    return found
+
+
+def _writes(buffer: Buffer, stmt: Stmt) -> bool:
+    return any(isinstance(item, BufferStore) and item.buffer is buffer for item in all_statements(stmt))
+
+
+def _reads(buffer: Buffer, stmt: Stmt) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(stmt))
+
+
+class _Asynchronous(StmtRewriter):
+    """Plain copies from global memory to the buffers between stages need not be waited for."""
+
+    def __init__(self, ordered: dict[Buffer, int]) -> None:
+        self._ordered = ordered
+
+    def visit_store(self, stmt: BufferStore) -> Stmt:
+        if stmt.buffer in self._ordered and _is_copy(stmt.value):
+            return stmt.replace(value=async_copy(stmt.value))
+        return stmt
+
+
+def _is_copy(value: PrimExpr) -> bool:
+    """Whether a value is an element of global memory, or zero under some condition."""
+    if isinstance(value, Select):
+        return _is_copy(value.a) and isinstance(value.b, (IntImm, FloatImm)) and value.b.value == 0
+    return isinstance(value, BufferLoad) and value.buffer.scope == "global"
 
 
 def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> bool:

@@ -26,6 +26,8 @@ from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, Se
 
 MOST_PRIVATE_BYTES: Final = 1 << 18
 """Private memory of one thread beyond which devices fail in ways of their own."""
+_MOST_STATIC_SHARED: Final = {"cuda": 48 << 10}
+"""Shared memory that a kernel may declare, by kind of target; beyond it the launch has to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class DeviceKernel:
     written: frozenset[Buffer]
     warp: tuple[Buffer, ...] = ()
     """Buffers of which each thread holds one element, for the others of its warp to read."""
+    dynamic_bytes: int = 0
+    """Shared memory that the launch asks for: all of it, where declarations of fixed size may not take so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
         else:
             break
     _check(stmt, shared, func, target)
+    _, total = shared_layout(shared)
     grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
     used, written = _used(stmt, grid)
@@ -102,6 +107,7 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
         tuple(shared),
         frozenset(written),
         tuple(warp),
+        total if total > _MOST_STATIC_SHARED.get(target.kind, total) else 0,
     )
 
 
@@ -134,6 +140,16 @@ def buffer_bytes(buffer: Buffer) -> int | None:
             return None
         total *= dim.value
     return total
+
+
+def shared_layout(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
+    """Where the shared buffers of a kernel lie, in bytes, each at a multiple of 16; and how many bytes that is."""
+    offsets: list[int] = []
+    total = 0
+    for buffer in buffers:
+        offsets.append(total)
+        total += -(-(buffer_bytes(buffer) or 0) // 16) * 16
+    return offsets, total
 
 
 def _check(stmt: Stmt, shared: Sequence[Buffer], func: PrimFunc, target: Target) -> None:

@@ -7,6 +7,8 @@
 Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
 result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
 unrolled too: such a buffer is meant for registers, and registers have no addresses.
+
+For languages whose compilers unroll loops themselves (`copied=False`) the loops stay, marked as unrolled.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ REGISTER_STATEMENTS: Final = 64
 """Statements up to which a serial loop over a register array is unrolled without being asked."""
 
 
-def unroll_loops(func: PrimFunc) -> PrimFunc:
-    """The function with unrolled loops copied out."""
-    return func.replace(body=_Unroll().stmt(func.body))
+def unroll_loops(func: PrimFunc, *, copied: bool = True) -> PrimFunc:
+    """The function with unrolled loops copied out, or marked for a compiler that does."""
+    return func.replace(body=_Unroll(copied).stmt(func.body))
 
 
 class _Unroll(StmtRewriter):
+    def __init__(self, copied: bool) -> None:
+        self._copied = copied
+
     def visit_for(self, loop: For) -> Stmt:
         body = self.stmt(loop.body)
         loop = loop if body is loop.body else loop.replace(body=body)
@@ -42,11 +47,16 @@ class _Unroll(StmtRewriter):
         if loop.kind is LoopKind.UNROLLED:
             if count * _statements(body) > MAX_STATEMENTS:
                 return loop.replace(kind=LoopKind.SERIAL)
-            return _copies(loop, count)
+            return self._unrolled(loop, count)
         fits = count <= 16 and count * _statements(body) <= REGISTER_STATEMENTS
         if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
-            return _copies(loop, count)
+            return self._unrolled(loop, count)
         return loop
+
+    def _unrolled(self, loop: For, count: int) -> Stmt:
+        if self._copied or count <= 1:
+            return _copies(loop, count)
+        return loop.replace(kind=LoopKind.UNROLLED)
 
 
 def _copies(loop: For, count: int) -> Stmt:

@@ -28,5 +28,6 @@ def storage_align(
         state.fail(f"{what}: a factor of {factor} with an offset of {offset}", block, "0 <= offset < factor")
     known = state.func.attributes.get(ATTRIBUTE)
     notes: dict[str, object] = dict(known) if isinstance(known, dict) else {}
-    notes[buffer.name] = [axis % buffer.ndim, factor, offset]
+    # Counted from the last dimension: lowering puts further ones in front (copies for stages, places for threads).
+    notes[buffer.name] = [axis % buffer.ndim - buffer.ndim, factor, offset]
     state.commit(state.func.replace(attributes={**state.func.attributes, ATTRIBUTE: notes}))

@@ -1,0 +1,140 @@
+"""Accesses of several neighbouring elements at once, and copies to shared memory that a thread does not wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.codegen.c.convert import load_value
+from tilewright.ir.build import const, floormod
+from tilewright.ir.expr import And, Broadcast, Call, Or, PrimExpr, Ramp, Select, is_const_int
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import BufferStore
+
+if TYPE_CHECKING:
+    from tilewright.codegen.c.expressions import Expressions
+    from tilewright.codegen.c.lanes import Lanes
+
+_WIDEST = 16
+"""Bytes of the widest access. Buffers of kernels start at multiples of it."""
+_IN_REGISTERS = ("local", "warp")
+
+
+class VectorMemory:
+    """Vector accesses of one kernel."""
+
+    def __init__(self, c: Expressions, lanes: Lanes) -> None:
+        self._c = c
+        self._lanes = lanes
+
+    def width(self, buffer: Buffer, index: PrimExpr) -> int:
+        """How many elements at a vector of places are accessed at once; 1 if they are not known to be neighbours."""
+        if not isinstance(index, Ramp) or not is_const_int(index.stride, 1) or buffer.scope in _IN_REGISTERS:
+            return 1
+        element = self._c.dialect.memory_type(buffer.dtype)
+        for lanes in (4, 2):
+            if (
+                index.lanes % lanes == 0
+                and lanes * buffer.dtype.itemsize <= _WIDEST
+                and self._c.dialect.vector_type(element, lanes) is not None
+                and self._is_aligned(index.base, lanes)
+            ):
+                return lanes
+        return 1
+
+    def _is_aligned(self, base: PrimExpr, lanes: int) -> bool:
+        return self._c.analyzer.prove_equal(floormod(base, const(lanes)), const(0))
+
+    def read(self, value: PrimExpr) -> None:
+        """Read what a vector value certainly needs, as vectors; its lanes are then known under names."""
+        c = self._c
+        for load in _certain_loads(value):
+            width = self.width(load.buffer, load.indices[0])
+            if width == 1:
+                continue
+            element = c.dialect.memory_type(load.buffer.dtype)
+            kind = c.dialect.vector_type(element, width)
+            assert kind is not None
+            for start in range(0, load.dtype.lanes, width):
+                place = f"{c.name(load.buffer)} + {c.value(self._lanes.of(load.indices[0], start))}"
+                vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
+                for lane in range(width):
+                    text = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                    c.know(self._lanes.of(load, start + lane), text)
+
+    def store(self, buffer: Buffer, index: PrimExpr, texts: list[str]) -> bool:
+        """Store values (as they are in memory) at a vector of places, if that can be done at once."""
+        c = self._c
+        width = self.width(buffer, index)
+        if width == 1:
+            return False
+        element = c.dialect.memory_type(buffer.dtype)
+        for start in range(0, len(texts), width):
+            place = f"{c.name(buffer)} + {c.value(self._lanes.of(index, start))}"
+            c.line(c.dialect.store_vector(element, place, texts[start : start + width], buffer.scope))
+        return True
+
+    def copy_async(self, stmt: BufferStore) -> bool:
+        """Start a copy from global to shared memory, zeros where its conditions do not hold; False if there is none.
+
+        The places of all lanes must be neighbours, and 4, 8 or 16 bytes in all.
+        """
+        c = self._c
+        assert isinstance(stmt.value, Call)
+        conditions: list[PrimExpr] = []
+        value = stmt.value.args[0]
+        while isinstance(value, Select):
+            condition = value.condition.value if isinstance(value.condition, Broadcast) else value.condition
+            if not condition.dtype.is_scalar:
+                return False
+            conditions.append(condition)
+            value = value.a
+        lanes = stmt.value.dtype.lanes
+        size = lanes * stmt.buffer.dtype.itemsize
+        if not isinstance(value, BufferLoad) or size not in (4, 8, 16) or stmt.buffer.scope != "shared":
+            return False
+        if value.buffer.scope != "global" or value.buffer.dtype is not stmt.buffer.dtype:
+            return False
+        helper = c.helpers.copy_async(size)
+        if helper is None:
+            return False
+        places = [(stmt.buffer, stmt.indices[0]), (value.buffer, value.indices[0])]
+        if lanes > 1 and any(
+            not isinstance(index, Ramp) or not is_const_int(index.stride, 1) or not self._is_aligned(index.base, lanes)
+            for _, index in places
+        ):
+            return False
+        target, source = (self._lanes.of(index, 0) for _, index in places)
+        c.start(target, source, *conditions)
+        tests = " && ".join(c.value(condition) for condition in conditions)
+        to = f"{c.name(stmt.buffer)} + {c.value(target)}"
+        start = c.value(source)
+        if not conditions:
+            c.line(f"{helper}({to}, {c.name(value.buffer)} + {start}, {size});")
+            return True
+        inside = c.declare(c.dialect.types["bool"], tests)
+        # Where nothing is read, the address must still be one of the buffer.
+        c.line(f"{helper}({to}, {c.name(value.buffer)} + ({inside} ? {start} : 0), {inside} ? {size} : 0);")
+        return True
+
+
+def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
+    """The vector loads of a value that are evaluated whatever conditions say."""
+    found: dict[BufferLoad, None] = {}
+    stack: list[PrimExpr] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, BufferLoad):
+            if item.dtype.lanes > 1:
+                found.setdefault(item)
+        elif isinstance(item, (Select, And, Or)):
+            stack.append(item.condition if isinstance(item, Select) else item.a)
+        else:
+            stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
+    return list(found)
+
+
+def vector_spellings(
+    lanes: tuple[int, ...], names: dict[str, str], types: dict[str, str]
+) -> dict[tuple[str, int], str]:
+    """The vector types of a language, by the spelling of their elements and the number of lanes."""
+    return {(types[name], count): f"{base}{count}" for name, base in names.items() for count in lanes}

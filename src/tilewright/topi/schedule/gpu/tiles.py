@@ -1,0 +1,271 @@
+"""Matrix products in tiles: operands in shared memory, results in registers, the reduction in slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import PrimExpr
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+
+VECTOR = 4
+"""Elements of float32 that one instruction moves."""
+_BANKS = 32
+"""Four-byte banks of shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a product is divided: results of a thread, threads of a block, steps at a time."""
+
+    rows: int
+    """Rows that a thread computes; they lie `row_threads` apart."""
+    columns: int
+    """Columns that a thread computes, in vectors that lie `column_threads` vectors apart."""
+    row_threads: int
+    column_threads: int
+    slices: int = 1
+    """Groups of threads that take a part of the steps each."""
+    step: int = 16
+    """Steps that are in shared memory at a time."""
+    stages: int = 2
+    """Copies of the operands' tiles in shared memory: one is computed with, the others are on their way."""
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that a block of threads computes."""
+        return self.rows * self.row_threads
+
+    @property
+    def block_columns(self) -> int:
+        """Columns that a block of threads computes."""
+        return self.columns * self.column_threads
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.row_threads * self.column_threads * self.slices
+
+    @property
+    def shared_elements(self) -> int:
+        """Elements of shared memory that a block needs."""
+        staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns)
+        partial = self.slices * self.block_rows * self.block_columns if self.slices > 1 else 0
+        return staged + partial
+
+
+def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
+    """Compute a product in matrix form by tiles.
+
+    for blocks of rows, of columns:
+        for steps:  (the copies for later steps are under way meanwhile)
+            rows_shared = rows;  columns_shared = columns
+            for threads (slice, row, column): for k of the slice: acc[i, j] += rows_shared[i, k] * columns_shared[k, j]
+        partial[slice] = acc                        (shared memory; not with one slice)
+        for threads: result = epilogue(sum of the slices)
+    """
+    sch = context.sch
+    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step)
+    sums = _slice_steps(context, form, tile)
+    _lay_out(context, form, sums, tile)
+    block_column, place = _place_output(context, form, tile)
+    if place is None:
+        sch.compute_at(sums, block_column, preserve_unit_loops=True)
+    else:
+        (written,) = sch.get_consumers(sums)
+        sch.compute_at(written, block_column, preserve_unit_loops=True)
+        sch.compute_at(sums, block_column, preserve_unit_loops=True)
+        # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
+        _spread(context, place, tile)
+        _bind_tile(context, tile, loops_below(context, written, block_column))
+    # After the placement: regions of the plain arrangement are boxes under any guard.
+    _give_threads_places(context, sums, tile)
+    step = _schedule_sums(context, sums, block_column, tile)
+    for copy in (form.rows, form.columns):
+        _stage(context, copy, step, tile)
+    if tile.stages > 1 and (context.extent(step) or 0) > 1:
+        sch.software_pipeline(step, [0, 0, tile.stages - 1])
+
+
+def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHandle:
+    """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
+    sch = context.sch
+    if tile.slices == 1:
+        sch.set_scope(form.anchor, 0, "local")
+        return form.anchor
+    *_, k = sch.get_loops(form.anchor)
+    _, part, _ = sch.split(k, [None, tile.slices, tile.step // tile.slices])
+    partial = sch.rfactor(part, 0)
+    sch.set_scope(partial, 0, "shared")
+    sch.cache_write(partial, 0, "local")
+    return partial
+
+
+def _give_threads_places(context: CpuContext, sums: BlockHandle, tile: Tile) -> None:
+    """Arrange the sums so that each thread has indices of its own: then they are seen to be private to threads."""
+    width = tile.column_threads * VECTOR
+
+    def arrange(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        *outer, row, column = index
+        return (
+            *outer,
+            row // tile.row_threads,
+            row % tile.row_threads,
+            column // width,
+            column % width // VECTOR,
+            column % VECTOR,
+        )
+
+    buffer = context.block(sums).writes[0].buffer
+    context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
+
+
+def _place_output(context: CpuContext, form: MatrixForm, tile: Tile) -> tuple[LoopHandle, LoopHandle | None]:
+    """The loops of the result: blocks of threads, and what each thread writes.
+
+    Gives the innermost loop over blocks and, where slices are summed up, the loop over vectors of the tile.
+    """
+    sch = context.sch
+    place: LoopHandle | None = None
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
+    *batch, row, column = sch.get_loops(form.output)
+    if tile.slices == 1:
+        block_row, row_inner, row_thread = sch.split(row, [None, tile.rows, tile.row_threads])
+        block_column, column_inner, column_thread, lane = sch.split(
+            column, [None, tile.columns // VECTOR, tile.column_threads, VECTOR]
+        )
+        sch.reorder(block_row, block_column, row_thread, column_thread, row_inner, column_inner, lane)
+        sch.bind(row_thread, "threadIdx.y")
+        sch.bind(column_thread, "threadIdx.x")
+        for loop in (row_inner, column_inner):
+            sch.unroll(loop)
+    else:
+        block_row, row_inner = sch.split(row, [None, tile.block_rows])
+        block_column, vector, lane = sch.split(column, [None, tile.block_columns // VECTOR, VECTOR])
+        sch.reorder(block_row, block_column, row_inner, vector, lane)
+        place = sch.fuse(row_inner, vector)
+        sch.set_scope(form.anchor, 0, "local")
+        sch.compute_at(form.anchor, place, preserve_unit_loops=True)
+        *_, m, n, part = loops_below(context, form.anchor, place)
+        sch.reorder(part, m, n)
+        sch.unroll(part)
+        start = sch.decompose_reduction(form.anchor, part)
+        sch.vectorize(n)
+        sch.vectorize(loops_below(context, start, place)[-1])
+    if lanes == VECTOR:
+        sch.vectorize(lane)
+    else:
+        sch.unroll(lane)
+    outer = [*batch, block_row, block_column]
+    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
+        sch.bind(loop, axis)
+    return block_column, place
+
+
+def _spread(context: CpuContext, place: LoopHandle, tile: Tile) -> list[LoopHandle]:
+    """Divide a loop over all threads of a block: neighbours to neighbouring threads; gives all loops."""
+    sch = context.sch
+    loops = sch.split(place, [None, tile.slices, tile.row_threads, tile.column_threads])
+    for loop, axis in zip(loops[1:], ("threadIdx.z", "threadIdx.y", "threadIdx.x"), strict=True):
+        sch.bind(loop, axis)
+    sch.unroll(loops[0])
+    return loops
+
+
+def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None:
+    """The loops (slice,) row, column of a stage over the threads, as the sums lie in them."""
+    sch = context.sch
+    *outer, row, column = loops
+    row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
+    column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
+    sch.reorder(row_thread, column_thread, row_inner, column_inner, lane)
+    if tile.slices > 1:
+        sch.bind(outer[-1], "threadIdx.z")
+    sch.bind(row_thread, "threadIdx.y")
+    sch.bind(column_thread, "threadIdx.x")
+    sch.unroll(row_inner)
+    sch.unroll(column_inner)
+    sch.vectorize(lane)
+
+
+def _schedule_sums(context: CpuContext, sums: BlockHandle, block_column: LoopHandle, tile: Tile) -> LoopHandle:
+    """The loops of the sums: steps outside, then threads, then what a thread adds up; gives the loop over steps."""
+    sch = context.sch
+    below = loops_below(context, sums, block_column)
+    if tile.slices > 1:
+        steps = [item for item in context.block(sums).iters if item.kind is IterKind.REDUCE]
+        if len(steps) > 1:
+            part, row, column, step, rest = below[-5:]
+        else:
+            # All steps at once leave no loop over them.
+            part, row, column, rest = below[-4:]
+            step = sch.add_unit_loop(part)
+        group, inside = sch.split(rest, [None, VECTOR])
+    else:
+        *_, row, column, rest = below
+        step, group, inside = sch.split(rest, [None, tile.step // VECTOR, VECTOR])
+    row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
+    column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
+    threads = [*([part] if tile.slices > 1 else []), row_thread, column_thread]
+    sch.reorder(step, *threads, group, inside, row_inner, column_inner, lane)
+    start = sch.decompose_reduction(sums, step)
+    operands = [region.buffer for region in context.block(sums).reads]
+    own = context.block(sums).writes[0].buffer
+    rows, columns = (buffer.name for buffer in operands if buffer is not own)
+    near_rows = sch.cache_read(sums, rows, "local")
+    sch.compute_at(near_rows, group)
+    near_columns = sch.cache_read(sums, columns, "local")
+    sch.compute_at(near_columns, inside)
+    for copy, place in ((near_rows, group), (near_columns, inside)):
+        *outer, last = loops_below(context, copy, place)
+        sch.vectorize(last)
+        for loop in outer:
+            sch.unroll(loop)
+    for loop in (inside, row_inner, column_inner, lane):
+        sch.unroll(loop)
+    first = loops_below(context, start, block_column)
+    for loop in first[len(threads) :]:
+        sch.unroll(loop)
+    axes = ("threadIdx.z", "threadIdx.y", "threadIdx.x")[-len(threads) :]
+    for loops in (threads, first):
+        for loop, axis in zip(loops, axes, strict=False):
+            sch.bind(loop, axis)
+    return step
+
+
+def _lay_out(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: Tile) -> None:
+    """Arrange the operands' tiles by threads: rows of one thread and its vectors of columns are then boxes."""
+    width = tile.column_threads * VECTOR
+
+    def rows(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        *outer, row, k = index
+        return (*outer, row // tile.row_threads, row % tile.row_threads, k)
+
+    def columns(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        *outer, column = index
+        return (*outer, column // width, column % width // VECTOR, column % VECTOR)
+
+    for copy, arrange in ((form.rows, rows), (form.columns, columns)):
+        buffer = context.block(copy).writes[0].buffer
+        context.sch.set_scope(copy, 0, "shared")
+        context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
+    context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
+
+
+def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together."""
+    sch = context.sch
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, VECTOR)
+    sch.compute_at(copy, step, preserve_unit_loops=True)
+    *_, outer, inner = loops_below(context, copy, step)
+    if lanes > 1:
+        vector, lane = sch.split(inner, [None, lanes])
+        place = sch.fuse(outer, vector)
+        _spread(context, place, tile)
+        sch.vectorize(lane)
+    else:
+        _spread(context, sch.fuse(outer, inner), tile)
