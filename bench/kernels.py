@@ -8,7 +8,8 @@ Each kernel is one graph operator with constant weights, compiled as any model i
 generator) for one core, checked against the graph's reference interpreter, and timed in short rounds that alternate
 with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
 shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`)
-are repeated, and left out of the medians; the column `alone` has the share of the others. Prints a table, writes JSON
+are repeated, and left out of the medians; the column `alone` has the share of the others. `memory` is the part of the
+time that reading as many bytes as the kernel's arguments have would take. Prints a table, writes JSON
 into `bench/results/`, ends with one line of JSON.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import statistics
 import sys
 import time
@@ -46,6 +48,8 @@ _SLICE_SECONDS = 0.003
 _PATIENCE_SECONDS = 10.0
 """How long a kernel waits for neighbours to leave the core; a round that they disturbed is followed by a pause."""
 _PAUSE_SECONDS = 0.03
+_BOUND_BY_MEMORY = 0.7
+"""The part of its time from which on moving its bytes is what a kernel waits for."""
 _LEAST_ALONE = 5
 """Rounds alone on the core that are enough for a median."""
 Result = dict[str, object]
@@ -58,6 +62,8 @@ class Round:
     seconds: float
     fraction: float
     peak_rate: float
+    memory: float
+    """The part of the time that moving the kernel's arguments once would take at the read bandwidth."""
     alone: bool
 
 
@@ -69,6 +75,8 @@ class Runner:
     call: Callable[[], object]
     operators: list[str]
     error: float
+    moved_bytes: int = 0
+    """Inputs, constants and results together."""
     rounds: list[Round] = field(default_factory=list)
 
 
@@ -128,7 +136,7 @@ def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[d
             continue
         peak = read_peak(target, int(case.work)) if case.unit == "read" else peaks[case.unit]
         name = case.name if case.unit == "read" else case.unit
-        _measure(runner, peak, watch, rounds)
+        _measure(runner, peak, read_peak(target, runner.moved_bytes), watch, rounds)
         rates.setdefault(_peak_label(case, name), []).extend(item.peak_rate for item in believed(runner.rounds))
         results[case.name] = figures(runner)
         harness.say(f"{case.name}: {100 * float(str(results[case.name]['fraction'])):.0f}%")
@@ -151,7 +159,11 @@ def build(case: Case, target: Target, seed: int = 0) -> Runner:
     inputs = {info.name: _random(random, info.static_shape, info.dtype) for info in executable.input_info}
     error = max_relative_error(executable.run(inputs), [_expected(case, seed, inputs)])
     operators = [item.op for item in executable.model.kernels]
-    return Runner(case, _bare_call(executable, inputs), operators, error)
+    results = [
+        math.prod(map(int, info.static_shape)) * storage_dtype(info.dtype).itemsize for info in executable.output_info
+    ]
+    moved = sum(array.nbytes for array in inputs.values()) + artifact.constants.nbytes + sum(results)
+    return Runner(case, _bare_call(executable, inputs), operators, error, moved)
 
 
 def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -193,27 +205,28 @@ def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> 
     return call
 
 
-def _measure(runner: Runner, peak: Peak, watch: CoreWatch, rounds: int) -> None:
+def _measure(runner: Runner, peak: Peak, reading: Peak, watch: CoreWatch, rounds: int) -> None:
     """Rounds of a kernel, until there are enough that nobody disturbed, or patience ends."""
     start = time.monotonic()
     alone = 0
     while alone < rounds and (len(runner.rounds) < rounds or time.monotonic() - start < _PATIENCE_SECONDS):
-        item = _round(runner, peak, watch)
+        item = _round(runner, peak, reading, watch)
         runner.rounds.append(item)
         alone += item.alone
         if not item.alone:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _round(runner: Runner, peak: Peak, watch: CoreWatch) -> Round:
-    """One round: the kernel between two halves of its peak."""
+def _round(runner: Runner, peak: Peak, reading: Peak, watch: CoreWatch) -> Round:
+    """One round: the kernel between two halves of its peak, and after that its bytes read by something else."""
     looks = [watch.look()]
     before = _rate(peak)
     seconds = _seconds(runner.call)
     after = _rate(peak)
     looks.append(watch.look())
     rate = (before + after) / 2
-    return Round(seconds, runner.case.work / seconds / rate, rate, watch.was_alone(*looks))
+    memory = runner.moved_bytes / _rate(reading) / seconds
+    return Round(seconds, runner.case.work / seconds / rate, rate, memory, watch.was_alone(*looks))
 
 
 def believed(rounds: Sequence[Round]) -> list[Round]:
@@ -249,6 +262,7 @@ def figures(runner: Runner) -> Result:
         "fraction": round(fraction, 4),
         "best_fraction": round(max(item.fraction for item in rounds), 4),
         "fraction_of_all_rounds": round(statistics.median(item.fraction for item in runner.rounds), 4),
+        "memory": round(statistics.median(item.memory for item in rounds), 4),
         "alone": round(sum(item.alone for item in runner.rounds) / len(runner.rounds), 3),
         "unit": case.unit,
         "max_rel_err": runner.error,
@@ -259,6 +273,7 @@ def figures(runner: Runner) -> Result:
     if case.goal is not None:
         result["goal"] = case.goal
         result["reached"] = fraction >= case.goal
+        result["bound_by_memory"] = float(str(result["memory"])) >= _BOUND_BY_MEMORY
     return result
 
 
@@ -272,13 +287,10 @@ def render(results: dict[str, Result]) -> str:
     rows = []
     for name, result in results.items():
         if "ms" not in result:
-            rows.append([name, str(result.get("skipped", "failed")), "", "", "", "", "", "", ""])
+            rows.append([name, str(result.get("skipped", "failed")), *[""] * 8])
             continue
         rate = result.get("gflops", result.get("gb_per_s"))
         goal = f"{result['goal']:.2f}" if "goal" in result else "-"
-        state = (
-            "WRONG" if not result["right"] else "" if "goal" not in result else "ok" if result["reached"] else "below"
-        )
         rows.append(
             [
                 name,
@@ -287,12 +299,22 @@ def render(results: dict[str, Result]) -> str:
                 f"{rate} {'GB/s' if result['unit'] == 'read' else 'GOP/s'}",
                 f"{result['fraction']:.2f}",
                 f"{result['best_fraction']:.2f}",
+                f"{result['memory']:.2f}",
                 f"{100 * float(str(result['alone'])):.0f}%",
                 goal,
-                state,
+                _state(result),
             ]
         )
-    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "alone", "goal", ""], rows)
+    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "memory", "alone", "goal", ""], rows)
+
+
+def _state(result: Result) -> str:
+    """What is said of a kernel at the end of its row."""
+    if not result["right"]:
+        return "WRONG"
+    if "goal" not in result or result["reached"]:
+        return "ok" if "goal" in result else ""
+    return "bound by memory" if result["bound_by_memory"] else "below"
 
 
 def _ms(value: object) -> str:

@@ -13,8 +13,8 @@ import time
 from bench.peak import width_peak
 from tilewright.target import Target
 
-_ALONE = 0.85
-"""The part of the widest seen from which on the core counts as ours alone."""
+_ALONE = 0.75
+"""The part of the widest seen from which on the core counts as ours alone: frequencies differ by less than neighbours."""
 _CALIBRATION_SECONDS = 0.5
 
 

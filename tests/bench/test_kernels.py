@@ -69,15 +69,19 @@ def test_every_kind_of_kernel_is_built_and_right(case: Case) -> None:
 
 def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
     def rounds(*seconds: float, alone: bool) -> list[kernels.Round]:
-        return [kernels.Round(item, 1 / item, 1.0, alone) for item in seconds]
+        return [kernels.Round(item, 1 / item, 1.0, 0.9 / item, alone) for item in seconds]
 
     quiet, noisy = rounds(1.0, 1.0, 1.0, 1.0, 1.25, alone=True), rounds(2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0, alone=False)
     assert kernels.believed(quiet + noisy) == quiet
     assert kernels.believed(quiet[:1] + noisy) == quiet[:1] + noisy
-    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, noisy + quiet)
+    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, 64, noisy + quiet)
     figures = kernels.figures(runner)
     assert (figures["ms"], figures["fraction"], figures["fraction_of_all_rounds"]) == (1000.0, 1.0, 0.5)
     assert figures["alone"] == round(5 / 12, 3)
+    assert figures["bound_by_memory"]
+    unreached = {**figures, "reached": False}
+    assert "bound by memory" in kernels.render({"one": unreached})
+    assert "below" in kernels.render({"one": {**unreached, "bound_by_memory": False}})
 
 
 def test_a_kernel_waits_for_its_neighbours_to_leave() -> None:
@@ -92,7 +96,8 @@ def test_a_kernel_waits_for_its_neighbours_to_leave() -> None:
             return self.looks > 8
 
     runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0)
-    kernels._measure(runner, Peak("none", 1.0, lambda: None), Watch(), 3)  # type: ignore[arg-type]
+    nothing = Peak("none", 1.0, lambda: None)
+    kernels._measure(runner, nothing, nothing, Watch(), 3)  # type: ignore[arg-type]
     assert [item.alone for item in runner.rounds] == [False] * 4 + [True] * 3
 
 
