@@ -14,7 +14,7 @@ from bench.peak import width_peak
 from tilewright.target import Target
 
 _ALONE = 0.75
-"""The part of the widest seen from which on the core counts as ours alone: frequencies differ by less than neighbours."""
+"""The part of the widest seen from which on the core counts as ours alone; frequencies differ by less."""
 _CALIBRATION_SECONDS = 0.5
 
 
