@@ -45,7 +45,7 @@ from tilewright.target import Target
 
 _SLICE_SECONDS = 0.003
 """How long a kernel runs in each round; its peak runs for half as long, in two parts."""
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0
 """How long a kernel waits for neighbours to leave the core; a round that they disturbed is followed by a pause."""
 _PAUSE_SECONDS = 0.03
 _BOUND_BY_MEMORY = 0.7
