@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.codegen.c.program import device_program, launches_of, nbytes
-from tilewright.codegen.cuda.dialect import CudaDialect
+from tilewright.codegen.cuda.dialect import CudaDialect, has_dependent_launch
 from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.opencl.dialect import OpenCLDialect
 from tilewright.codegen.wgsl.kernels import WgslLanguage
@@ -41,6 +41,8 @@ class DeviceKind:
     """What an artifact keeps of a program's text: machine code where a compiler can make it without the device."""
     compiler: Callable[[], str] = lambda: "text"
     """The name and version of that compiler, which decide the code."""
+    starts_early: Callable[[Target], bool] = lambda target: False
+    """Whether kernels wait for those before them themselves, and so may be started before these are done."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
 
@@ -48,7 +50,7 @@ class DeviceKind:
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
     "opencl": DeviceKind(OpenCLDialect),
     "webgpu": DeviceKind(WgslLanguage),
-    "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, flat_memory=True),
+    "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, has_dependent_launch, flat_memory=True),
 }
 
 
@@ -79,7 +81,9 @@ def device_code(split: SplitFunction, target: Target, show: Callable[[PrimExpr],
     source = device_source(split, target)
     with trace.span("compile"):
         code = DEVICE_KINDS[target.kind].compile(source, target) if source else b""
-    return DeviceCode(code, launches_of(split, show), tuple(nbytes(buffer) for buffer in split.workspaces))
+    early = DEVICE_KINDS[target.kind].starts_early(target)
+    launches = tuple(replace(launch, dependent=early) for launch in launches_of(split, show))
+    return DeviceCode(code, launches, tuple(nbytes(buffer) for buffer in split.workspaces))
 
 
 def device_module(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceModule:

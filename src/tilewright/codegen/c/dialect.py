@@ -107,6 +107,14 @@ class Dialect(KernelLanguage):
         kind = self.vector_type(element, len(values))
         return f"*({kind}*)({place}) = make_{kind}({', '.join(values)});"
 
+    def wait_for_predecessors(self) -> str:
+        """What a kernel begins with that may be started before the kernels in front of it are done."""
+        return ""
+
+    def release_successors(self) -> str:
+        """What lets the kernels behind it start."""
+        return ""
+
     def dynamic_shared(self, element: str, name: str, offset: int) -> str:
         """The declaration of a buffer in shared memory that the launch asked for."""
         raise UnsupportedError(f"{self.name} kernels have shared memory of fixed size only")

@@ -9,6 +9,7 @@ from tilewright.codegen.c.convert import store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.lanes import Lanes
+from tilewright.codegen.c.release import release_point
 from tilewright.codegen.c.vectors import VectorMemory
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, StringImm
@@ -51,6 +52,7 @@ class _Kernel:
         self._e = Expressions(dialect, helpers)
         self._lanes = Lanes()
         self._vectors = VectorMemory(self._e, self._lanes)
+        self._release: Stmt | None = None
 
     def emit(self, kernel: DeviceKernel) -> str:
         """The text of a kernel."""
@@ -71,10 +73,16 @@ class _Kernel:
             c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
             c.decide(var, narrow=True)
             c.line(f"const int {c.name(var)} = {dialect.axis(axis)};")
+        self._lines(dialect.wait_for_predecessors())
+        self._release = release_point(kernel.func.body, kernel.written)
         self._stmt(kernel.func.body)
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _lines(self, text: str) -> None:
+        for line in text.splitlines():
+            self._e.line(line)
 
     def _declare_shared(self, kernel: DeviceKernel) -> None:
         c, dialect = self._e, self._dialect
@@ -87,6 +95,8 @@ class _Kernel:
                 c.line(dialect.shared(element, c.name(buffer), _count(buffer)))
 
     def _stmt(self, stmt: Stmt) -> None:
+        if stmt is self._release:
+            self._lines(self._dialect.release_successors())
         match stmt:
             case SeqStmt():
                 for item in merged(stmt.stmts):

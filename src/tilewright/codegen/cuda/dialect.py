@@ -7,6 +7,7 @@ from typing import ClassVar
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
+from tilewright.target.target import Target
 
 _BITS = {
     ("float32", "int32"): "__float_as_int",
@@ -16,6 +17,16 @@ _BITS = {
     ("float64", "int64"): "__double_as_longlong",
     ("int64", "float64"): "__longlong_as_double",
 }
+
+
+def has_dependent_launch(target: Target) -> bool:
+    """Whether kernels for a target wait for their predecessors themselves (from sm_90 on)."""
+    digits = "".join(c for c in target.arch if c.isdigit())
+    return digits.isdecimal() and int(digits) >= 90
+
+
+def _on_hopper(instruction: str) -> str:
+    return f'#if __CUDA_ARCH__ >= 900\nasm volatile("{instruction}" ::: "memory");\n#endif'
 
 
 class CudaDialect(Dialect):
@@ -70,6 +81,14 @@ class CudaDialect(Dialect):
     def shared(self, element: str, name: str, size: int) -> str:
         """Shared memory of the block, aligned for vector accesses."""
         return f"__shared__ __align__(16) {element} {name}[{size}];"
+
+    def wait_for_predecessors(self) -> str:
+        """Programmatic dependent launch: returns at once where the launch did not ask for it."""
+        return _on_hopper("griddepcontrol.wait;")
+
+    def release_successors(self) -> str:
+        """Programmatic dependent launch: the last block to come here lets the next kernel start."""
+        return _on_hopper("griddepcontrol.launch_dependents;")
 
     def axis(self, name: str) -> str:
         """A builtin variable."""
