@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.codegen.c.convert import load_value
 from tilewright.ir.build import const, floormod
-from tilewright.ir.expr import And, Broadcast, Call, Or, PrimExpr, Ramp, Select, is_const_int
+from tilewright.ir.expr import And, Broadcast, Call, FloatImm, IntImm, Or, PrimExpr, Ramp, Select, is_const_int
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import BufferStore
 
@@ -60,6 +60,35 @@ class VectorMemory:
                 for lane in range(width):
                     text = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
                     c.know(self._lanes.of(load, start + lane), text)
+        for choice in _certain_choices(value):
+            self._read_if(choice)
+
+    def _read_if(self, choice: Select) -> None:
+        """A vector that is read only where a condition holds, which all lanes share, and is a constant elsewhere."""
+        c, load = self._c, choice.a
+        condition = choice.condition.value if isinstance(choice.condition, Broadcast) else choice.condition
+        other = choice.b.value if isinstance(choice.b, Broadcast) else choice.b
+        if not isinstance(load, BufferLoad) or not isinstance(other, (FloatImm, IntImm)):
+            return
+        width = self.width(load.buffer, load.indices[0])
+        if width == 1 or width != load.dtype.lanes or not condition.dtype.is_scalar:
+            return
+        element = c.dialect.memory_type(load.buffer.dtype)
+        kind = c.dialect.vector_type(element, width)
+        assert kind is not None
+        place = f"{c.name(load.buffer)} + {c.value(self._lanes.of(load.indices[0], 0))}"
+        test, outside, names = c.value(condition), c.value(other), [c.temporary() for _ in range(width)]
+        register = c.dialect.register_type(load.buffer.dtype)
+        c.line(f"{register} {', '.join(f'{name} = {outside}' for name in names)};")
+        c.line(f"if ({test}) {{")
+        c.depth += 1
+        vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
+        for lane, name in enumerate(names):
+            part = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+            c.line(f"{name} = {part};")
+            c.know(self._lanes.of(choice, lane), name)
+        c.depth -= 1
+        c.line("}")
 
     def store(self, buffer: Buffer, index: PrimExpr, texts: list[str]) -> bool:
         """Store values (as they are in memory) at a vector of places, if that can be done at once."""
@@ -128,6 +157,21 @@ def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
                 found.setdefault(item)
         elif isinstance(item, (Select, And, Or)):
             stack.append(item.condition if isinstance(item, Select) else item.a)
+        else:
+            stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
+    return list(found)
+
+
+def _certain_choices(value: PrimExpr) -> list[Select]:
+    """The choices of a value that are made whatever other conditions say, once each."""
+    found: dict[Select, None] = {}
+    stack: list[PrimExpr] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Select):
+            found.setdefault(item)
+        elif isinstance(item, (And, Or)):
+            stack.append(item.a)
         else:
             stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
     return list(found)
