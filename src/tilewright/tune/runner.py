@@ -11,7 +11,6 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +35,14 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to measure: the least time of one sample, and how many samples of the candidate and the default."""
+    """How long to measure: the least time of one sample, and how many samples of the candidate and the default.
 
-    sample_seconds: float = 0.003
-    samples: int = 5
+    More than `samples` are taken, up to `most`, while the machine is disturbed: see `Bench.measure`.
+    """
+
+    sample_seconds: float = 0.001
+    samples: int = 8
+    most: int = 40
     cold_bytes: int = 8 << 20
 
 
@@ -64,14 +67,15 @@ class Timing:
 
     @property
     def seconds(self) -> float:
-        """The candidate's time, with the machine's drift taken out by what the default did meanwhile."""
-        ratios = [mine / theirs for mine, theirs in zip(self.samples, self.reference, strict=True)]
-        return median(ratios) * min(self.reference)
+        """The candidate's time: whatever else a machine does only makes samples longer."""
+        return min(self.samples)
 
 
 _TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
 """Differences from the default schedule's result that another order of summation explains, relative to its largest."""
 _MOST_COPIES = 16
+_AGREEING, _CLOSE, _CLEARLY_SLOWER = 3, 1.03, 1.5
+"""How many of the quickest samples must lie how close together; when a candidate is not worth more samples."""
 
 
 class Bench:
@@ -87,6 +91,7 @@ class Bench:
         self.default_call = self._call(default)
         self.default_call.run()
         self.right = [array.copy() for array in self.arrays]
+        self._quickest_default = float("inf")
 
     def measure(self, code: CompiledKernel) -> Timing:
         """Check a candidate and time it against the default, in turns."""
@@ -101,10 +106,22 @@ class Bench:
         default_number = _number(self.default_call, self.budget.sample_seconds, clock)
         mine: list[float] = []
         theirs: list[float] = []
-        for _ in range(self.budget.samples):
+        while len(mine) < self.budget.samples or (len(mine) < self.budget.most and not self._settled(mine, theirs)):
             theirs.append(_sample(self.default_call, default_number, clock))
             mine.append(_sample(call, number, clock))
+        self._quickest_default = min(self._quickest_default, *theirs)
         return Timing(tuple(mine), tuple(theirs), error)
+
+    def _settled(self, mine: Sequence[float], theirs: Sequence[float]) -> bool:
+        """Whether the quickest samples say what they should: some agree, and the default is as quick as it ever was.
+
+        Where neighbours disturb a machine for a while, kernels do not all get slower by the same factor. Of a candidate
+        that is much slower than the default nobody wants to know more.
+        """
+        if min(mine) > _CLEARLY_SLOWER * min(theirs):
+            return True
+        agree = all(sorted(samples)[:_AGREEING][-1] < min(samples) * _CLOSE for samples in (mine, theirs))
+        return agree and min(theirs) < self._quickest_default * _CLOSE
 
     def _spoil_results(self) -> None:
         for number in self.results:
