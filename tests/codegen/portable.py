@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,35 +25,45 @@ Build = Callable[[Sequence[PrimFunc]], DeviceModule]
 MOST_RESULTS = 12
 
 
-def check(
-    device: Build,
-    name: str,
-    inputs: list[Buffer],
-    arrays: list[np.ndarray],
-    values: list[PrimExpr],
-    i: Var,
-    rtol: float,
-) -> None:
-    """Values of a loop over `i`, on the device and interpreted."""
-    parts = [values[start : start + MOST_RESULTS] for start in range(0, len(values), MOST_RESULTS)]
-    programs = [_program(f"{name}{number}", inputs, part, i) for number, part in enumerate(parts)]
-    module = device([func for func, _ in programs])
-    for part, (func, results) in zip(parts, programs, strict=True):
-        wanted = [np.zeros(COUNT, buffer.dtype.numpy()) for buffer in results]
-        got = [np.ones(COUNT, buffer.dtype.numpy()) for buffer in results]
-        interpret(func, *arrays, *wanted)
-        module[func.name](*arrays, *got)
-        for value, one, other in zip(part, got, wanted, strict=True):
-            if rtol and other.dtype.kind == "f":
-                np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-30, err_msg=str(value))
-            else:
-                np.testing.assert_array_equal(one, other, err_msg=str(value))
+_Check = tuple[PrimFunc, list[np.ndarray], list[PrimExpr], list[Buffer], float]
+
+
+@dataclass
+class Checks:
+    """Values of loops over `i`, to be computed on the device and interpreted: one program for all of them."""
+
+    device: Build
+    functions: list[_Check] = field(default_factory=list)
+
+    def add(
+        self, name: str, inputs: list[Buffer], arrays: list[np.ndarray], values: list[PrimExpr], i: Var, rtol: float
+    ) -> None:
+        """Some values of the same inputs. `rtol` is for floats; 0 is equality."""
+        for start in range(0, len(values), MOST_RESULTS):
+            part = values[start : start + MOST_RESULTS]
+            func, results = _program(f"{name}{start}", inputs, part, i)
+            self.functions.append((func, arrays, part, results, rtol))
+
+    def run(self) -> None:
+        """Compare everything."""
+        module = self.device([func for func, *_ in self.functions])
+        for func, arrays, values, results, rtol in self.functions:
+            wanted = [np.zeros(COUNT, buffer.dtype.numpy()) for buffer in results]
+            got = [np.ones(COUNT, buffer.dtype.numpy()) for buffer in results]
+            interpret(func, *arrays, *wanted)
+            module[func.name](*arrays, *got)
+            for value, one, other in zip(values, got, wanted, strict=True):
+                if rtol and other.dtype.kind == "f":
+                    np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-30, err_msg=str(value))
+                else:
+                    np.testing.assert_array_equal(one, other, err_msg=str(value))
 
 
 def check_integers(device: Build) -> None:
     """Every operation on every type of integers, with their least and greatest values."""
     rng = np.random.default_rng(3)
     i = Var("i")
+    checks = Checks(device)
     for name in TYPES:
         a, b = make_buffer("a", (COUNT,), name), make_buffer("b", (COUNT,), name)
         x, y = a[i], b[i]
@@ -68,22 +79,26 @@ def check_integers(device: Build) -> None:
             nonzero = e.Select(e.EQ(y, build.const(0, name)), build.const(3, name), y)
             values += [kind(x, nonzero) for kind in (e.FloorDiv, e.FloorMod, e.Div, e.Mod)]
             values += [kind(x, build.const(7, name)) for kind in (e.FloorDiv, e.FloorMod)]
-        check(device, f"ints_{name}", [a, b], arrays, values, i, 0.0)
+        checks.add(f"ints_{name}_", [a, b], arrays, values, i, 0.0)
+    checks.run()
 
 
 def check_integers_to_floats(device: Build, floats: Sequence[str]) -> None:
     """Integers that no float holds are rounded once."""
     i = Var("i")
+    checks = Checks(device)
     numbers = [0, 1, -1, 2049, 2051, 65519, 65520, -65520, 257, 2**24 + 1, 2**53 + 1, 2**62 + 1, -(2**63), 7, 9, 4097]
     for name in ("int64", "uint64", "int32", "uint32", "int16", "bool"):
         a = make_buffer("a", (COUNT,), name)
         values: list[PrimExpr] = [e.Cast(a[i], DataType.of(other)) for other in floats]
-        check(device, f"to_float_{name}", [a], [np.array(numbers, np.int64).astype(name)], values, i, 0.0)
+        checks.add(f"to_float_{name}_", [a], [np.array(numbers, np.int64).astype(name)], values, i, 0.0)
+    checks.run()
 
 
 def check_floats(device: Build, types: Sequence[str], skipped: Sequence[str] = ()) -> None:
     """Operations, conversions and functions of floats, with special values."""
     i = Var("i")
+    checks = Checks(device)
     a, b = make_buffer("a", (COUNT,)), make_buffer("b", (COUNT,))
     x, y = a[i], b[i]
     values: list[PrimExpr] = [e.Min(x, y), e.Max(x, y), e.Mod(x, y), x / y, x * y, x - y, e.LT(x, y), e.NE(x, y)]
@@ -94,14 +109,15 @@ def check_floats(device: Build, types: Sequence[str], skipped: Sequence[str] = (
     values += [intrinsics.reinterpret(e.Cast(number, DataType.of("float16")), "uint16")]
     values += [e.Select(e.LT(x, y), build.const(value, "float32"), x) for value in (np.inf, -np.inf, np.nan, -0.0)]
     first = np.array(SPECIAL, np.float32)
-    check(device, "floats", [a, b], [first, np.roll(first, 5)], values, i, 0.0)
+    checks.add("floats", [a, b], [first, np.roll(first, 5)], values, i, 0.0)
     # Angles of any size are as precise as the device's own functions.
     sizes = np.array([0.0, -0.0, 1.0, -1.5, 2.5, 1e-30, 100.0, -30.0, 0.3, 7.0, 3000.0, 0.99, -1.0, 1e-5, 4.5, 11000.0])
     close: list[PrimExpr] = [intrinsics.call(name, x) for name in ("sin", "cos", "tan", "asin", "acos", "log10")]
     close += [intrinsics.call("pow", x, y), intrinsics.call("atan2", x, y)]
-    check(device, "angles", [a, b], [sizes.astype(np.float32), np.roll(sizes, 3).astype(np.float32)], close, i, 2e-6)
+    checks.add("angles", [a, b], [sizes.astype(np.float32), np.roll(sizes, 3).astype(np.float32)], close, i, 2e-6)
     calls = [intrinsics.call(name, x) for name in CLOSE_CALLS if name not in ("sin", *skipped)]
-    check(device, "calls", [a, b], [first, np.roll(first, 5)], [*calls, intrinsics.call("pow", x, y)], i, 2e-6)
+    checks.add("calls", [a, b], [first, np.roll(first, 5)], [*calls, intrinsics.call("pow", x, y)], i, 2e-6)
+    checks.run()
 
 
 def check_halves(device: Build) -> None:

@@ -8,7 +8,9 @@ from typing import Final
 
 from tilewright.codegen.c.program import device_program, launches_of, nbytes
 from tilewright.codegen.cuda.dialect import CudaDialect, has_dependent_launch
+from tilewright.codegen.hip.dialect import HipDialect
 from tilewright.codegen.language import KernelLanguage
+from tilewright.codegen.metal.dialect import MetalDialect
 from tilewright.codegen.opencl.dialect import OpenCLDialect
 from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.ir.expr import PrimExpr
@@ -16,6 +18,7 @@ from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.cuda import compile_cuda, nvrtc_version
 from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.devices import find_device
+from tilewright.runtime.hip import compile_hip, hip_compiler
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
@@ -30,6 +33,10 @@ def _text(source: str, target: Target) -> bytes:
 
 def _cubin(source: str, target: Target) -> bytes:
     return compile_cuda(source, target.arch)
+
+
+def _code_object(source: str, target: Target) -> bytes:
+    return compile_hip(source, target.arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class DeviceKind:
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
     "opencl": DeviceKind(OpenCLDialect),
     "webgpu": DeviceKind(WgslLanguage),
+    "rocm": DeviceKind(HipDialect, _code_object, hip_compiler, flat_memory=True),
+    "metal": DeviceKind(MetalDialect),
     "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, has_dependent_launch, flat_memory=True),
 }
 

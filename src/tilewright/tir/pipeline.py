@@ -62,6 +62,7 @@ def cpu_pipeline(target: Target) -> Pipeline:
 _EXPANDED_MATHEMATICS: Final[dict[str, frozenset[str] | None]] = {
     "webgpu": None,
     "vulkan": None,
+    "rocm": None,
     "metal": frozenset(["erf", "expm1", "log1p"]),
 }
 """Functions that become arithmetic where devices of a kind have none, or none that is precise (None: all)."""
@@ -92,7 +93,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("simplify_again")(simplify_loops),
             function_pass("legalize_types")(legalize_types).with_options(has_half=False),
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
-                names=_EXPANDED_MATHEMATICS.get(target.kind, frozenset()), has_double=False
+                names=_EXPANDED_MATHEMATICS.get(target.kind, frozenset()), has_double=target.kind == "rocm"
             ),
         ],
     )

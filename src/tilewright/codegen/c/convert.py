@@ -54,12 +54,20 @@ def cast(c: Expressions, expr: e.Cast) -> str:
 
 def _to_float(c: Expressions, text: str, source: DataType, target: DataType) -> str:
     if target.name == "float16":
-        if source.name in ("float16", "bfloat16", "float32"):
-            return f"{c.helpers.half_value()}({c.helpers.half_bits(double=False)}({text}))"
-        # An integer as a double is exact, or far beyond the range of a half: it is rounded once.
-        wide = text if source is FLOAT64 else f"(({c.dialect.types['float64']}){text})"
-        return f"{c.helpers.half_value()}({c.helpers.half_bits(double=True)}({wide}))"
+        if source is FLOAT64:
+            return f"{c.helpers.half_value()}({c.helpers.half_bits(double=True)}({text}))"
+        single = text if source.is_float else f"(({c.dialect.types['float32']}){_bounded(c, text, source)})"
+        return f"{c.helpers.half_value()}({c.helpers.half_bits(double=False)}({single}))"
     if target.name == "bfloat16":
         single = text if source.is_float and source.bits < 64 else f"(({c.dialect.types['float32']}){text})"
         return f"{c.helpers.brain_value()}({c.helpers.brain_bits()}({single}))"
     return f"(({c.dialect.register_type(target)}){text})"
+
+
+def _bounded(c: Expressions, text: str, source: DataType) -> str:
+    """An integer within twice the range of a half: what is beyond is infinite, what is within is exact as a float."""
+    if source.bits <= 16:
+        return text
+    kind = c.dialect.register_type(source)
+    text = f"{c.helpers.extreme(source, lesser=True)}({text}, ({kind})131072)"
+    return text if source.is_uint else f"{c.helpers.extreme(source, lesser=False)}({text}, ({kind})-131072)"

@@ -1,0 +1,113 @@
+"""A stand-in for devices that are not here: their C++ kernels run on threads of this machine, against a shim header."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.runtime.convert import Array
+from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.dtypes import storage_dtype
+
+SHIMS = Path(__file__).parent / "shims"
+
+
+@functools.cache
+def find_clang() -> str | None:
+    """A clang that is new enough."""
+    return next(filter(None, (shutil.which(f"clang-{version}") for version in range(22, 16, -1))), None)
+
+
+def require_clang() -> str:
+    """The path of clang, or a skip."""
+    found = find_clang()
+    if found is None:
+        pytest.skip("no clang 17 or newer on this machine")
+    return found
+
+
+class ThreadDevice(Device):
+    """A device made of threads. `heads` matches a kernel's head, `include` is the shim its text is compiled with."""
+
+    def __init__(self, heads: str, include: str, replaced: dict[str, str]) -> None:
+        super().__init__()
+        self._heads = re.compile(heads)
+        self._include = include
+        self._replaced = replaced
+
+    def load(self, program: DeviceProgram) -> dict[str, Any]:
+        """Compile the kernels and functions that run their grids."""
+        source = program.source
+        for old, new in self._replaced.items():
+            source = source.replace(old, new)
+        lines = [f'#include "{self._include}"' if self._include else "", source]
+        names = []
+        for match in self._heads.finditer(program.source):
+            name, parameters = match[1], match[2].split(", ")
+            names.append(name)
+            args = ", ".join(_argument(text, number) for number, text in enumerate(parameters) if "tw_" not in text)
+            places = ", b, t" if "tw_group" in match[2] else ""
+            body = program.source[match.end() : program.source.index("\n}", match.end())]
+            meets = "true" if "barrier(" in body else "false"
+            call = f"[&](Place b, Place t) {{ {name}({args}{places}); }}"
+            head = f'extern "C" void run_{name}(void** args, const int* grid, const int* block)'
+            lines.append(f"{head} {{ run_grid(grid, block, {meets}, {call}); }}")
+        assert sorted(names) == sorted({item.symbol for function in program.functions for item in function.launches})
+        library = self._compile("\n".join(lines))
+        return {name: getattr(library, f"run_{name}") for name in names}
+
+    @staticmethod
+    def _compile(text: str) -> ctypes.CDLL:
+        with tempfile.TemporaryDirectory(prefix="tilewright-threads-") as folder:
+            source, result = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
+            source.write_text(text, encoding="utf-8")
+            command = [require_clang(), "-x", "c++", "-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-ffp-contract=off"]
+            command += ["-I", str(SHIMS), "-o", str(result), str(source), "-nostdlib++", "-lpthread", "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{done.stderr[:3000]}"
+            return ctypes.CDLL(str(result))
+
+    def allocate(self, size: int) -> Any:
+        """Bytes."""
+        return np.zeros(max(16, size), np.uint8)
+
+    def upload(self, array: Array) -> Any:
+        """A copy of the bytes."""
+        memory = self.allocate(array.nbytes)
+        memory[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return memory
+
+    def download(self, memory: Any, array: Array) -> None:
+        """A copy back."""
+        array[...] = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+        """Run the grid."""
+        values = [_packed(arg) if isinstance(arg, Scalar) else arg for arg in args]
+        places = (ctypes.c_void_p * max(1, len(values)))(*[value.ctypes.data for value in values])
+        kernel(places, (ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block))
+
+    def wait(self) -> None:
+        """Everything is done already."""
+
+
+def _argument(text: str, number: int) -> str:
+    """An argument of a kernel out of the array of addresses."""
+    if "*" in text:
+        kind = text.split("*")[0].replace("device ", "")
+        return f"({kind}*)args[{number}]"
+    kind = re.sub(r"\[\[.*", "", text).replace("constant ", "").replace("const ", "").strip().rpartition(" ")[0]
+    return f"*(const {kind.rstrip('&')}*)args[{number}]"
+
+
+def _packed(scalar: Scalar) -> Array:
+    return np.array([scalar.bits], np.int64).view(storage_dtype(scalar.dtype))[:1]
