@@ -20,6 +20,7 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.ir.function import IRModule
@@ -71,10 +72,12 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.target is not None:
         products = module_pass("integer_products", requires="graph_typed")(integer_products)
         halves = module_pass("half_products", requires="graph_typed")(half_products)
+        steps = module_pass("single_steps", requires="graph_typed")(single_steps)
         passes += [
             products.with_options(target=options.target),
             *_SIMPLIFY,
             halves.with_options(target=options.target),
+            steps.with_options(target=options.target),
         ]
     if options.target is not None:
         attend = module_pass("attention", requires="graph_typed")(attention)

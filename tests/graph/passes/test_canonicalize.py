@@ -42,6 +42,16 @@ PAIRS = [
         "return slice(slice(x, begin=(9,), end=(-1,), strides=(-1,)), begin=(1,), end=(4,), strides=(1,))",
         "f32[10]",
     ),
+    (
+        "return slice(concatenate(x, nn.relu(x), axis=1), begin=(1, 4), end=(2, 6), strides=(1, 1))",
+        "return slice(nn.relu(x), begin=(1, 1), end=(2, 3), strides=(1, 1))",
+        X,
+    ),
+    (
+        "return slice(concatenate(x, x, axis=1), begin=(0, 2), end=(2, 4), strides=(1, 1))",
+        "return slice(concatenate(x, x, axis=1), begin=(0, 2), end=(2, 4), strides=(1, 1))",
+        X,
+    ),
     ("return tile(x, repeats=(1, 1))", "return x", X),
     ("return broadcast_to(x, shape=(2, 3))", "return x", X),
     ("return concatenate(x, axis=1)", "return x", X),

@@ -163,6 +163,26 @@ def _merge_slices(b: Bindings) -> GraphExpr | None:
     return make("slice", b["x"], begin=tuple(begin), end=tuple(end), strides=tuple(strides))
 
 
+def _slice_of_part(b: Bindings) -> GraphExpr | None:
+    """A slice that lies in one part of a concatenation is a slice of that part."""
+    joined = b.call("joined")
+    axis = _axis(joined)
+    shapes = [static_shape(arg) for arg in joined.args]
+    ranges = constants((*_sizes(b.root, "begin"), *_sizes(b.root, "end")))
+    if ranges is None or None in shapes or any(step != 1 for step in _attribute(b.root, "strides")):
+        return None
+    begin, end = (list(_attribute(b.root, name)) for name in ("begin", "end"))
+    start = 0
+    for part, shape in zip(joined.args, shapes, strict=True):
+        assert shape is not None
+        if start <= begin[axis] < end[axis] <= start + shape[axis]:
+            begin[axis] -= start
+            end[axis] -= start
+            return make("slice", part, begin=tuple(begin), end=tuple(end), strides=(1,) * len(begin))
+        start += shape[axis]
+    return None
+
+
 def _trivial_concatenate(b: Bindings) -> GraphExpr | None:
     args = b.call("root").args
     kept = [arg for arg in args if 0 not in (static_shape(arg) or ())]
@@ -362,6 +382,7 @@ RULES = (
     Rule("cast of an exact cast", P.op("cast", P.op("cast", _X, name="inner")), _merge_casts),
     Rule("pad by nothing", P.op("pad", _X), _trivial_pad),
     Rule("slice of everything", P.op("slice", _X), _trivial_slice),
+    Rule("slice of one part", P.op("slice", P.op("concatenate", name="joined")), _slice_of_part),
     Rule("slice of slice", P.op("slice", P.op("slice", _X, name="inner")), _merge_slices),
     Rule("tile once", P.op("tile", _X), _same_type),
     Rule("broadcast to the same shape", P.op("broadcast_to", _X), _same_type),

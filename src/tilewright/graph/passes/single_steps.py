@@ -1,0 +1,86 @@
+"""One step of a recurrent layer is one product: that of input and state with the weights of both.
+
+Before:  nn.lstm(reshape(add(matmul(x, w), b)), r, h, c)       two streams of weights, two rounds of all cores
+After:   gates = matmul(concatenate(x, h), [w; r]) + b         one stream, and an update of a few elements
+         cell = sigmoid(forget) * c + sigmoid(enter) * tanh(fresh);  hidden = sigmoid(leave) * tanh(cell)
+
+Many steps keep the operator: its input products are made for all of them at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.graph.expr import Constant, Function, GraphExpr, Tuple, constant
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.recurrent import LstmAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+_ACTIVATIONS = ("sigmoid", "tanh", "tanh")
+
+
+def single_steps(module: IRModule, target: Target) -> IRModule:
+    """Merge the products of single steps where several cores share them: each round of all cores has its price."""
+    if target.cores < 2:
+        return module
+    result = map_functions(module, _rewritten)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _rewritten(function: Function) -> Function:
+    return apply_rules(function, RULES)
+
+
+def _merged(b: Bindings) -> GraphExpr | None:
+    lstm, product = b.call("lstm"), b.call("product")
+    attributes, how = lstm.attributes, product.attributes
+    assert isinstance(attributes, LstmAttributes) and isinstance(how, MatmulAttributes)
+    steps, batch, _, size = static_shape(b["data"]) or (0, 0, 0, 0)
+    x, entering, recurrent, hidden, cell = (b[name] for name in ("x", "w", "r", "hidden", "cell"))
+    assert isinstance(entering, Constant) and isinstance(recurrent, Constant)
+    plain = tuple(name for name, _, _ in attributes.activations) == _ACTIVATIONS
+    if steps != 1 or not plain or attributes.clip is not None or attributes.coupled or how.transpose_a:
+        return None
+    shape = static_shape(x)
+    if shape is None or len(shape) != 2 or entering.data.ndim != 2 or b.uses(product) > 1:
+        return None
+    rows = entering.data.T if how.transpose_b else entering.data
+    weights = np.concatenate([rows, recurrent.data.reshape(4 * size, size).T])
+    both = make("concatenate", x, hidden, axis=1, span=lstm.span)
+    gates = make("add", make("matmul", both, constant(weights), span=lstm.span), b["bias"], span=lstm.span)
+
+    def gate(number: int) -> GraphExpr:
+        begin, end = (0, number * size), (batch, (number + 1) * size)
+        return make("slice", gates, begin=begin, end=end, strides=(1, 1), span=lstm.span)
+
+    def sigmoid(value: GraphExpr) -> GraphExpr:
+        return make("sigmoid", value, span=lstm.span)
+
+    def times(first: GraphExpr, second: GraphExpr) -> GraphExpr:
+        return make("multiply", first, second, span=lstm.span)
+
+    fresh = times(sigmoid(gate(0)), make("tanh", gate(3), span=lstm.span))
+    new_cell = make("add", times(sigmoid(gate(2)), cell), fresh, span=lstm.span)
+    new_hidden = times(sigmoid(gate(1)), make("tanh", new_cell, span=lstm.span))
+
+    def states(old: GraphExpr, new: GraphExpr) -> GraphExpr:
+        rows = [make("reshape", item, shape=(1, batch, size), span=lstm.span) for item in (old, new)]
+        return make("concatenate", *rows, axis=0, span=lstm.span)
+
+    return Tuple((states(hidden, new_hidden), states(cell, new_cell)))
+
+
+_PRODUCT = P.op("matmul", P.any("x"), P.const("w"), name="product")
+_DATA = P.op("reshape", P.op("add", _PRODUCT, P.any("bias")), name="data")
+RULES = (
+    Rule(
+        "single step of an LSTM",
+        P.op("nn.lstm", _DATA, P.const("r"), P.any("hidden"), P.any("cell"), name="lstm"),
+        _merged,
+    ),
+)
+"""All rules, tried in order at each node."""

@@ -1,0 +1,84 @@
+"""Single steps of recurrent layers: one product, the same results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.graph.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var, constant
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import Operator, call
+from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+
+MANY = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
+PLAIN = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
+SIZE, INPUTS = 5, 3
+
+
+def module(steps: int = 1, batch: int = 2, *, transposed: bool = True, **attributes: object) -> IRModule:
+    """An LSTM layer whose results are the last states and all hidden ones."""
+    random = np.random.default_rng(0)
+
+    def weights(*shape: int) -> GraphExpr:
+        return constant(random.standard_normal(shape).astype(np.float32))
+
+    x = Var("x", tensor_type((steps * batch, INPUTS), "float32"))
+    h, c = (Var(name, tensor_type((batch, SIZE), "float32")) for name in "hc")
+    matrix = weights(4 * SIZE, INPUTS) if transposed else weights(INPUTS, 4 * SIZE)
+    entered = call("add", call("matmul", x, matrix, transpose_b=transposed), weights(4 * SIZE))
+    data = call("reshape", entered, shape=(steps, batch, 4, SIZE))
+    lstm = call("nn.lstm", data, weights(4, SIZE, SIZE), h, c, **{"activations": PLAIN, **attributes})
+
+    def last(item: int) -> GraphExpr:
+        begin, end = (steps, 0, 0), (steps + 1, batch, SIZE)
+        return call("slice", TupleGet(lstm, item), begin=begin, end=end, strides=(1, 1, 1))
+
+    return IRModule([Function("main", (x, h, c), Tuple((last(0), last(1), TupleGet(lstm, 0))))])
+
+
+def optimized(source: IRModule, target: Target = MANY) -> tuple[IRModule, list[str]]:
+    """The module after all passes but fusion, checked against itself before, and its operators."""
+    made = optimize(source, GraphOptions(target=target, fuse=False))
+    random = np.random.default_rng(1)
+    function = source["main"]
+    assert isinstance(function, Function)
+    arrays = [
+        random.standard_normal(param.tensor_type.static_shape or ()).astype(np.float32) for param in function.params
+    ]
+    for ours, expected in zip(evaluate(made, *arrays), evaluate(source, *arrays), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+    names = [
+        item.callee.name
+        for item in post_order(made["main"])  # type: ignore[arg-type]
+        if isinstance(item, Call) and isinstance(item.callee, Operator)
+    ]
+    return made, names
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_a_single_step_is_one_product(transposed: bool) -> None:
+    _, names = optimized(module(transposed=transposed))
+    assert names.count("matmul") == 1
+    assert "nn.lstm" not in names
+    # The rows of states are joined only where somebody wants them all.
+    assert names.count("concatenate") == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (module(steps=3), MANY),
+        (module(), MANY.replace(cores=1)),
+        (module(clip=0.5), MANY),
+        (module(coupled=True), MANY),
+        (module(activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("relu", 0.0, 0.0))), MANY),
+    ],
+    ids=["several steps", "one core", "clipped", "coupled", "other activations"],
+)
+def test_other_layers_stay(source: IRModule, target: Target) -> None:
+    _, names = optimized(source, target)
+    assert "nn.lstm" in names
