@@ -8,6 +8,7 @@ from tests.tir.schedule.programs import convolution, matmul_relu
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
+from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, LoopKind, seq
 
 
@@ -62,3 +63,57 @@ def test_broken_programs_are_bugs() -> None:
     other = For(Var("x"), ZERO, IntImm(4), LoopKind.SERIAL, index.root)
     with pytest.raises(CompilerBug, match="the loop x is not around the statement"):
         index.loops_between(other, index.blocks["C"])
+
+
+def _same(index: ProgramIndex) -> None:
+    """An index is what it would be if nothing had been known before."""
+    fresh = ProgramIndex(index.func)
+    assert list(index.blocks.items()) == list(fresh.blocks.items())
+    assert index.loops == fresh.loops
+    assert index._parents == fresh._parents
+    for block in fresh.blocks.values():
+        mine, wanted = index.inside(block), fresh.inside(block)
+        assert (mine.owner, mine.blocks, mine.loose) == (wanted.owner, wanted.blocks, wanted.loose)
+        assert (mine.writers, mine.readers) == (wanted.writers, wanted.readers)
+    assert [index.position(stmt) for stmt in statements(fresh.root)] == list(range(len(fresh._parents) + 1))
+
+
+def test_an_index_after_changes_is_a_fresh_one() -> None:
+    sch = Schedule(convolution())
+    pad, conv, out = (sch.get_block(name) for name in ("pad", "conv", "out"))
+
+    def check() -> None:
+        _same(sch._state.index)
+
+    check()
+    loops = sch.get_loops(out)
+    outer, inner = sch.split(loops[-1], [None, 4])
+    check()
+    sch.reorder(inner, outer)
+    check()
+    sch.unroll(inner)
+    sch.vectorize(outer)
+    check()
+    sch.compute_at(conv, loops[0])
+    check()
+    sch.compute_at(pad, loops[0])
+    check()
+    sch.decompose_reduction(conv, sch.get_loops(conv)[1])
+    check()
+    sch.cache_read(conv, "W", "local")
+    check()
+    sch.annotate(conv, "note", 1)
+    sch.annotate(loops[0], "note", 1)
+    check()
+
+
+def test_statements_that_change_places_are_noticed() -> None:
+    """Blocks that are in both programs, in another order."""
+    func = matmul_relu()
+    index = ProgramIndex(func)
+    index.inside(index.root)
+    first, second = child_statements(index.root.body)
+    changed = func.replace(body=index.root.replace(body=seq(second, first)))
+    after = ProgramIndex(changed, index)
+    assert list(after.blocks) == ["root", "D", "C"]
+    _same(after)

@@ -1,11 +1,12 @@
 """An index of a program's structure: parents, loops by variable, blocks by name, who reads and writes what.
 
-It is built once for a version of a program (statements only: expressions are not walked) and never changed.
+It is built once for a version of a program (statements only: expressions are not walked) and never changed. A version
+that came of another one by replacing statements shares all others with it: its index is the other's with what differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from tilewright.ir.expr import Var
 from tilewright.support.errors import CompilerBug
@@ -74,44 +75,68 @@ class ScopeInfo:
 
 
 class ProgramIndex:
-    """Parents, order, loops, blocks and scopes of one program."""
+    """Parents, order, loops, blocks and scopes of one program.
 
-    def __init__(self, func: PrimFunc) -> None:
+    `before` is the index of a program that this one shares statements with: only the others are looked at.
+    """
+
+    def __init__(self, func: PrimFunc, before: ProgramIndex | None = None) -> None:
         if not isinstance(func.body, Block):
             raise CompilerBug(f"function {func.name} has no root block")
         self.func = func
         self.root: Block = func.body
         self.loops: dict[Var, For] = {}
         self.blocks: dict[str, Block] = {}
+        """All blocks, in program order."""
         self._parents: dict[int, Stmt] = {}
         self._positions: dict[int, int] = {}
         self._scopes: dict[int, ScopeInfo] = {}
-        self._build()
+        if before is None:
+            self._enter(statements(self.root))
+        else:
+            self._build_from(before)
 
-    def _build(self) -> None:
-        positions, parents, scopes = self._positions, self._parents, self._scopes
-        stack: list[tuple[Stmt, ScopeInfo | None]] = [(self.root, None)]
-        while stack:
-            stmt, scope = stack.pop()
-            positions[id(stmt)] = len(positions)
-            inner = scope
+    def _enter(self, found: Iterable[Stmt]) -> None:
+        """Take in statements with those directly below them."""
+        parents, loops, blocks = self._parents, self.loops, self.blocks
+        for stmt in found:
             if isinstance(stmt, For):
-                if stmt.var in self.loops:
+                if stmt.var in loops:
                     raise CompilerBug(f"two loops share the variable {stmt.var.name}")
-                self.loops[stmt.var] = stmt
+                loops[stmt.var] = stmt
             elif isinstance(stmt, Block):
-                if stmt.name in self.blocks:
+                if stmt.name in blocks:
                     raise CompilerBug(f"two blocks are named {stmt.name}")
-                self.blocks[stmt.name] = stmt
-                if scope is not None:
-                    scope.add(stmt)
-                inner = scopes[id(stmt)] = ScopeInfo(stmt)
-            children = child_statements(stmt)
-            if not children and scope is not None:
-                scope.loose.append(stmt)
-            for child in reversed(children):
+                blocks[stmt.name] = stmt
+            for child in child_statements(stmt):
                 parents[id(child)] = stmt
-                stack.append((child, inner))
+
+    def _build_from(self, before: ProgramIndex) -> None:
+        # An object that is in both programs is there with everything below it.
+        added, shared, order = _unlike(self.root, before._parents)
+        removed, _, order_before = _unlike(before.root, shared)
+        self._parents, self.loops = dict(before._parents), dict(before.loops)
+        for stmt in removed:
+            self._parents.pop(id(stmt), None)
+            if isinstance(stmt, For):
+                del self.loops[stmt.var]
+        self._enter(added)
+        if order == order_before:
+            # New blocks are where those of the same names were.
+            self.blocks = {**before.blocks, **self.blocks}
+            self._scopes_from(before)
+        else:
+            self.blocks = _blocks_in_order(self.root)
+
+    def _scopes_from(self, before: ProgramIndex) -> None:
+        """What is known about scopes whose blocks are still the same ones in the same order."""
+        for scope in before._scopes.values():
+            owner = self.blocks[scope.owner.name]
+            if all(id(stmt) in self._parents for stmt in scope.loose):
+                found = self._scopes[id(owner)] = ScopeInfo(owner)
+                found.loose = scope.loose
+                for block in scope.blocks:
+                    found.add(self.blocks[block.name])
 
     def parent(self, stmt: Stmt) -> Stmt | None:
         """The statement directly above, None for the root."""
@@ -119,6 +144,8 @@ class ProgramIndex:
 
     def position(self, stmt: Stmt) -> int:
         """The place in program order (a statement comes before those inside it)."""
+        if not self._positions:
+            self._positions = {id(item): place for place, item in enumerate(statements(self.root))}
         return self._positions[id(stmt)]
 
     def ancestors(self, stmt: Stmt) -> Iterator[Stmt]:
@@ -137,11 +164,14 @@ class ProgramIndex:
 
     def scope(self, stmt: Stmt) -> ScopeInfo:
         """What happens in the scope that a statement stands in."""
-        return self._scopes[id(self.scope_block(stmt))]
+        return self.inside(self.scope_block(stmt))
 
     def inside(self, block: Block) -> ScopeInfo:
         """What happens directly in a block's own scope."""
-        return self._scopes[id(block)]
+        known = self._scopes.get(id(block))
+        if known is None:
+            known = self._scopes[id(block)] = _look_inside(block)
+        return known
 
     def path(self, stmt: Stmt) -> list[Stmt]:
         """The statements between the scope's block and a statement (both left out), outermost first."""
@@ -187,3 +217,57 @@ class ProgramIndex:
             else:
                 stack.extend(reversed(child_statements(item)))
         return result
+
+
+_Order = list[tuple[str | int, str | None]]
+"""Blocks by name and known statements by identity, in program order, each with the name of the block around it."""
+
+
+def _unlike(root: Stmt, known: Container[int]) -> tuple[list[Stmt], set[int], _Order]:
+    """The statements of a program whose objects are not known, parents first; the outermost ones that are known; and
+    in which order blocks and those are. The root is never a known one."""
+    found: list[Stmt] = []
+    shared: set[int] = set()
+    order: _Order = []
+    stack: list[tuple[Stmt, str | None]] = [(root, None)]
+    while stack:
+        stmt, owner = stack.pop()
+        number = id(stmt)
+        if number in known and stmt is not root:
+            shared.add(number)
+            order.append((number, owner))
+            continue
+        found.append(stmt)
+        if isinstance(stmt, Block):
+            order.append((stmt.name, owner))
+            owner = stmt.name
+        for child in reversed(child_statements(stmt)):
+            stack.append((child, owner))
+    return found, shared, order
+
+
+def _blocks_in_order(root: Stmt) -> dict[str, Block]:
+    found: dict[str, Block] = {}
+    for stmt in statements(root):
+        if isinstance(stmt, Block):
+            if stmt.name in found:
+                raise CompilerBug(f"two blocks are named {stmt.name}")
+            found[stmt.name] = stmt
+    return found
+
+
+def _look_inside(block: Block) -> ScopeInfo:
+    """What happens directly in a block's own scope."""
+    scope = ScopeInfo(block)
+    stack = list(reversed(child_statements(block)))
+    while stack:
+        stmt = stack.pop()
+        if isinstance(stmt, Block):
+            scope.add(stmt)
+            continue
+        children = child_statements(stmt)
+        if children:
+            stack.extend(reversed(children))
+        else:
+            scope.loose.append(stmt)
+    return scope

@@ -8,7 +8,6 @@ from tilewright.ir.expr import Range, Var
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.bindings import exact_box
 from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict
-from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.regions import Box, hull, relax
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.loops import check_kinds
@@ -74,12 +73,12 @@ def finish_staging(
 ) -> None:
     """Edit blocks, put a statement into the body of `where`, allocate the new buffer; check the dependences."""
     owner = where if isinstance(where, Block) else state.index.scope_block(where)
-    first = ProgramIndex(state.edited(edits))
+    first = state.index_of(state.edited(edits))
     place: For | Block = first.loops[where.var] if isinstance(where, For) else first.blocks[where.name]
     under = body_statements(place)
     changed = place.replace(body=seq(*under[:number], nest, *under[number:]))
     second = first.func.replace(body=edit_tree(first, {place: changed}))
-    candidate = ProgramIndex(with_allocations(second, owner.name, [staged]))
+    candidate = state.index_of(with_allocations(second, owner.name, [staged]))
     for name in affected:
         conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
         if conflict is not None:

@@ -130,7 +130,7 @@ def _move(
     state: ScheduleState, block: Block, loop: For, body: Sequence[Stmt], affected: Sequence[str], what: str
 ) -> None:
     """Take a block out of its place and give a loop a new body that has it; check the dependences of blocks."""
-    candidate = ProgramIndex(state.edited({block: None, loop: loop.replace(body=seq(*body))}))
+    candidate = state.index_of(state.edited({block: None, loop: loop.replace(body=seq(*body))}))
     for name in affected:
         conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
         if conflict is not None:
@@ -175,7 +175,7 @@ def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_u
         for needed in _settled(state, source, block, loop):
             nest = build_nest(state, block, needed, preserve_unit_loops)
             body = seq(*under[: last + 1], nest, *under[last + 1 :])
-            candidate = ProgramIndex(state.edited({block: None, loop: loop.replace(body=body)}))
+            candidate = state.index_of(state.edited({block: None, loop: loop.replace(body=body)}))
             failure = _reverse_conflict(state, candidate, block, readers)
             if failure is None:
                 above = [*candidate.loops_above(candidate.loops[loop.var]), loop]

@@ -9,7 +9,6 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict, producers
-from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.regions import within
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.compute_location import require_movable
@@ -67,7 +66,7 @@ def _commit(
     state: ScheduleState, edits: Mapping[Stmt, Stmt | None], gone: Buffer, affected: list[str], what: str
 ) -> None:
     func = state.edited(edits, lambda root: _drop_everywhere(root, gone))
-    candidate = ProgramIndex(func)
+    candidate = state.index_of(func)
     for name in affected:
         conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
         if conflict is not None:

@@ -160,7 +160,7 @@ def reorder(state: ScheduleState, loops: Sequence[For]) -> None:
     body = chain[-1].body
     for loop in reversed(order):
         body = loop.replace(body=body)
-    candidate = ProgramIndex(state.edited({chain[0]: body}))
+    candidate = state.index_of(state.edited({chain[0]: body}))
     check_kinds(state, candidate, [loop.var for loop in order], "reorder")
     state.commit_index(candidate)
 

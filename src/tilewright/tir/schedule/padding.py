@@ -302,7 +302,7 @@ def decompose_padding(state: ScheduleState, block: Block, loop: For) -> str:
         rest = around.replace(body=rest)
     state.inherit(name, block.name)
     state.mark_partial(block.name)
-    state.commit_index(ProgramIndex(state.edited({loop: seq(fill, rest)})))
+    state.commit_index(state.index_of(state.edited({loop: seq(fill, rest)})))
     return name
 
 

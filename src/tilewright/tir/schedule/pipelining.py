@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import ONE, ZERO, Var
 from tilewright.tir.analysis.dependence import covered, is_private
-from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.pipeline_loops import PIPELINE, STAGE
 from tilewright.tir.schedule.loops import require_blocks, require_serial
@@ -55,7 +54,7 @@ def software_pipeline(state: ScheduleState, loop: For, stages: Sequence[int]) ->
                 state.fail(f"{what}: block {block.name} has an opaque iterator: its order is fixed", block)
     marked = [_with_stage(part, stage) for part, stage in zip(parts, stages, strict=True)]
     notes = {**loop.annotations, PIPELINE: max(stages) + 1}
-    state.commit_index(ProgramIndex(state.edited({loop: loop.replace(body=seq(*marked), annotations=notes)})))
+    state.commit_index(state.index_of(state.edited({loop: loop.replace(body=seq(*marked), annotations=notes)})))
 
 
 def _blocks_of(state: ScheduleState, part: Stmt) -> list[Block]:

@@ -48,7 +48,7 @@ def merge(state: ScheduleState, first: For, second: For) -> Var:
     assert isinstance(parent, SeqStmt)
     kept = [stmt for stmt in parent.stmts if stmt is not second]
     kept[place] = joined
-    candidate = ProgramIndex(state.edited({parent: seq(*kept)}))
+    candidate = state.index_of(state.edited({parent: seq(*kept)}))
     _check_merged(state, candidate, first, second)
     state.commit_index(candidate)
     return first.var

@@ -29,6 +29,7 @@ class ScheduleState:
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
         self._index: ProgramIndex | None = None
+        self._index_before: ProgramIndex | None = None
         self._analyzer: Analyzer | None = None
         self._known: set[Var] = set()
         self._bound: ProgramIndex | None = None
@@ -40,7 +41,8 @@ class ScheduleState:
     def index(self) -> ProgramIndex:
         """The structure of the current program."""
         if self._index is None:
-            self._index = ProgramIndex(self.func)
+            self._index = ProgramIndex(self.func, self._index_before)
+            self._index_before = None
             self._origin = self._origin or self._index
         return self._index
 
@@ -124,13 +126,17 @@ class ScheduleState:
         """Make a program the current one."""
         self._check_tensorized(func)
         self.func = func
-        self._index = None
+        self._index_before, self._index = self._index or self._index_before, None
 
     def commit_index(self, index: ProgramIndex) -> None:
         """Make an already indexed program the current one."""
         self._check_tensorized(index.func)
         self.func = index.func
-        self._index = index
+        self._index, self._index_before = index, None
+
+    def index_of(self, func: PrimFunc) -> ProgramIndex:
+        """The index of a program that the current one may become."""
+        return ProgramIndex(func, self.index)
 
     def watch_tensorized(self, block: Block) -> None:
         """A block that an intrinsic computes must stay what the intrinsic computes."""
@@ -262,6 +268,23 @@ def edit_tree(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Block:
 
     Loops left empty disappear. Edited statements must not be inside one another.
     """
+    root = _edit_one(index, *next(iter(edits.items()))) if len(edits) == 1 else _edit_several(index, edits)
+    if not isinstance(root, Block):
+        raise CompilerBug("nothing is left of the program")
+    return root
+
+
+def _edit_one(index: ProgramIndex, old: Stmt, new: Stmt | None) -> Stmt | None:
+    for above in index.ancestors(old):
+        if new is not None and isinstance(above, (For, Block)) and above.body is old:
+            new = above.replace(body=new)
+        else:
+            new = with_children(above, [new if child is old else child for child in child_statements(above)])
+        old = above
+    return new
+
+
+def _edit_several(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Stmt | None:
     by_id = {id(stmt): new for stmt, new in edits.items()}
     touched: set[int] = set()
     for stmt in edits:
@@ -277,10 +300,7 @@ def edit_tree(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Block:
             return stmt
         return with_children(stmt, [visit(child) for child in child_statements(stmt)])
 
-    root = visit(index.root)
-    if not isinstance(root, Block):
-        raise CompilerBug("nothing is left of the program")
-    return root
+    return visit(index.root)
 
 
 def with_allocations(func: PrimFunc, owner: str, buffers: Sequence[Buffer]) -> PrimFunc:
