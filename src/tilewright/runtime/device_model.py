@@ -242,6 +242,11 @@ class BoundRun:
         """Wait until they are done."""
         self.prepared.device.wait()
 
+    def measure(self, repeat: int) -> list[float]:
+        """Seconds of all launches in a row by the device's clock, `repeat` times over."""
+        calls = [call for step in self.calls() for call in step]
+        return self.prepared.device.measure(calls, repeat) if calls else [0.0]
+
     def calls(self) -> list[list[BoundCall]]:
         """The launches of each step; none for steps on the host."""
         return self._frame.calls(self._inputs, self._outputs)

@@ -60,6 +60,11 @@ class Executable:
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
 
     @property
+    def runner(self) -> EntryRunner | ProgramRunner | DeviceRunner:
+        """What runs the model: for tools that look closer."""
+        return self._runner
+
+    @property
     def input_info(self) -> tuple[TensorInfo, ...]:
         """Name, shape and data type of each input, in order."""
         return self.model.inputs

@@ -1,0 +1,247 @@
+"""The ten models on a GPU: Tilewright against PyTorch, checked against float64 and timed in interleaved rounds.
+
+    python3 -m bench.gpu                                   # everything: ten models, batch 1 and 16, three precisions
+    python3 -m bench.gpu --models resnet18,dqn --precisions fp32 --batch 1 --no-compile --rounds 5
+
+PyTorch runs as a CUDA graph of its operators, and compiled (`reduce-overhead`, `max-autotune`), each in its own layout
+and in channels_last where the model has images. Times: `wall` is from the start of a run until the GPU is done, with
+inputs and results on the GPU; `events` is by the GPU's clock, runs in a row.
+
+Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
+when a model failed, or its outputs are off by more than the tolerance of its precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+import tilewright as tw
+from bench import gpu_models, gpu_torch, harness, zoo
+from bench.models import geometric_mean, parse_models
+from tilewright.cli.measure import max_relative_error
+from tilewright.runtime.device_model import BoundRun, DeviceRunner
+from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.text import table
+
+TOLERANCES = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2}
+OURS = "tilewright"
+_RUNS_A_ROUND = 10
+_IMAGES = ("resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "dqn", "dcgan")
+Result = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        names = parse_models(options.models)
+        precisions = _choices(options.precisions, TOLERANCES, "precision")
+        batches = [int(text) for text in options.batch.split(",")]
+    except (UserError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    started = time.perf_counter()
+    results: list[Result] = []
+    for batch in batches:
+        for precision in precisions:
+            for name in names:
+                left = options.limit - (time.perf_counter() - started)
+                if left <= 0:
+                    results.append({"model": name, "batch": batch, "precision": precision, "error": "no time left"})
+                    continue
+                results.append(measure_model(name, batch, precision, options, left))
+                harness.say(_line(results[-1]))
+    ratios = {
+        f"{precision} batch {batch}": geometric_mean(
+            [
+                item["ratio"]
+                for item in results
+                if item.get("ratio") and item["batch"] == batch and item["precision"] == precision
+            ]
+        )
+        for batch in batches
+        for precision in precisions
+    }
+    summary = {
+        "device": torch.cuda.get_device_name(),
+        "results": results,
+        "geomean_ratio": ratios,
+        "ratio_means": "wall time of the quickest torch / wall time of tilewright: above 1, tilewright is quicker",
+        "versions": harness.versions(["tilewright", "numpy", "torch", "cuda-bindings"]),
+    }
+    print(_table(results))
+    path = options.json or harness.RESULTS_FOLDER / "gpu.json"
+    harness.write_json(path, summary)
+    print(json.dumps(summary))
+    return 0 if all(_is_good(item) for item in results) else 1
+
+
+def measure_model(name: str, batch: int, precision: str, options: argparse.Namespace, left: float) -> Result:
+    """Compile, check and time one model in one precision. A failure is a result, not the end."""
+    half = precision == "fp16"
+    result: Result = {"model": name, "batch": batch, "precision": precision}
+    model = gpu_models.model(name, batch, half)
+    inputs = gpu_models.inputs(name, batch, half)
+    expected = gpu_torch.reference(gpu_models.model(name, batch, False), gpu_models.inputs(name, batch, False))
+    start = time.perf_counter()
+    calls: dict[str, Callable[[], Any]] = {}
+    ours: BoundRun | None = None
+    try:
+        executable = _compile(model, precision, options.database)
+        result["compile_s"] = round(time.perf_counter() - start, 2)
+        outputs = [np.asarray(array, np.float64) for array in executable.run(inputs)]
+        result["max_rel_err"] = max_relative_error(outputs, expected)
+        ours = _bound(executable, inputs)
+        calls[OURS] = ours.start
+        result["kernels"] = sum(map(len, ours.calls()))
+    except TilewrightError as error:
+        result["error"] = f"{type(error).__name__}: {error}"[:400]
+    failures: dict[str, str] = {}
+    calls.update(_peers(model, inputs, precision, name in _IMAGES, expected, options, left, failures))
+    walls: dict[str, list[float]] = {peer: [] for peer in calls}
+    for _ in range(options.rounds):
+        for peer, call in calls.items():
+            walls[peer] += gpu_torch.wall_seconds(call, _RUNS_A_ROUND)
+    result["wall_us"] = {peer: round(statistics.median(times) * 1e6, 1) for peer, times in walls.items()}
+    result["events_us"] = {
+        peer: round(min(gpu_torch.event_seconds(call, 20) for _ in range(3)) * 1e6, 1)
+        for peer, call in calls.items()
+        if peer != OURS
+    }
+    if ours is not None:
+        result["events_us"][OURS] = round(min(ours.measure(5)) * 1e6, 1)
+    if failures:
+        result["peers_failed"] = failures
+    times = {peer: wall for peer, wall in result["wall_us"].items() if peer != OURS}
+    if times and OURS in calls:
+        result["best_peer"] = min(times, key=lambda peer: times[peer])
+        result["ratio"] = round(times[result["best_peer"]] / result["wall_us"][OURS], 4)
+    return result
+
+
+def _compile(model: onnx.ModelProto, precision: str, database: Path | None) -> tw.Executable:
+    options: dict[str, Any] = {} if precision != "tf32" else {"precision": "tf32"}
+    return tw.compile(model.SerializeToString(), target="cuda", database=database, **options)
+
+
+def _bound(executable: tw.Executable, inputs: zoo.Arrays) -> BoundRun:
+    """A run with its arrays on the GPU."""
+    runner = executable.runner
+    assert isinstance(runner, DeviceRunner)
+    values = runner.admit([inputs[info.name] for info in executable.input_info])
+    return runner.prepare(values).bound(values)
+
+
+def _peers(
+    model: onnx.ModelProto,
+    inputs: zoo.Arrays,
+    precision: str,
+    has_images: bool,
+    expected: Sequence[np.ndarray],
+    options: argparse.Namespace,
+    left: float,
+    failures: dict[str, str],
+) -> dict[str, gpu_torch.Call]:
+    """PyTorch in all ways that were asked for; what fails, or gives other results, is said in `failures`."""
+    found: dict[str, gpu_torch.Call] = {}
+    for layout in ("", " channels_last") if has_images else ("",):
+        ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
+        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {"graph": lambda ready: ready.graph()}
+        if options.compile:
+            for way, mode in gpu_torch.COMPILED.items():
+                ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
+        for way, prepare in ways.items():
+            try:
+                with gpu_torch.at_most(int(min(options.patience, left))):
+                    call = prepare(ready)
+                error = max_relative_error(list(gpu_torch.outputs_of(call)), list(expected))
+                if error > 5 * TOLERANCES[precision]:
+                    failures[way + layout] = f"its outputs are wrong: max relative error {error:.1e}"
+                else:
+                    found[way + layout] = call
+            except gpu_torch.TooLong:
+                failures[way + layout] = "took too long to get ready"
+            except RuntimeError as problem:
+                failures[way + layout] = str(problem)[:200]
+    return found
+
+
+def _choices(text: str, known: dict[str, float], what: str) -> list[str]:
+    wanted = text.split(",")
+    for word in wanted:
+        if word not in known:
+            raise UserError(f"there is no {what} '{word}'", hint=f"there are {', '.join(known)}")
+    return wanted
+
+
+def _is_good(result: Result) -> bool:
+    return "error" not in result and result["max_rel_err"] <= TOLERANCES[result["precision"]]
+
+
+def _line(result: Result) -> str:
+    head = f"{result['model']} {result['precision']} batch {result['batch']}"
+    if "error" in result:
+        return f"{head}: failed: {result['error']}; {result.get('wall_us')}"
+    return f"{head}: {result['wall_us']} us, ratio {result.get('ratio')}, error {result['max_rel_err']:.1e}"
+
+
+def _table(results: Sequence[Result]) -> str:
+    header = (
+        "model",
+        "batch",
+        "precision",
+        "wall us",
+        "events us",
+        "best torch",
+        "its wall us",
+        "ratio",
+        "max rel err",
+    )
+    rows = []
+    for item in results:
+        first = (zoo.SPECS[item["model"]].title, str(item["batch"]), item["precision"])
+        if "error" in item:
+            rows.append((*first, "failed", *["-"] * 5))
+            continue
+        best = item.get("best_peer", "-")
+        rows.append(
+            (
+                *first,
+                f"{item['wall_us'][OURS]:.1f}",
+                f"{item['events_us'][OURS]:.1f}",
+                best,
+                f"{item['wall_us'][best]:.1f}" if best != "-" else "-",
+                f"{item['ratio']:.2f}x" if "ratio" in item else "-",
+                f"{item['max_rel_err']:.1e}" + ("" if _is_good(item) else " WRONG"),
+            )
+        )
+    return table(header, rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench.gpu", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--models", default="all", help="names with commas between them, or all")
+    parser.add_argument("--precisions", default="fp32,tf32,fp16", help="of fp32, tf32 and fp16")
+    parser.add_argument("--batch", default="1,16", help="batch sizes")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--rounds", type=int, default=10, help=f"rounds of {_RUNS_A_ROUND} runs of each")
+    parser.add_argument("--patience", type=int, default=120, help="seconds that a peer may take to get ready")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds after which no other model is begun")
+    parser.add_argument("--database", type=Path, help="measured schedules")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""PyTorch on a GPU, in the ways that are quickest: CUDA graphs of its operators, and its compiler in two modes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from bench.peers.onnx_to_torch import OnnxModule
+
+Call = Callable[[], Any]
+
+COMPILED = {"compile": "reduce-overhead", "autotune": "max-autotune"}
+"""The compiled peers and their modes."""
+
+
+class TooLong(Exception):
+    """A peer took longer to get ready than it may."""
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """Stop the body after some seconds; it ends with `TooLong`."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(max(1, seconds))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a float32 model, computed in float64."""
+    module = OnnxModule(model).eval().double().cuda()
+    given = [torch.from_numpy(inputs[name]).cuda() for name in module.input_names]
+    given = [tensor.double() if tensor.is_floating_point() else tensor for tensor in given]
+    with torch.inference_mode():
+        return [tensor.double().cpu().numpy() for tensor in module(*given)]
+
+
+class TorchModel:
+    """One model on the GPU in one layout; `allow_tf32` lets products round their operands."""
+
+    def __init__(
+        self, model: onnx.ModelProto, inputs: dict[str, np.ndarray], channels_last: bool, allow_tf32: bool
+    ) -> None:
+        torch.backends.cudnn.benchmark = True
+        self.allow_tf32 = allow_tf32
+        made = OnnxModule(model).eval().cuda()
+        given = [torch.from_numpy(inputs[name]).cuda() for name in made.input_names]
+        module: torch.nn.Module = made
+        if channels_last:
+            module = module.to(memory_format=torch.channels_last)
+            given = [
+                tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor for tensor in given
+            ]
+        self.module = module
+        self.inputs = given
+
+    def _set(self) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = self.allow_tf32
+        torch.backends.cudnn.allow_tf32 = self.allow_tf32
+
+    def graph(self) -> Call:
+        """Its operators one by one, recorded as a CUDA graph."""
+        self._set()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.inference_mode(), torch.cuda.stream(side):
+            for _ in range(3):
+                self.module(*self.inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(graph):
+            outputs = self.module(*self.inputs)
+
+        def call() -> Any:
+            graph.replay()
+            return outputs
+
+        return call
+
+    def compiled(self, mode: str) -> Call:
+        """Compiled by torch."""
+        self._set()
+        torch._dynamo.reset()
+        module = torch.compile(self.module, mode=mode)
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return module(*self.inputs)
+
+        for _ in range(4):
+            call()
+        torch.cuda.synchronize()
+        return call
+
+
+def wall_seconds(call: Call, runs: int) -> list[float]:
+    """Seconds from the start of a run until the GPU is done."""
+    results = []
+    for _ in range(runs):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        results.append(time.perf_counter() - start)
+    return results
+
+
+def event_seconds(call: Call, runs: int) -> float:
+    """Seconds a run by the GPU's own clock, over some runs in a row."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(runs):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3 / runs
+
+
+def outputs_of(call: Call) -> Sequence[np.ndarray]:
+    """The results of a call, on the host in float64."""
+    result = call()
+    torch.cuda.synchronize()
+    return [tensor.double().cpu().numpy() for tensor in result]
