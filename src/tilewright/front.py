@@ -30,7 +30,8 @@ def compile(
     model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
     `target` may be a device ("cuda", "opencl"): kernels then run there, and what the device cannot run on this CPU;
     `{"cuda": "", "host": "native"}` names both.
-    `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one).
+    `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one, and
+    those that come with Tilewright; "shipped": these alone).
     """
     wanted = request(model, target, threads, shapes, winograd, specialize, database)
     if wanted.runs_here and wanted.key is not None:

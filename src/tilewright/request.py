@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
 TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str]"
 DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
+SHIPPED = "shipped"
+"""As a database: the records that come with Tilewright, and no others."""
 _FILES = (str, os.PathLike, bytes)
 
 
@@ -96,12 +98,25 @@ def request(
 
 
 def _answers(database: DatabaseLike, target: Target) -> Mapping[str, Mapping[str, Answer]]:
-    """What a database knows for a target: the one given, else the user's, if there is one."""
+    """What is known of kernels for a target: by the database given; else by the user's, and by what is shipped."""
     place = database
     if place is None:
         place = settings.DATABASE.get()
-        if place is None or not place.exists():
+        if place is None:
             return {}
+        shipped = _shipped(target)
+        return {**shipped, **_read(place, target)} if place.exists() else shipped
+    if isinstance(place, (str, os.PathLike)) and os.fspath(place) == SHIPPED:
+        return _shipped(target)
+    return _read(place, target)
+
+
+def _shipped(target: Target) -> Mapping[str, Mapping[str, Answer]]:
+    found: Mapping[str, Mapping[str, Answer]] = import_module("tilewright.lower.shipped").shipped_answers(target)
+    return found
+
+
+def _read(place: Database | str | os.PathLike[str], target: Target) -> Mapping[str, Mapping[str, Answer]]:
     # Most compilations have no database: what reads one is loaded only then.
     opened = import_module("tilewright.lower.database").Database
     if isinstance(place, opened):

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
-from tilewright.request import ModelLike
+from tilewright.request import SHIPPED, ModelLike
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 from tilewright.target import Target
@@ -38,6 +38,8 @@ def tune_model(
     Records go to `database` (None: the user's own), from which `tw.compile` takes the best ones; tuning again goes on
     where it stopped. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each batch brought.
     """
+    if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
+        raise UserError("the shipped records are read only", hint="tune into a database of your own")
     options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed).checked()
     compilation = Compilation(model, target, threads, shapes=shapes, specialize=specialize)
     if measurer is None and not compilation.target.is_host:

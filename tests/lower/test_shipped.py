@@ -1,0 +1,86 @@
+"""Records that come with Tilewright: found by processor and number of cores; the user's own database goes before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.small_models import classifier
+from tests.lower.test_tuned import _last
+from tilewright.compiler import Compilation
+from tilewright.lower import shipped
+from tilewright.lower.database import Database, Record
+from tilewright.lower.shipped import add_shipped, shipped_answers
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.target import Target
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.tune.model import tune_model
+
+SOME = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
+ANSWERS = {"tw_b": {"tile": (4, 16), "unroll": True}, "tw_a": {"rows": 7}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "tuned")
+    shipped._read.cache_clear()
+    return tmp_path / "tuned"
+
+
+def test_answers_are_found_by_processor_and_cores(folder: Path) -> None:
+    assert shipped_answers(SOME) == {}
+    shipped._read.cache_clear()
+    path = add_shipped(SOME, ANSWERS, folder)
+    assert path.name == "x86_64-skylake-avx512-512.json"
+    assert shipped_answers(SOME) == ANSWERS
+    # Another machine with the same processor, but neither another processor nor another number of cores.
+    assert shipped_answers(SOME.replace(l3_bytes=1 << 20)) == ANSWERS
+    assert shipped_answers(SOME.replace(cores=1)) == {}
+    assert shipped_answers(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2")) == {}
+    assert shipped_answers(Target("cuda -arch=sm_90")) == {}
+    add_shipped(SOME.replace(cores=1), {"tw_a": {"rows": 2}}, folder)
+    assert shipped_answers(SOME) == ANSWERS
+    assert shipped_answers(SOME.replace(cores=1)) == {"tw_a": {"rows": 2}}
+
+
+def test_a_broken_file_is_told(folder: Path) -> None:
+    path = add_shipped(SOME, ANSWERS, folder)
+    path.write_text('{"2": 3}', encoding="utf-8")
+    shipped._read.cache_clear()
+    with pytest.raises(CompilerBug, match="cannot be read"):
+        shipped_answers(SOME)
+
+
+def test_compilation_asks_the_user_first(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bytes(classifier().SerializeToString())
+    plain = Compilation(model, threads=1)
+    found = {}
+    for kernel in plain.kernels:
+        asked = Choices(answer=_last)
+        schedule_cpu(kernel.func, plain.target, asked)
+        if any(len(question.options) > 1 for question in asked.asked.values()):
+            found[kernel.symbol] = dict(asked.answers)
+    add_shipped(plain.target, found, folder)
+
+    def answers(database: str | None = None) -> dict[str, object]:
+        kernels = Compilation(model, threads=1, database=database).kernels
+        return {kernel.symbol: dict(kernel.answers) for kernel in kernels if kernel.answers}
+
+    own = tmp_path / "own.db"
+    monkeypatch.setenv("TILEWRIGHT_DATABASE", str(own))
+    assert answers() == answers("shipped") == found
+    first = next(iter(found))
+    with Database(own) as database:
+        database.add([Record(first, str(plain.target), {"vector": 1}, 1.0, None, 2.0)])
+    assert answers() == {**found, first: {"vector": 1}}
+    assert answers("shipped") == found
+    assert answers(str(own)) == {first: {"vector": 1}}
+    monkeypatch.setenv("TILEWRIGHT_DATABASE", "none")
+    assert answers() == {}
+
+
+def test_shipped_records_are_not_tuned_into(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="read only"):
+        tune_model(bytes(classifier().SerializeToString()), threads=1, database="shipped")
