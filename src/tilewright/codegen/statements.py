@@ -1,0 +1,176 @@
+"""Statements of a kernel, for languages whose statements are not C's: what comes in which order, not how it is said."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from tilewright.codegen.c.kernels import merged
+from tilewright.codegen.c.lanes import Lanes
+from tilewright.codegen.values import KernelValues
+from tilewright.ir.expr import Call, PrimExpr, Range, StringImm
+from tilewright.ir.visit import pre_order
+from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.stmt import (
+    Allocate,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    LoopKind,
+    SeqStmt,
+    Stmt,
+)
+
+E = TypeVar("E", bound=KernelValues)
+
+
+class KernelStatements(ABC, Generic[E]):
+    """One kernel being emitted. What values are is up to the language: texts, or numbers of results."""
+
+    language: ClassVar[str]
+
+    def __init__(self, kernel: DeviceKernel, expressions: E) -> None:
+        self.kernel = kernel
+        self.values = expressions
+        self._lanes = Lanes()
+
+    # ---------------------------------------------------------------- what a language says in its own way
+
+    @abstractmethod
+    def full(self, expr: PrimExpr) -> str:
+        """A value in its own type."""
+
+    @abstractmethod
+    def loop(self, loop: For, body: Callable[[], None]) -> None:
+        """A loop that counts."""
+
+    @abstractmethod
+    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        """One of two statements."""
+
+    @abstractmethod
+    def let(self, stmt: LetStmt, body: Callable[[], None]) -> None:
+        """A name for a value."""
+
+    @abstractmethod
+    def allocate(self, buffer: Buffer) -> None:
+        """Memory of a thread."""
+
+    @abstractmethod
+    def hold(self, value: PrimExpr, text: str) -> str:
+        """A value that is computed here, before anything is stored."""
+
+    @abstractmethod
+    def assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
+        """An element of a buffer is given a value."""
+
+    @abstractmethod
+    def barrier(self, scope: str) -> None:
+        """The threads of a block meet; memory of the scope is then seen by all."""
+
+    # ---------------------------------------------------------------- what all of them have in common
+
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement."""
+        match stmt:
+            case SeqStmt():
+                for item in merged(stmt.stmts):
+                    self.statement(item)
+            case BufferStore():
+                self._store(stmt, None)
+            case For():
+                self._for(stmt)
+            case IfThenElse():
+                self._if(stmt)
+            case LetStmt():
+                self.values.start(stmt.value)
+                self.let(stmt, lambda: self.statement(stmt.body))
+            case Allocate():
+                self.allocate(stmt.buffer)
+                self.statement(stmt.body)
+            case Evaluate():
+                self._evaluate(stmt)
+            case _:
+                raise UnsupportedError(f"{self.language} kernels have no {type(stmt).__name__}")
+
+    def _evaluate(self, stmt: Evaluate) -> None:
+        value = stmt.value
+        if isinstance(value, Call) and value.name in ("async_commit", "async_wait"):
+            return  # copies are never under way here
+        if not isinstance(value, Call) or value.name != "barrier":
+            raise UnsupportedError(f"{self.language} kernels do not call for an effect: {value}")
+        scope = value.args[0]
+        self.barrier(scope.value if isinstance(scope, StringImm) else "shared")
+
+    def _for(self, loop: For) -> None:
+        if loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL):
+            raise CompilerBug(f"a {loop.kind.value} loop came to the code generator")
+        c = self.values
+        c.start(loop.min, loop.extent)
+        c.decide(loop.var, c.is_short(loop.min, loop.extent))
+
+        def body() -> None:
+            with c.analyzer.scope():
+                c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
+                self.statement(loop.body)
+
+        self.loop(loop, body)
+
+    def _if(self, stmt: IfThenElse) -> None:
+        if stmt.condition.dtype.lanes > 1:
+            assert isinstance(stmt.then_body, BufferStore)
+            self._store(stmt.then_body, stmt.condition)
+            return
+        self.values.start(stmt.condition)
+        other = stmt.else_body
+        self.branch(
+            self.values.value(stmt.condition),
+            lambda: self.statement(stmt.then_body),
+            None if other is None else lambda: self.statement(other),
+        )
+
+    def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
+        """A store. All lanes are computed before any is stored, as one vector operation does."""
+        c = self.values
+        if isinstance(stmt.value, Call) and stmt.value.name == "async_copy":
+            stmt = stmt.replace(value=stmt.value.args[0])
+        lanes = range(stmt.value.dtype.lanes)
+        values = [self._lanes.of(stmt.value, lane) for lane in lanes]
+        indices = [self._lanes.of(stmt.indices[0], lane) for lane in lanes]
+        if mask is None:
+            c.start(*values, *indices)
+            texts = [self.full(value) for value in values]
+            if len(texts) > 1 and _reads(stmt.value, stmt.buffer):
+                texts = [self.hold(value, text) for value, text in zip(values, texts, strict=True)]
+            for index, text in zip(indices, texts, strict=True):
+                self.assign(stmt.buffer, index, text)
+            return
+        if _reads(stmt.value, stmt.buffer) and len(lanes) > 1:
+            raise UnsupportedError(f"{self.language} kernels have no masked store to what its value reads")
+        for lane, index, value in zip(lanes, indices, values, strict=True):
+            self._store_if(self._lanes.of(mask, lane), stmt.buffer, index, value)
+
+    def _store_if(self, condition: PrimExpr, buffer: Buffer, index: PrimExpr, value: PrimExpr) -> None:
+        self.values.start(condition)
+
+        def store() -> None:
+            self.values.start(value, index)
+            self.assign(buffer, index, self.full(value))
+
+        self.branch(self.values.value(condition), store, None)
+
+
+def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(expr))
+
+
+def element_count(buffer: Buffer) -> int:
+    """The elements of a buffer of constant size; an array has at least one."""
+    size = buffer_bytes(buffer)
+    assert size is not None
+    return max(1, size // buffer.dtype.itemsize)
