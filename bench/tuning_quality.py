@@ -41,7 +41,7 @@ def other_tasks(make: Callable[[], CostModel], known: Sequence[Programs], asked:
     for item in known:
         others = [other for other in known if other.task != item.task]
         if item.task in asked and others:
-            found.append(_quality(make(), others, item))
+            found.append(quality(learned_from(make, others), item))
     return _means(found)
 
 
@@ -52,14 +52,22 @@ def same_task(make: Callable[[], CostModel], known: Sequence[Programs], seeds: i
         for seed in range(seeds):
             order = [int(n) for n in np.random.default_rng(seed).permutation(len(item.seconds))]
             if len(order) >= LEARNED + 2 * RECALL:
-                found.append(_quality(make(), [item.part(order[:LEARNED])], item.part(order[LEARNED:])))
+                model = learned_from(make, [item.part(order[:LEARNED])])
+                found.append(quality(model, item.part(order[LEARNED:])))
     return _means(found)
 
 
-def _quality(model: CostModel, learned: Sequence[Programs], asked: Programs) -> Mapping[str, float]:
-    tasks = [item.task for item in learned for _ in item.seconds]
-    seconds = [value for item in learned for value in item.seconds]
-    model.fit(np.concatenate([item.features for item in learned]), scores_of(seconds, tasks), tasks)
+def learned_from(make: Callable[[], CostModel], programs: Sequence[Programs]) -> CostModel:
+    """A model that has learned the order of programs of some tasks."""
+    tasks = [item.task for item in programs for _ in item.seconds]
+    seconds = [value for item in programs for value in item.seconds]
+    model = make()
+    model.fit(np.concatenate([item.features for item in programs]), scores_of(seconds, tasks), tasks)
+    return model
+
+
+def quality(model: CostModel, asked: Programs) -> dict[str, float]:
+    """How well a model orders the programs of a task."""
     right: Vector = scores_of(asked.seconds, [asked.task] * len(asked.seconds))
     said = model.predict(asked.features)
     return {

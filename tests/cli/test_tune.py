@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.small_models import classifier
 from tilewright.cli import main as cli
-from tilewright.cli.tune import _duration
+from tilewright.cli.tune import duration
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
@@ -92,10 +92,10 @@ def test_messages(words: list[str], message: str, capsys: pytest.CaptureFixture[
 
 
 def test_durations() -> None:
-    assert [_duration(text) for text in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
+    assert [duration(text) for text in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
     for text in ("", "0", "m", "-1", "5d"):
         with pytest.raises(ArgumentTypeError):
-            _duration(text)
+            duration(text)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_answers_are_found_by_processor_and_cores(folder: Path) -> None:
     assert shipped_answers(SOME) == {}
     shipped._read.cache_clear()
-    path = add_shipped(SOME, ANSWERS, folder)
+    path = add_shipped(SOME, ANSWERS)
     assert path.name == "x86_64-skylake-avx512-512.json"
     assert shipped_answers(SOME) == ANSWERS
     # Another machine with the same processor, but neither another processor nor another number of cores.
@@ -40,13 +40,13 @@ def test_answers_are_found_by_processor_and_cores(folder: Path) -> None:
     assert shipped_answers(SOME.replace(cores=1)) == {}
     assert shipped_answers(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2")) == {}
     assert shipped_answers(Target("cuda -arch=sm_90")) == {}
-    add_shipped(SOME.replace(cores=1), {"tw_a": {"rows": 2}}, folder)
+    add_shipped(SOME.replace(cores=1), {"tw_a": {"rows": 2}})
     assert shipped_answers(SOME) == ANSWERS
     assert shipped_answers(SOME.replace(cores=1)) == {"tw_a": {"rows": 2}}
 
 
 def test_a_broken_file_is_told(folder: Path) -> None:
-    path = add_shipped(SOME, ANSWERS, folder)
+    path = add_shipped(SOME, ANSWERS)
     path.write_text('{"2": 3}', encoding="utf-8")
     shipped._read.cache_clear()
     with pytest.raises(CompilerBug, match="cannot be read"):
@@ -62,7 +62,7 @@ def test_compilation_asks_the_user_first(folder: Path, tmp_path: Path, monkeypat
         schedule_cpu(kernel.func, plain.target, asked)
         if any(len(question.options) > 1 for question in asked.asked.values()):
             found[kernel.symbol] = dict(asked.answers)
-    add_shipped(plain.target, found, folder)
+    add_shipped(plain.target, found)
 
     def answers(database: str | None = None) -> dict[str, object]:
         kernels = Compilation(model, threads=1, database=database).kernels

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=natural_int, metavar="N", help="candidates to measure (default: 500, or no limit with --time)"
     )
-    parser.add_argument("--time", type=_duration, metavar="20m", help="stop after so long: 90, 90s, 20m or 1.5h")
+    parser.add_argument("--time", type=duration, metavar="20m", help="stop after so long: 90, 90s, 20m or 1.5h")
     parser.add_argument(
         "--search", choices=SEARCHES, default="evolution", help="how to look for candidates (default: evolution)"
     )
@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=positive_int, default=1, metavar="N", help="devices at once (default: 1)")
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Seconds of a text such as 90s, 20m or 1.5h, as an argument."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if found is None or float(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 20m or 1.5h")

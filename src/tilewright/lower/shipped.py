@@ -29,16 +29,16 @@ def shipped_answers(target: Target) -> Answers:
     return _read(FOLDER / _file_name(target)).get(target.cores, {})
 
 
-def add_shipped(target: Target, answers: Answers, folder: Path = FOLDER) -> Path:
+def add_shipped(target: Target, answers: Answers) -> Path:
     """Write answers for a target's processor and number of cores, in the place of what was there for these."""
-    path = folder / _file_name(target)
+    path = FOLDER / _file_name(target)
     known = dict(_read(path))
     known[target.cores] = answers
     data = {
         str(cores): {key: answers_to_json(found) for key, found in sorted(items.items())}
         for cores, items in sorted(known.items())
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     _read.cache_clear()

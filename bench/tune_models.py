@@ -1,0 +1,190 @@
+"""The ten models tuned, and what it brought: `python -m bench.tune_models`.
+
+    python -m bench.tune_models --threads 1 --time 20m              # ten models, 20 minutes each
+    python -m bench.tune_models --threads 1 --models dqn,dcgan --trials 200
+    python -m bench.tune_models --threads 1 --ship                  # only write what is known as shipped records
+
+Each model is tuned for so long (`tilewright tune` with the same database does the same), then timed with and without
+what was found, in turns and pinned. What is done is written to `bench/results/tuned-<threads>t.json` each time: the same
+command goes on with the models that are missing there, and a model that was stopped goes on from its records.
+Afterwards, `TILEWRIGHT_DATABASE=... python -m bench.models` compares tuned models with the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tilewright as tw
+from bench import harness, zoo
+from bench.models import geometric_mean, parse_models, parse_threads
+from bench.neighbours import CoreWatch
+from tilewright.cli import measure
+from tilewright.cli.tune import duration
+from tilewright.lower.database import Database
+from tilewright.lower.shipped import add_shipped
+from tilewright.support.errors import UserError
+from tilewright.support.text import table
+from tilewright.target import Target
+from tilewright.tune.model import tune_model
+from tilewright.tune.report import write_report
+from tilewright.tune.tuner import Progress, Report
+
+_PATIENCE = 4
+_AS_QUICK = 0.99
+"""Below this a tuned model counts as slower than the untuned one."""
+
+Result = dict[str, object]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        threads, names = parse_threads(options.threads), parse_models(options.models)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    database = options.database or Path(f".cache/tuned-{threads}t.db")
+    target = Target("native").replace(cores=threads)
+    if options.ship:
+        return ship(database, target)
+    harness.say(f"{harness.machine_line()}; records in {database}")
+    path = options.json or harness.RESULTS_FOLDER / f"tuned-{threads}t.json"
+    results = {} if options.again else known_results(path)
+    for name in names:
+        if name in results:
+            harness.say(f"{name}: is done")
+            continue
+        report = tune(name, threads, database, options.trials, options.time)
+        if report.stopped:
+            harness.say("stopped: the same command goes on from here")
+            return 1
+        if options.reports is not None:
+            options.reports.mkdir(parents=True, exist_ok=True)
+            write_report(options.reports / f"{name}-{threads}t.html", zoo.SPECS[name].title, report)
+        results[name] = {**spent(report), **compare(name, threads, database, options.rounds)}
+        harness.write_json(path, summary(results, threads))
+    print(render(results))
+    print(json.dumps(summary(results, threads)))
+    return 0 if all(is_good(result) for result in results.values()) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench.tune_models", description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--threads", default="1", help="threads that the models are tuned for, or 'all' (default: 1)")
+    parser.add_argument("--models", default="all", help="comma-separated, or 'all'")
+    parser.add_argument("--time", type=duration, default=1200.0, help="time for each model (default: 20m)")
+    parser.add_argument("--trials", type=int, default=0, help="trials for each model (default: no limit)")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of timing tuned against untuned (default: 20)")
+    parser.add_argument("--database", type=Path, help="where records are kept (default: .cache/tuned-<threads>t.db)")
+    parser.add_argument("--json", type=Path, help="the file of figures")
+    parser.add_argument("--reports", type=Path, help="a folder for the HTML report of each model")
+    parser.add_argument("--again", action="store_true", help="tune on also what is done")
+    parser.add_argument(
+        "--ship", action="store_true", help="write the best records into the package and do nothing else"
+    )
+    return parser
+
+
+def known_results(path: Path) -> dict[str, Result]:
+    """What was done before."""
+    if not path.exists():
+        return {}
+    found: dict[str, Result] = json.loads(path.read_text(encoding="utf-8"))["models"]
+    return found
+
+
+def tune(name: str, threads: int, database: Path, trials: int, seconds: float) -> Report:
+    """Tune one model; says now and then how it goes."""
+    said = 0
+
+    def on_batch(tasks: Sequence[Progress], item: Progress, done: int) -> None:
+        nonlocal said
+        if done >= said + 100:
+            said = done
+            measured = [other for other in tasks if other.default_seconds < float("inf")]
+            before = sum(other.default_seconds * other.task.uses for other in measured)
+            after = sum(min(other.default_seconds, other.best_seconds) * other.task.uses for other in measured)
+            harness.say(f"{name}: {done} trials, {before / after:.3f}x")
+
+    harness.say(f"{name}: tuning")
+    return tune_model(
+        zoo.path(name), threads=threads, trials=trials, seconds=seconds, database=database, on_batch=on_batch
+    )
+
+
+def spent(report: Report) -> Result:
+    """What tuning took, and what it says it gained."""
+    return {
+        "trials": report.trials,
+        "minutes": round(report.seconds / 60, 2),
+        "searching": round(1 - report.measuring_seconds / max(report.seconds, 1e-9), 3),
+        "kernels": round(report.before / report.after, 4) if report.after else 1.0,
+    }
+
+
+def compare(name: str, threads: int, database: Path, rounds: int) -> Result:
+    """The model with and without the records: times in turns, and how far apart the results are."""
+    inputs = zoo.inputs(name)
+    plain = tw.compile(str(zoo.path(name)), threads=threads, database=_empty(database))
+    tuned = tw.compile(str(zoo.path(name)), threads=threads, database=database)
+    with harness.pinned(threads):
+        error = measure.max_relative_error(tuned.run(inputs), plain.run(inputs))
+        watch = CoreWatch(Target("native")) if threads == 1 else None
+        calls = {"untuned": lambda: plain.run(inputs), "tuned": lambda: tuned.run(inputs)}
+        timings = measure.measure(calls, rounds, threads=threads, watch=watch, patience=_PATIENCE)
+    before, after = timings["untuned"].median_ms, timings["tuned"].median_ms
+    harness.say(f"{name}: {before:.3f} ms -> {after:.3f} ms, {before / after:.3f}x")
+    return {
+        "untuned_ms": round(before, 5),
+        "tuned_ms": round(after, 5),
+        "ratio": round(before / after, 4),
+        "max_rel_err": error,
+    }
+
+
+def _empty(database: Path) -> Path:
+    """A database without records: neither the user's own nor shipped ones count as untuned."""
+    path = database.with_name(f"{database.stem}-none.db")
+    Database(path).close()
+    return path
+
+
+def ship(database: Path, target: Target) -> int:
+    """Write the best answers that a database knows for a target as shipped records."""
+    with Database(database, read_only=True) as opened:
+        answers = opened.answers(str(target))
+    harness.say(f"{len(answers)} kernels: {add_shipped(target, answers)}")
+    return 0
+
+
+def summary(results: dict[str, Result], threads: int) -> dict[str, object]:
+    """Everything as it is written."""
+    return {
+        "models": results,
+        "threads": threads,
+        "ratio_means": "untuned time / tuned time: above 1, tuning has gained",
+        "geomean_ratio": geometric_mean([result["ratio"] for result in results.values()]),
+        "machine": harness.machine(),
+    }
+
+
+def is_good(result: Result) -> bool:
+    """Whether a tuned model is right and not slower."""
+    error, ratio = result["max_rel_err"], result["ratio"]
+    return isinstance(error, float) and isinstance(ratio, float) and error <= 1e-4 and ratio >= _AS_QUICK
+
+
+def render(results: dict[str, Result]) -> str:
+    """The table for people."""
+    columns = ("trials", "minutes", "untuned_ms", "tuned_ms", "ratio", "kernels")
+    rows = [[name, *(str(result[column]) for column in columns)] for name, result in results.items()]
+    return table(["model", "trials", "minutes", "untuned ms", "tuned ms", "speed-up", "by the tuner"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
