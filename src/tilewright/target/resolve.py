@@ -138,6 +138,17 @@ def _model(triple: str, cpu: str, explicit_width: bool, where: str) -> CpuModel:
     return model
 
 
+def cuda_generations(arch: str) -> frozenset[str]:
+    """The generations of GPUs whose instructions one has: `sm_86` has those of `sm_75` and `sm_80`, and its own.
+
+    What a name with a letter at its end adds (`sm_90a`) only GPUs of that very generation have.
+    """
+    digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
+    number = int(digits) if digits.isdigit() else 0
+    older = {f"sm_{generation}" for generation in (70, 75, 80, 86, 89, 90, 100, 120) if generation <= number}
+    return frozenset(older | {arch})
+
+
 def _shape(arch: str, cpu: str, features: str) -> tuple[int, int]:
     model = CPU_MODELS.get(cpu) or GENERIC_MODELS.get(arch) or CpuModel(arch, 128, 16)
     if not features:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from tilewright.support.errors import UserError
 from tilewright.target.host import detect_host
 from tilewright.target.kinds import EXAMPLES, TARGET_KINDS, TargetKind, closest, find_kind
-from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
+from tilewright.target.resolve import cuda_generations, effective_features, resolve_cpu, resolve_gpu
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -141,7 +141,9 @@ class Target:
 
     @property
     def feature_set(self) -> frozenset[str]:
-        """The features Tilewright decides on that this processor has, under LLVM's names."""
+        """The features Tilewright decides on that this processor has, under LLVM's names; CUDA: `sm_80` and so on."""
+        if self.kind == "cuda":
+            return cuda_generations(self.arch)
         return effective_features(self.arch, self.cpu, self.features) if self.is_cpu else frozenset()
 
     def has_feature(self, *names: str) -> bool:

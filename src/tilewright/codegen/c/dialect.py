@@ -119,6 +119,14 @@ class Dialect(KernelLanguage):
         """The declaration of a buffer in shared memory that the launch asked for."""
         raise UnsupportedError(f"{self.name} kernels have shared memory of fixed size only")
 
+    def private(self, element: str, name: str, size: int) -> str:
+        """The declaration of memory of one thread."""
+        return f"{element} {name}[{size}];"
+
+    def instruction_helper(self, name: str) -> tuple[str, str] | None:
+        """The function that is an instruction of the device (see `tir.machine`), and its text; None if it has none."""
+        return None
+
     def copy_async_helper(self, size: int) -> str | None:
         """`tw_copy_async_<size>(to, from, bytes)`: start to copy that many bytes and fill up with zeros.
 

@@ -110,6 +110,14 @@ class Helpers:
         value = dialect.bits(f"(({dialect.types['uint32']})bits << 16)", DataType.of("uint32"), DataType.of("float32"))
         return self._define("tw_brain_value", "float", f"{dialect.types['uint16']} bits", f"return {value};")
 
+    def instruction(self, name: str) -> str | None:
+        """The function that is an instruction of the device; None where it has none of that name."""
+        found = self._dialect.instruction_helper(name)
+        if found is None:
+            return None
+        self.texts.setdefault(found[0], found[1])
+        return found[0]
+
     def copy_async(self, size: int) -> str | None:
         """A copy of some bytes to shared memory that is not waited for; None where there is none."""
         name = f"tw_copy_async_{size}"

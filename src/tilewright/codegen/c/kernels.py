@@ -15,6 +15,7 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, StringImm
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes, shared_layout
@@ -111,7 +112,7 @@ class _Kernel:
                 self._let(stmt)
             case Allocate():
                 element = self._dialect.memory_type(stmt.buffer.dtype)
-                self._e.line(f"{element} {self._e.name(stmt.buffer)}[{_count(stmt.buffer)}];")
+                self._e.line(self._dialect.private(element, self._e.name(stmt.buffer), _count(stmt.buffer)))
                 self._stmt(stmt.body)
             case Evaluate():
                 self._evaluate(stmt)
@@ -134,7 +135,26 @@ class _Kernel:
             if helper is not None:
                 self._e.line(f"{helper}();")
             return
+        if isinstance(value, Call) and value.name in machine.table:
+            self._instruction(value)
+            return
         raise UnsupportedError(f"{self._dialect.name} kernels do not call for an effect: {value}")
+
+    def _instruction(self, call: Call) -> None:
+        """An instruction of the device: a function of addresses and numbers."""
+        c = self._e
+        helper = c.helpers.instruction(call.name)
+        if helper is None:
+            raise UnsupportedError(f"{self._dialect.name} kernels have no instruction {call.name}")
+        places = [arg.args[1] if isinstance(arg, Call) and arg.name == "access_ptr" else arg for arg in call.args]
+        c.start(*(place.indices[0] if isinstance(place, BufferLoad) else place for place in places))
+        texts: list[str] = []
+        for place in places:
+            if isinstance(place, BufferLoad):
+                texts.append(f"{c.name(place.buffer)} + {c.value(place.indices[0])}")
+            else:
+                texts.append(c.value(place))
+        c.line(f"{helper}({', '.join(texts)});")
 
     def _body(self, stmt: Stmt) -> None:
         self._e.depth += 1

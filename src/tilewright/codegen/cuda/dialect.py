@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.vectors import vector_spellings
+from tilewright.codegen.cuda.instructions import function_name, instruction_text
 from tilewright.ir.dtype import DataType
 from tilewright.target.target import Target
 
@@ -138,6 +139,16 @@ class CudaDialect(Dialect):
         """A part of the one array whose size the launch gives."""
         array = "extern __shared__ __align__(16) unsigned char tw_shared[]; " if offset == 0 else ""
         return f"{array}{element}* const {name} = ({element}*)(tw_shared + {offset});"
+
+    def private(self, element: str, name: str, size: int) -> str:
+        """An array that the compiler keeps in registers; small elements are read several at a time."""
+        aligned = "" if element in ("float", "int", "double", "long long") else "__align__(16) "
+        return f"{aligned}{element} {name}[{size}];"
+
+    def instruction_helper(self, name: str) -> tuple[str, str] | None:
+        """Inline PTX."""
+        text = instruction_text(name)
+        return None if text is None else (function_name(name), text)
 
     def copy_async_helper(self, size: int) -> str | None:
         """`cp.async`; a plain copy on GPUs before it. Sixteen bytes need not pass through the first-level cache."""

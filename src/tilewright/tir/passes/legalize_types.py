@@ -23,7 +23,7 @@ _NATIVE_CALLS: Final = frozenset("sqrt floor ceil round trunc abs copysign fma i
 """Intrinsics that float16 arithmetic units compute themselves."""
 
 
-_KEEPS_TYPES: Final = ("reinterpret", "access_ptr", "element_distance")
+_KEEPS_TYPES: Final = ("reinterpret", "access_ptr", "element_distance", "async_copy")
 """Calls that are about bits and addresses, not values."""
 
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
-from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, Var
+from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringImm, Var
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -130,7 +130,17 @@ def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -
 
 
 def _writes(buffer: Buffer, stmt: Stmt) -> bool:
-    return any(isinstance(item, BufferStore) and item.buffer is buffer for item in all_statements(stmt))
+    return any(
+        (isinstance(item, BufferStore) and item.buffer is buffer)
+        or (
+            isinstance(item, Call)
+            and item.name == "access_ptr"
+            and isinstance(item.args[1], BufferLoad)
+            and item.args[1].buffer is buffer
+            and not (isinstance(item.args[0], StringImm) and "w" not in item.args[0].value)
+        )
+        for item in pre_order(stmt)
+    )
 
 
 def _reads(buffer: Buffer, stmt: Stmt) -> bool:
@@ -159,9 +169,11 @@ def _is_copy(value: PrimExpr) -> bool:
 def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> bool:
     """Whether all that is written and touched in several stages lives within one iteration."""
     written = {item.buffer for _, part in parts for item in all_statements(part) if isinstance(item, BufferStore)}
-    calls = [item for _, part in parts for item in pre_order(part) if isinstance(item, Call)]
-    if any(item.name == "access_ptr" for item in calls):
-        return False
+    for item in (item for _, part in parts for item in pre_order(part)):
+        if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
+            mode = item.args[0]
+            if not isinstance(mode, StringImm) or "w" in mode.value:
+                written.add(item.args[1].buffer)
     return all(
         buffer in allocations or len({stage for stage, part in parts if touches(buffer, part)}) == 1
         for buffer in written

@@ -18,6 +18,7 @@ from tilewright.ir.expr import ONE, Call, IntImm, PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target.target import Target
+from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, THREAD_AXES
@@ -185,5 +186,7 @@ def _check(stmt: Stmt, shared: Sequence[Buffer], func: PrimFunc, target: Target)
             hint="bind more of its loops to threads, or compute its intermediate results in kernels of their own",
         )
     for node in pre_order(stmt):
-        if isinstance(node, Call) and node.name in ("call_extern", "access_ptr"):
+        if isinstance(node, Call) and node.name == "call_extern":
             raise UnsupportedError("kernels for this target do not call extern functions", where=where)
+        if isinstance(node, Call) and node.name in machine.table:
+            machine.find_instruction(node.name).require(target)

@@ -1,0 +1,64 @@
+"""Matrix instructions as functions of CUDA C++: inline PTX on registers that are given by address."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_HEAD: Final = "static __device__ __forceinline__ void"
+_MMA: Final = {
+    "cuda.mma.f16": ("m16n8k16", "f32.f16.f16.f32", "f"),
+    "cuda.mma.bf16": ("m16n8k16", "f32.bf16.bf16.f32", "f"),
+    "cuda.mma.tf32": ("m16n8k8", "f32.tf32.tf32.f32", "f"),
+    "cuda.mma.s8": ("m16n8k32", "s32.s8.s8.s32", "r"),
+    "cuda.mma.u8": ("m16n8k32", "s32.u8.u8.s32", "r"),
+    "cuda.mma.u8s8": ("m16n8k32", "s32.u8.s8.s32", "r"),
+    "cuda.mma.s8u8": ("m16n8k32", "s32.s8.u8.s32", "r"),
+}
+
+
+def function_name(instruction: str) -> str:
+    """The name of the function of an instruction."""
+    return f"tw_{instruction.removeprefix('cuda.').replace('.', '_')}"
+
+
+def instruction_text(instruction: str) -> str | None:
+    """The function of an instruction; None if CUDA has none of that name."""
+    if instruction in _MMA:
+        return _mma(instruction)
+    if instruction.startswith("cuda.ldmatrix.x4"):
+        return _load_matrices(instruction)
+    return None
+
+
+def _load_matrices(instruction: str) -> str:
+    shape = "m8n8.x4.trans" if instruction.endswith(".trans") else "m8n8.x4"
+    return (
+        f"{_HEAD} {function_name(instruction)}(void* to, const void* from) {{\n"
+        "  unsigned int* r = (unsigned int*)to;\n"
+        f'  asm volatile("ldmatrix.sync.aligned.{shape}.shared.b16 {{%0, %1, %2, %3}}, [%4];"\n'
+        '    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])\n'
+        '    : "r"((unsigned int)__cvta_generic_to_shared(from)) : "memory");\n'
+        "}"
+    )
+
+
+def _mma(instruction: str) -> str:
+    shape, types, kind = _MMA[instruction]
+    element = "float" if kind == "f" else "int"
+    if instruction == "cuda.mma.tf32":
+        # Rounded to nearest: the instruction itself would cut the low bits off.
+        convert = (
+            "  unsigned int x[4], y[2];\n"
+            '  for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x[i]) : "f"(((const float*)a)[i]));\n'
+            '  for (int i = 0; i < 2; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y[i]) : "f"(((const float*)b)[i]));\n'
+        )
+    else:
+        convert = "  const unsigned int *x = (const unsigned int*)a, *y = (const unsigned int*)b;\n"
+    return (
+        f"{_HEAD} {function_name(instruction)}({element}* c, const void* a, const void* b) {{\n{convert}"
+        f'  asm volatile("mma.sync.aligned.{shape}.row.col.{types} '
+        '{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
+        f'    : "+{kind}"(c[0]), "+{kind}"(c[1]), "+{kind}"(c[2]), "+{kind}"(c[3])\n'
+        '    : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));\n'
+        "}"
+    )
