@@ -5,8 +5,8 @@
     python -m bench.tune_models --threads 1 --ship                  # only write what is known as shipped records
 
 Each model is tuned for so long (`tilewright tune` with the same database does the same), then timed with and without
-what was found, in turns and pinned. What is done is written to `bench/results/tuned-<threads>t.json` each time: the same
-command goes on with the models that are missing there, and a model that was stopped goes on from its records.
+what was found, in turns and pinned. What is done is written to `bench/results/tuned-<threads>t.json` each time: the
+same command goes on with the models that are missing there, and one that was stopped goes on from its records.
 Afterwards, `TILEWRIGHT_DATABASE=... python -m bench.models` compares tuned models with the peers.
 """
 

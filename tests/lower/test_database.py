@@ -174,3 +174,10 @@ def test_a_second_measurement_corrects_the_first(path: Path) -> None:
         database.add([_record(0, 1.0), _record(1, 1.5), _record(2, 1.6)])
         database.correct([_record(0, 1.8), _record(1, 1.2), _record(2, None)])
         assert [record.seconds for record in database.records()] == [1.8, 1.5, None]
+
+
+def test_a_file_that_is_being_made_knows_nothing_yet(tmp_path: Path) -> None:
+    (tmp_path / "new.db").touch()
+    with Database(tmp_path / "new.db", read_only=True) as database:
+        assert database.count() == 0 and not database.answers("some") and not list(database.records())
+        assert database.tasks() == [] and database.targets() == [] and database.best("a", "b") is None

@@ -133,6 +133,9 @@ class Database:
                 where=str(self.path),
             )
         if read_only:
+            if empty:
+                # Somebody is just making it: so far it knows nothing.
+                self._connection.executescript(_SCHEMA.partition("CREATE INDEX")[0].replace("TABLE", "TEMP TABLE"))
             return
         run("PRAGMA journal_mode = WAL")
         # Committed records survive the death of the process; a power cut may cost the last few.
