@@ -112,9 +112,9 @@ def _name_of(case: Case) -> str:
     return case.name
 
 
-def run_compiled(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
-    """Compile for this machine and run on one thread."""
-    return tw.compile(module, threads=1).run(inputs)
+def run_compiled(module: IRModule, inputs: Mapping[str, Array], target: str = "native") -> list[Array]:
+    """Compile for a target of this machine and run, on one thread where it is a CPU."""
+    return tw.compile(module, target=target, threads=1).run(inputs)
 
 
 def run_interpreted(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:

@@ -2,6 +2,7 @@
 
     python -m bench.onnx_suite                                  # all cases through tw.compile
     python -m bench.onnx_suite --interpreter                    # through the graph interpreter: quick
+    python -m bench.onnx_suite --target cuda                    # on a device
     python -m bench.onnx_suite --filter resize --kinds node --details
 
 Prints a table by operator (passed, failed, unsupported), the reasons of what did not pass, and ends with one line of
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import multiprocessing
 import os
@@ -50,11 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.say("generating the cases")
     cases = [case for case in load_cases(kinds) if options.filter in case.name][:: options.every]
     start = time.monotonic()
-    outcomes = run_cases(cases, options.jobs, options.timeout, options.interpreter)
+    outcomes = run_cases(cases, options.jobs, options.timeout, options.interpreter, options.target)
     seconds = time.monotonic() - start
     summary = summarize(outcomes, seconds)
     print(render(outcomes, options.details))
-    path = options.json or (None if options.filter or options.every > 1 else harness.RESULTS_FOLDER / "onnx-suite.json")
+    kept = "onnx-suite.json" if options.target == "native" else f"onnx-suite-{options.target.split()[0]}.json"
+    path = options.json or (None if options.filter or options.every > 1 else harness.RESULTS_FOLDER / kept)
     if path is not None:
         details = [vars(item) for item in outcomes if item.verdict != "passed"]
         harness.write_json(path, {**summary, "not_passed": details, "machine": harness.machine()})
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--filter", default="", metavar="TEXT", help="only cases whose name contains this")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter instead of compiled code")
+    parser.add_argument("--target", default="native", help="what to compile for: native, cuda, opencl")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))), help="worker processes")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="time limit of one case")
     parser.add_argument("--details", action="store_true", help="list every case that did not pass")
@@ -115,7 +119,9 @@ def render(outcomes: Sequence[Outcome], details: bool) -> str:
     return "\n".join(parts)
 
 
-def run_cases(cases: Sequence[Case], jobs: int, timeout: float, interpreter: bool = False) -> list[Outcome]:
+def run_cases(
+    cases: Sequence[Case], jobs: int, timeout: float, interpreter: bool = False, target: str = "native"
+) -> list[Outcome]:
     """Run cases in forked workers (they inherit the generated cases), each under a time limit."""
     todo = collections.deque(range(len(cases)))
     done: dict[int, Outcome] = {}
@@ -123,7 +129,7 @@ def run_cases(cases: Sequence[Case], jobs: int, timeout: float, interpreter: boo
     shown = time.monotonic()
     while len(done) < len(cases):
         while todo and len(workers) < jobs:
-            workers.append(_Worker(cases, interpreter))
+            workers.append(_Worker(cases, interpreter, target))
         for worker in workers:
             if worker.current is None and todo:
                 worker.give(todo.popleft())
@@ -145,11 +151,11 @@ def run_cases(cases: Sequence[Case], jobs: int, timeout: float, interpreter: boo
 class _Worker:
     """A process that runs cases one by one."""
 
-    def __init__(self, cases: Sequence[Case], interpreter: bool) -> None:
+    def __init__(self, cases: Sequence[Case], interpreter: bool, target: str) -> None:
         context = multiprocessing.get_context("fork")
         self.cases = cases
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, cases, interpreter), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, cases, interpreter, target), daemon=True)
         self.process.start()
         theirs.close()
         self.current: int | None = None
@@ -186,8 +192,8 @@ class _Worker:
         self.pipe.close()
 
 
-def _work(pipe: Connection, cases: Sequence[Case], interpreter: bool) -> None:
-    run = run_interpreted if interpreter else run_compiled
+def _work(pipe: Connection, cases: Sequence[Case], interpreter: bool, target: str) -> None:
+    run = run_interpreted if interpreter else functools.partial(run_compiled, target=target)
     while True:
         index = pipe.recv()
         try:
