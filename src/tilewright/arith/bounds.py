@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
+from math import gcd, inf
 from typing import Final
 
 from tilewright.arith import interval as iv
@@ -70,6 +70,18 @@ class BoundsAnalysis(Knowledge):
             if low is None and high is None:
                 return EVERYTHING
         return Interval(low, high)
+
+    def quick_lower(self, form: Linear) -> float:
+        """A lower bound from the known ranges of single variables alone; minus infinity where that says nothing."""
+        total: float = form.constant
+        ranges = self.ranges
+        for term, coefficient in form.terms.items():
+            low, high = ranges.get(term, EVERYTHING)
+            end = low if coefficient > 0 else high
+            if end is None:
+                return -inf
+            total += coefficient * end
+        return total
 
     def upper(self, form: Linear, depth: int, goal: int | None = None) -> int | None:
         """An upper bound of a form, looking for up to `depth` known inequalities that sharpen it.

@@ -20,12 +20,20 @@ from tilewright.ir.expr import ExprLike, FloatImm, IntImm, PrimExpr
 from tilewright.support.errors import UserError
 
 _INDEX_LIMIT: Final = 1 << 63
+_MOST_SMALL: Final = 1024
+_SMALL: Final[dict[int, IntImm]] = {}
+"""Small indices: they are made all the time, and would die in between."""
 
 
 def const(value: int | float | bool, dtype: DataType | str | None = None) -> PrimExpr:
     """A constant; the type defaults to bool, int64 (index) or float32 by the Python type. Integers wrap to fit."""
-    if dtype is INDEX and type(value) is int and -_INDEX_LIMIT <= value < _INDEX_LIMIT:
-        return IntImm(value, INDEX)
+    if (dtype is None or dtype is INDEX) and type(value) is int and -_INDEX_LIMIT <= value < _INDEX_LIMIT:
+        known = _SMALL.get(value)
+        if known is None:
+            known = IntImm(value, INDEX)
+            if -_MOST_SMALL <= value <= _MOST_SMALL:
+                _SMALL[value] = known
+        return known
     if dtype is None:
         if isinstance(value, (bool, np.bool_)):
             dtype = BOOL

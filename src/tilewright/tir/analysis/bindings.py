@@ -227,9 +227,10 @@ def _dense(form: Linear, width: PrimExpr, loops: Sequence[For], used: set[Var], 
         return None
     by_var = {loop.var: loop for loop in loops}
     reach = linear(width)
-    low = Linear(dict(form.terms), form.constant)
+    low = form
     for step, extent, var in steps:
-        coefficient = low.terms.pop(var)
+        coefficient = low.terms[var]
+        low = Linear({term: factor for term, factor in low.terms.items() if term is not var}, low.constant)
         if extent == 1:
             low = low.plus(linear(by_var[var].min), coefficient)
             continue

@@ -7,13 +7,15 @@ questions that need knowledge of such terms go to `tilewright.arith`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, const, mul
 from tilewright.ir.expr import Add, IntImm, Mul, PrimExpr, Sub, Var
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import variables
 
 
+@lru_cache(maxsize=1 << 14)
 def linear(expr: PrimExpr) -> Linear:
     """The linear form of an integer expression."""
     if type(expr) is Var:
@@ -47,7 +49,13 @@ def mentions(expr: PrimExpr, wanted: Iterable[Var]) -> bool:
     names = wanted if isinstance(wanted, (set, frozenset, dict)) else set(wanted)
     if type(expr) is Var:
         return expr in names
-    return bool(names) and any(type(item) is Var and item in names for item in pre_order(expr))
+    return bool(names) and not _variables(expr).isdisjoint(names)
+
+
+@lru_cache(maxsize=1 << 14)
+def _variables(expr: PrimExpr) -> frozenset[Var]:
+    """The variables of an expression."""
+    return frozenset(variables(expr))
 
 
 def linear_substituted(expr: PrimExpr, values: Mapping[Var, Linear]) -> Linear | None:

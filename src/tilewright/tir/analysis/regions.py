@@ -92,6 +92,8 @@ def not_negative(form: Linear, analyzer: Analyzer) -> bool:
     """Whether a form is certainly at least zero."""
     if not form.terms:
         return form.constant >= 0
+    if analyzer.quick_lower(form) >= 0:
+        return True
     return analyzer.prove(const(0) <= expression(form))
 
 

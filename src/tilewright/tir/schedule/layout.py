@@ -6,10 +6,9 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.ir.expr import FloorMod, IntImm, PrimExpr, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import transform
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.index_map import IndexMap
-from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.state import ScheduleState, transform_users
 from tilewright.tir.stmt import Block, BufferStore, Stmt
 
 
@@ -80,4 +79,4 @@ def _rewrite(stmt: Stmt, old: Buffer, new: Buffer, index_map: IndexMap) -> Stmt:
             return item.replace(allocations=tuple(new if buffer is old else buffer for buffer in item.allocations))
         return None
 
-    return transform(stmt, visit)
+    return transform_users(stmt, (old,), visit)

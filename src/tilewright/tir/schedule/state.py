@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import NoReturn, TypeVar, cast
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
 from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, substitute, transform
+from tilewright.ir.visit import find_all, pre_order, substitute
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
@@ -405,4 +406,31 @@ def replace_buffers(root: N, mapping: Mapping[Buffer, Buffer]) -> N:
     def visit(item: Node) -> Node | None:
         return by_id.get(id(item)) if isinstance(item, Buffer) else None
 
-    return transform(root, visit)
+    return transform_users(root, mapping, visit)
+
+
+def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[Node], Node | None]) -> N:
+    """Rewrite bottom-up as `transform` does, but leave out expressions that read none of some buffers."""
+    done: dict[PrimExpr, Node] = {}
+
+    def visit(item: Node) -> Node:
+        if isinstance(item, PrimExpr):
+            found = done.get(item)
+            if found is None:
+                reads = any(buffer in buffers for buffer in _buffers_in(item))
+                found = done[item] = rewritten(item) if reads else item
+            return found
+        return rewritten(item)
+
+    def rewritten(item: Node) -> Node:
+        rebuilt = item.rebuild(visit)
+        result = function(rebuilt)
+        return rebuilt if result is None else result
+
+    return cast(N, visit(root))
+
+
+@lru_cache(maxsize=1 << 13)
+def _buffers_in(expr: PrimExpr) -> tuple[Buffer, ...]:
+    """The buffers that an expression reads."""
+    return tuple({load.buffer: None for load in find_all(expr, BufferLoad)})
