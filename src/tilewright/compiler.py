@@ -15,6 +15,7 @@ from tilewright.frontend import from_onnx
 from tilewright.graph.expr import Function
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import find_all
@@ -57,8 +58,9 @@ class Compilation:
         winograd: bool = True,
         specialize: Sequence[Mapping[str, int]] = (),
         database: DatabaseLike = None,
+        precision: str = "float32",
     ) -> None:
-        self._start(request(model, target, threads, shapes, winograd, specialize, database))
+        self._start(request(model, target, threads, shapes, winograd, specialize, database, precision))
 
     @classmethod
     def of(cls, wanted: CompileRequest) -> Compilation:
@@ -93,7 +95,8 @@ class Compilation:
         with trace.span("optimize"):
             # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
             winograd = self.request.winograd and self.target.is_cpu
-            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=winograd))
+            half = DataType.of(self.request.precision) if self.request.precision in ("float16", "bfloat16") else None
+            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=winograd, half=half))
 
     @cached_property
     def lowered(self) -> LoweredModel:

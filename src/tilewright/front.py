@@ -20,6 +20,7 @@ def compile(
     winograd: bool = True,
     specialize: Sequence[Mapping[str, int]] = (),
     database: DatabaseLike = None,
+    precision: str = "float32",
 ) -> Executable:
     """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
 
@@ -32,8 +33,11 @@ def compile(
     `{"cuda": "", "host": "native"}` names both.
     `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one, and
     those that come with Tilewright; "shipped": these alone).
+    `precision` is what float32 models are computed in: "float32"; "tf32", which lets tensor cores of NVIDIA GPUs round
+    the operands of products; "float16" or "bfloat16", in which products and what lies between them are computed, with
+    sums in float32. Inputs and results keep their types.
     """
-    wanted = request(model, target, threads, shapes, winograd, specialize, database)
+    wanted = request(model, target, threads, shapes, winograd, specialize, database, precision)
     if wanted.runs_here and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:

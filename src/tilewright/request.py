@@ -29,6 +29,8 @@ DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
 SHIPPED = "shipped"
 """As a database: the records that come with Tilewright, and no others."""
 _FILES = (str, os.PathLike, bytes)
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+"""What float32 models may be computed in: as they are, with products of rounded operands, or in half precision."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class CompileRequest:
     shapes: Mapping[str, tuple[int, ...]] | None
     winograd: bool
     specialize: tuple[Mapping[str, int], ...]
+    precision: str
+    """One of `PRECISIONS`."""
     answers: Mapping[str, Mapping[str, Answer]]
     """Tuned choices of schedules, by the kernel's symbol."""
 
@@ -57,6 +61,7 @@ class CompileRequest:
             "shapes": self.shapes,
             "winograd": self.winograd,
             "specialize": self.specialize,
+            "precision": self.precision,
             "answers": {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())},
         }
         return model_key(self.model, self.target, options)
@@ -75,11 +80,18 @@ def request(
     winograd: bool,
     specialize: Sequence[Mapping[str, int]],
     database: DatabaseLike = None,
+    precision: str = "float32",
 ) -> CompileRequest:
     """A checked request; a model for one thread is scheduled as for one core."""
+    if precision not in PRECISIONS:
+        raise UserError(f"there is no precision {precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
     resolved, host = model_targets(target)
+    if precision == "tf32":
+        if resolved.kind != "cuda":
+            raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
+        resolved = resolved.replace(features="+tf32")
     if threads is not None:
         host = host.replace(cores=threads)
     if resolved.is_cpu:
@@ -93,6 +105,7 @@ def request(
         fixed,
         winograd,
         tuple(dict(sizes) for sizes in specialize),
+        precision,
         _answers(database, resolved),
     )
 

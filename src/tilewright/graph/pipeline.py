@@ -20,9 +20,11 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
 from tilewright.target import Target
@@ -38,6 +40,8 @@ class GraphOptions:
     """Whether operators are grouped into kernels."""
     target: Target | None = None
     """The machine that choices between algorithms are made for; None to make none."""
+    half: DataType | None = None
+    """The type of half precision that float32 models are computed in, if any."""
     winograd: bool = True
     """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
 
@@ -66,6 +70,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
         *_SIMPLIFY,
     ]
+    if options.half is not None:
+        halve = module_pass("reduce_precision", requires="graph_typed")(reduce_precision)
+        passes += [halve.with_options(dtype=options.half), *_SIMPLIFY]
     if options.layout is not None:
         convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
         passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.op import Operator
-from tilewright.ir.build import const
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import BFLOAT16, FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
@@ -101,9 +104,13 @@ def _scalar(item: Constant) -> Tensor:
     if item.data.size != 1:
         raise CompilerBug(f"a constant of shape {item.data.shape} inside a kernel: it should be a parameter")
     raw = item.data.reshape(()).item()
-    if item.dtype.name == "bfloat16":
-        raise CompilerBug("a bfloat16 constant inside a kernel: it should be a parameter")
-    value = const(raw, item.dtype)
+    value: PrimExpr
+    if item.dtype is BFLOAT16:
+        # Storage is 16 bits, the upper half of a float32.
+        number = float(np.asarray(int(raw) << 16, np.uint32).view(np.float32))
+        value = cast(const(number, FLOAT32), BFLOAT16)
+    else:
+        value = const(raw, item.dtype)
     return compute(tuple(item.data.shape), lambda *i: value, "constant")
 
 

@@ -51,6 +51,7 @@ _CPU = (
 )
 _GPU = (
     Option("arch", "arch", False, "device architecture, such as sm_90 or gfx90a"),
+    Option("mattr", "features", False, "what is allowed beyond the ordinary, such as +tf32"),
     *_COMMON,
     Option("max-threads", "max_threads", True, "most threads of one block"),
     Option("warp-size", "warp_size", True, "threads that execute together"),
@@ -110,6 +111,14 @@ TARGET_KINDS: dict[str, TargetKind] = {
             is_cpu=False,
             arch="generic",
             defaults=_gpu_numbers(8, 128, 4 << 20, 1024, 32, 32 * _KIB),
+        ),
+        TargetKind(
+            "vulkan",
+            "GPUs through Vulkan",
+            _GPU,
+            is_cpu=False,
+            arch="generic",
+            defaults=_gpu_numbers(16, 128, 1 << 20, 256, 1, 16 * _KIB),
         ),
         TargetKind(
             "webgpu",

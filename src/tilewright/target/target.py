@@ -143,7 +143,8 @@ class Target:
     def feature_set(self) -> frozenset[str]:
         """The features Tilewright decides on that this processor has, under LLVM's names; CUDA: `sm_80` and so on."""
         if self.kind == "cuda":
-            return cuda_generations(self.arch)
+            allowed = {name[1:] for name in self.features.split(",") if name.startswith("+")}
+            return cuda_generations(self.arch) | allowed
         return effective_features(self.arch, self.cpu, self.features) if self.is_cpu else frozenset()
 
     def has_feature(self, *names: str) -> bool:

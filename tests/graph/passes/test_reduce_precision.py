@@ -1,0 +1,111 @@
+"""Half precision: which operators take part, that meaning stays close, that inputs and results keep their types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import Operator, call
+from tilewright.graph.passes.reduce_precision import reduce_precision, rounded
+from tilewright.graph.traverse import post_order
+from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType, tensor_type
+from tilewright.support.errors import UserError
+
+
+def network() -> IRModule:
+    """Two products, a sum, a quotient, parts of a value, and a comparison with integers between them."""
+    random = np.random.default_rng(0)
+
+    def weights(*shape: int) -> GraphExpr:
+        return constant((random.standard_normal(shape) * 0.3).astype(np.float32))
+
+    x = Var("x", tensor_type((4, 8), "float32"))
+    rows = Var("rows", tensor_type((3,), "int64"))
+    first = call("nn.relu", call("add", call("matmul", x, weights(8, 6)), weights(6)))
+    parts = call("split", first, sizes=(2, 4), axis=1)
+    wide = call("exp", call("negative", TupleGet(parts, 0)))
+    second = call("matmul", TupleGet(parts, 1), weights(4, 2))
+    mixed = call("nn.softmax", call("multiply", second, wide), axis=1)
+    results = Tuple((call("take", mixed, rows, axis=0), TupleGet(parts, 0), TupleGet(parts, 1)))
+    return infer_types(IRModule([Function("main", (x, rows), results)]))
+
+
+def kinds(module: IRModule) -> list[tuple[str, DataType]]:
+    """The operators of a module with the types of their results."""
+    main = module["main"]
+    assert isinstance(main, Function)
+    return [
+        (item.callee.name, item.type.dtype)
+        for item in post_order(main)
+        if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+def test_products_and_what_follows_them_are_halves(dtype: DataType) -> None:
+    source = network()
+    made = reduce_precision(source, dtype)
+    found = kinds(made)
+    assert all(kind is dtype for name, kind in found if name in ("matmul", "add", "nn.relu", "negative"))
+    assert ("exp", FLOAT32) in found
+    # The product of a half with a float32 follows the half; the result of the model does not.
+    assert ("multiply", dtype) in found
+    main = made["main"]
+    before = source["main"]
+    assert isinstance(main, Function) and isinstance(before, Function)
+    assert infer_types(made)["main"].body.type is before.body.type  # type: ignore[attr-defined]
+    random = np.random.default_rng(1)
+    arrays = [random.standard_normal((4, 8)).astype(np.float32), np.array([2, 0, 1])]
+    ours, theirs = evaluate(made, *arrays), evaluate(source, *arrays)
+    tolerance = 5e-3 if dtype is FLOAT16 else 5e-2
+    np.testing.assert_allclose(ours[0], theirs[0], atol=tolerance)
+    for a, b in zip(ours[1:], theirs[1:], strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
+
+
+def test_a_result_of_several_parts_keeps_its_types() -> None:
+    x = Var("x", tensor_type((4, 4), "float32"))
+    body = call("split", call("matmul", x, x), sizes=(1, 3), axis=1)
+    source = infer_types(IRModule([Function("main", (x,), body)]))
+    values = np.random.default_rng(2).standard_normal((4, 4)).astype(np.float32)
+    made = reduce_precision(source, FLOAT16)
+    for a, b in zip(evaluate(made, values), evaluate(source, values), strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, atol=2e-2)
+
+
+def test_models_without_products_stay() -> None:
+    x = Var("x", tensor_type((4,), "float32"))
+    module = infer_types(IRModule([Function("main", (x,), call("add", x, constant(np.float32(1))))]))
+    assert kinds(reduce_precision(module, FLOAT16)) == [("add", FLOAT32)]
+
+
+def test_constants_beyond_the_range_become_the_largest_number() -> None:
+    values = Constant(np.array([1e9, -1e9, np.inf, 0.1], np.float32), FLOAT32)
+    np.testing.assert_array_equal(rounded(values, FLOAT16).data, np.array([65504, -65504, np.inf, 0.1], np.float16))
+    assert rounded(values, BFLOAT16).data.dtype == np.uint16
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_compiled_models_keep_their_types(precision: str) -> None:
+    source = network()
+    random = np.random.default_rng(1)
+    arrays = [random.standard_normal((4, 8)).astype(np.float32), np.array([2, 0, 1])]
+    first, second, third = tw.compile(source, precision=precision)(*arrays)
+    expected = evaluate(source, *arrays)
+    assert first.dtype == second.dtype == third.dtype == np.float32
+    assert 0 < np.abs(first - expected[0]).max() < 3e-2
+
+
+def test_what_is_no_precision_is_said() -> None:
+    with pytest.raises(UserError, match="no precision 'half'"):
+        tw.compile(network(), precision="half")
+    with pytest.raises(UserError, match="tf32 is a precision of NVIDIA GPUs"):
+        tw.compile(network(), precision="tf32")
