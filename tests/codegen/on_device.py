@@ -88,9 +88,9 @@ def on_opencl(funcs: Sequence[PrimFunc]) -> DeviceModule:
     return DeviceModule(program, opencl_device())
 
 
-def cuda_text(funcs: Sequence[PrimFunc]) -> str:
+def cuda_text(funcs: Sequence[PrimFunc], target: Target = CUDA) -> str:
     """The CUDA C of functions."""
-    return device_program(funcs, [_function_info(func) for func in funcs], CUDA, CudaDialect()).source
+    return device_program(funcs, [_function_info(func) for func in funcs], target, CudaDialect()).source
 
 
 def opencl_text(funcs: Sequence[PrimFunc]) -> str:

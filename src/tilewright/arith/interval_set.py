@@ -45,12 +45,13 @@ class IntervalEvaluator:
         self.analyzer = analyzer
         self.domains = {var: of_range(value) for var, value in domains.items()}
         self.names = frozenset(self.domains)
-        self.limits = [
+        limits = [
             form
             for part in conjuncts(predicate)
             for form in _inequalities(part, analyzer)
             if any(self.moves(term) for term in form.terms)
         ]
+        self.limits = [*limits, *(divided for form in limits for divided in _divided(form, analyzer))]
 
     def moves(self, expr: PrimExpr) -> bool:
         """Whether an expression depends on the domains."""
@@ -96,19 +97,25 @@ class IntervalEvaluator:
         )
 
     def _limited(self, form: Linear, low: Linear | None, high: Linear | None) -> tuple[Linear | None, Linear | None]:
-        """Sharpen ends by the inequalities of the predicate that move exactly as the form does."""
+        """Sharpen ends by the inequalities of the predicate whose moving terms are terms of the form."""
         for limit in self.limits:
             shared = [(form.terms[t], c) for t, c in limit.terms.items() if t in form.terms and self.moves(t)]
             if not shared or shared[0][0] % shared[0][1]:
                 continue
             ratio = shared[0][0] // shared[0][1]
             rest = form.plus(limit, -ratio)
-            if any(self.moves(term) for term in rest.terms):
+            least: Linear | None = rest
+            greatest: Linear | None = rest
+            moving = [term for term in rest.terms if self.moves(term)]
+            if any(term in limit.terms or term not in form.terms for term in moving):
                 continue
-            if ratio > 0:
-                high = rest if high is None else self.analyzer.extremum(e.Min, high, rest)
-            elif ratio < 0:
-                low = rest if low is None else self.analyzer.extremum(e.Max, low, rest)
+            if moving:
+                ends = self._of_form(rest)
+                least, greatest = (None if end is None else self.analyzer.form(end) for end in ends)
+            if ratio > 0 and greatest is not None:
+                high = greatest if high is None else self.analyzer.extremum(e.Min, high, greatest)
+            elif ratio < 0 and least is not None:
+                low = least if low is None else self.analyzer.extremum(e.Max, low, least)
         return low, high
 
     def _of_term(self, term: PrimExpr) -> SymbolicInterval:
@@ -141,6 +148,20 @@ def _inequalities(condition: PrimExpr, analyzer: Analyzer) -> list[Linear]:
             return [difference, difference.scaled(-1)]
         case _:
             return []
+
+
+def _divided(limit: Linear, analyzer: Analyzer) -> list[Linear]:
+    """What a form <= 0 says about its quotients: i*8 + j//2 <= 27 says i*2 + j//8 <= 6."""
+    terms = Linear(dict(limit.terms), 0)
+    found: list[Linear] = []
+    for divisor in sorted({d for c in limit.terms.values() for d in _DIVISORS if c % d == 0 and abs(c) >= d}):
+        quotient = analyzer.form(build.floordiv(analyzer.render(terms), IntImm(divisor, INDEX)))
+        found.append(quotient.shifted(-(-limit.constant // divisor)))
+    return found
+
+
+_DIVISORS: Final = (2, 4, 8, 16, 32)
+"""Numbers that indices are divided by where loops are spread over threads."""
 
 
 def _map(function: Callable[[PrimExpr], PrimExpr], value: SymbolicInterval) -> SymbolicInterval:

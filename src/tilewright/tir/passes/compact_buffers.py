@@ -138,15 +138,14 @@ class _Compact(StmtRewriter):
         return Range(needed.min, const(extent, INDEX))
 
     def _needed(self, access: Access, box: list[Range | None], number: int) -> Range | None:
-        """The range of one index of an access; with its guards only where they make a constant of the extent."""
+        """The range of one index of an access, by its guards where they say more: the shorter one."""
         best: Range | None = None
         for guarded in (False, True):
             item = access.box(0, self._analyzer)[number] if guarded else box[number]
             if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
                 continue
-            if isinstance(item.extent, IntImm):
-                return item
-            best = best or item
+            if best is None or _is_shorter(item.extent, best.extent):
+                best = item
         return best
 
     def _is_fixed(self, expr: PrimExpr) -> bool:
@@ -158,6 +157,11 @@ class _Compact(StmtRewriter):
                 return False
             stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
         return self._analyzer.variables_of(expr) <= self._outer
+
+
+def _is_shorter(extent: PrimExpr, other: PrimExpr) -> bool:
+    """Whether an extent is constant, and less than another if that is constant too."""
+    return isinstance(extent, IntImm) and (not isinstance(other, IntImm) or extent.value < other.value)
 
 
 def _is_shared_in(buffer: Buffer, loop: For) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
 from tilewright.tir.buffer import BufferLoad
@@ -13,8 +15,10 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.inline import inline_stages
+from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
 from tilewright.topi.schedule.gpu.injective import schedule_injective
+from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.gpu.reduction import schedule_reduction
 from tilewright.topi.schedule.gpu.rows import schedule_rows
 from tilewright.topi.schedule.packing import with_packing
@@ -35,14 +39,29 @@ def schedule_gpu(
 
 
 def _schedule(context: CpuContext) -> None:
-    if schedule_rows(context):
+    if is_recurrence(context) and attempt(context, schedule_recurrence):
+        return
+    has_product = any(is_tileable(context, handle) is not None for handle in context.sch.blocks())
+    if not has_product and schedule_rows(context):
         return
     inline_stages(context)
-    sch = context.sch
     done: set[str] = set()
-    for handle in sch.blocks():
+    # Products first: what they read (padding) is computed in them.
+    for handle in context.sch.blocks() if has_product else []:
+        if handle.name not in done and handle in context.sch.blocks():
+            attempt(context, partial(_schedule_product, handle=handle, done=done))
+    for handle in context.sch.blocks():
         if handle.name not in done:
             done.update(item.name for item in _schedule_stage(context, handle))
+
+
+def _schedule_product(context: CpuContext, handle: BlockHandle, done: set[str]) -> bool:
+    """Schedule a product with its epilogue, if the stage is one."""
+    output = is_tileable(context, handle)
+    if output is None:
+        return False
+    done.update(item.name for item in schedule_contraction(context, handle, output))
+    return True
 
 
 def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandle]:
@@ -56,10 +75,6 @@ def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandl
         return together or [handle]
     if not _is_plain_nest(context, loops):
         return [handle]
-    output = is_tileable(context, handle)
-    if output is not None:
-        schedule_contraction(context, handle, output)
-        return [handle, output]
     if block.is_reduction:
         epilogue = _epilogue(context, handle)
         schedule_reduction(context, handle, epilogue)
@@ -74,6 +89,8 @@ def _epilogue(context: CpuContext, handle: BlockHandle) -> BlockHandle | None:
     consumers = sch.get_consumers(handle)
     block = context.block(handle)
     if len(consumers) != 1 or len(block.writes) != 1 or sch.get_consumers(consumers[0]):
+        return None
+    if any(param is block.writes[0].buffer for param in sch.func.params):
         return None
     stage = context.block(consumers[0])
     own = tuple(item.var for item in stage.iters)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from math import gcd
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
 VECTOR = 4
 """Elements of float32 that one instruction moves."""
-_BANKS = 32
-"""Four-byte banks of shared memory."""
+_SUM_BYTES = 4
+"""Bytes of a sum, in general."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,14 @@ class Tile:
         return self.row_threads * self.column_threads * self.slices
 
     @property
-    def shared_elements(self) -> int:
-        """Elements of shared memory that a block needs."""
-        staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns)
-        partial = self.slices * self.block_rows * self.block_columns if self.slices > 1 else 0
+    def answer(self) -> tuple[int, ...]:
+        """The tile as numbers, for choices."""
+        return astuple(self)
+
+    def shared_bytes(self, item: int) -> int:
+        """Bytes of shared memory that a block needs for operands of some bytes an element."""
+        staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns) * item
+        partial = self.slices * self.block_rows * self.block_columns * _SUM_BYTES if self.slices > 1 else 0
         return staged + partial
 
 
@@ -71,7 +75,6 @@ def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
     sch = context.sch
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step)
     sums = _slice_steps(context, form, tile)
-    _lay_out(context, form, sums, tile)
     block_column, place = _place_output(context, form, tile)
     if place is None:
         sch.compute_at(sums, block_column, preserve_unit_loops=True)
@@ -80,15 +83,15 @@ def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
         sch.compute_at(written, block_column, preserve_unit_loops=True)
         sch.compute_at(sums, block_column, preserve_unit_loops=True)
         # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
-        _spread(context, place, tile)
+        _spread(context, *place, tile)
         _bind_tile(context, tile, loops_below(context, written, block_column))
     # After the placement: regions of the plain arrangement are boxes under any guard.
     _give_threads_places(context, sums, tile)
-    step = _schedule_sums(context, sums, block_column, tile)
-    for copy in (form.rows, form.columns):
-        _stage(context, copy, step, tile)
+    step = _schedule_sums(context, form, sums, block_column, tile)
     if tile.stages > 1 and (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
+    for copy in (form.rows, form.columns):
+        _spread_copy(context, copy, step, tile)
 
 
 def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHandle:
@@ -99,7 +102,7 @@ def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHand
         return form.anchor
     *_, k = sch.get_loops(form.anchor)
     _, part, _ = sch.split(k, [None, tile.slices, tile.step // tile.slices])
-    partial = sch.rfactor(part, 0)
+    partial = sch.rfactor(part, 1 if form.batch > 1 else 0)
     sch.set_scope(partial, 0, "shared")
     sch.cache_write(partial, 0, "local")
     return partial
@@ -124,13 +127,15 @@ def _give_threads_places(context: CpuContext, sums: BlockHandle, tile: Tile) -> 
     context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
 
 
-def _place_output(context: CpuContext, form: MatrixForm, tile: Tile) -> tuple[LoopHandle, LoopHandle | None]:
+def _place_output(
+    context: CpuContext, form: MatrixForm, tile: Tile
+) -> tuple[LoopHandle, tuple[LoopHandle, LoopHandle] | None]:
     """The loops of the result: blocks of threads, and what each thread writes.
 
-    Gives the innermost loop over blocks and, where slices are summed up, the loop over vectors of the tile.
+    Gives the innermost loop over blocks and, where slices are summed up, the loops over rows and vectors of the tile.
     """
     sch = context.sch
-    place: LoopHandle | None = None
+    place: tuple[LoopHandle, LoopHandle] | None = None
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
     *batch, row, column = sch.get_loops(form.output)
     if tile.slices == 1:
@@ -147,15 +152,15 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: Tile) -> tuple[Lo
         block_row, row_inner = sch.split(row, [None, tile.block_rows])
         block_column, vector, lane = sch.split(column, [None, tile.block_columns // VECTOR, VECTOR])
         sch.reorder(block_row, block_column, row_inner, vector, lane)
-        place = sch.fuse(row_inner, vector)
+        place = (row_inner, vector)
         sch.set_scope(form.anchor, 0, "local")
-        sch.compute_at(form.anchor, place, preserve_unit_loops=True)
-        *_, m, n, part = loops_below(context, form.anchor, place)
+        sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
+        *_, m, n, part = loops_below(context, form.anchor, vector)
         sch.reorder(part, m, n)
         sch.unroll(part)
         start = sch.decompose_reduction(form.anchor, part)
         sch.vectorize(n)
-        sch.vectorize(loops_below(context, start, place)[-1])
+        sch.vectorize(loops_below(context, start, vector)[-1])
     if lanes == VECTOR:
         sch.vectorize(lane)
     else:
@@ -166,14 +171,30 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: Tile) -> tuple[Lo
     return block_column, place
 
 
-def _spread(context: CpuContext, place: LoopHandle, tile: Tile) -> list[LoopHandle]:
-    """Divide a loop over all threads of a block: neighbours to neighbouring threads; gives all loops."""
+def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: Tile) -> LoopHandle:
+    """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
+
+    Gives the loop over what each thread does. Only the outer loop is guarded, if any: the guard is of the very index
+    that counts rows of what is copied, so that its range is seen.
+    """
     sch = context.sch
-    loops = sch.split(place, [None, tile.slices, tile.row_threads, tile.column_threads])
-    for loop, axis in zip(loops[1:], ("threadIdx.z", "threadIdx.y", "threadIdx.x"), strict=True):
+    width, threads = context.extent(inner), tile.threads
+    assert width is not None
+    if threads % width == 0:
+        own, part = sch.split(outer, [None, threads // width])
+        place = sch.fuse(part, inner) if threads > width else inner
+    else:
+        across = gcd(width, threads)
+        turn, near = sch.split(inner, [None, across])
+        row, part = sch.split(outer, [None, threads // across])
+        sch.reorder(row, turn, part, near)
+        own = sch.fuse(row, turn)
+        place = sch.fuse(part, near)
+    loops = sch.split(place, [tile.slices, tile.row_threads, tile.column_threads])
+    for loop, axis in zip(loops, ("threadIdx.z", "threadIdx.y", "threadIdx.x"), strict=True):
         sch.bind(loop, axis)
-    sch.unroll(loops[0])
-    return loops
+    sch.unroll(own)
+    return own
 
 
 def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None:
@@ -192,42 +213,46 @@ def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None
     sch.vectorize(lane)
 
 
-def _schedule_sums(context: CpuContext, sums: BlockHandle, block_column: LoopHandle, tile: Tile) -> LoopHandle:
+def _schedule_sums(
+    context: CpuContext, form: MatrixForm, sums: BlockHandle, block_column: LoopHandle, tile: Tile
+) -> LoopHandle:
     """The loops of the sums: steps outside, then threads, then what a thread adds up; gives the loop over steps."""
     sch = context.sch
+    # One loop for each iterator: the slice, the product of a batch, row, column, steps.
     below = loops_below(context, sums, block_column)
-    if tile.slices > 1:
-        steps = [item for item in context.block(sums).iters if item.kind is IterKind.REDUCE]
-        if len(steps) > 1:
-            part, row, column, step, rest = below[-5:]
-        else:
-            # All steps at once leave no loop over them.
-            part, row, column, rest = below[-4:]
-            step = sch.add_unit_loop(part)
-        group, inside = sch.split(rest, [None, VECTOR])
+    parts = [below.pop(0)] if tile.slices > 1 else []
+    place = block_column
+    if form.batch > 1:
+        place = below.pop(0)
+        sch.reorder(place, *parts, *below)
+    row, column, *steps = below
+    if tile.slices == 1:
+        step, group, inside = sch.split(steps[0], [None, tile.step // VECTOR, VECTOR])
     else:
-        *_, row, column, rest = below
-        step, group, inside = sch.split(rest, [None, tile.step // VECTOR, VECTOR])
+        # All steps at once leave no loop over them.
+        step = steps[0] if len(steps) > 1 else sch.add_unit_loop(parts[0])
+        group, inside = sch.split(steps[-1], [None, VECTOR])
     row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
-    threads = [*([part] if tile.slices > 1 else []), row_thread, column_thread]
+    threads = [*parts, row_thread, column_thread]
     sch.reorder(step, *threads, group, inside, row_inner, column_inner, lane)
     start = sch.decompose_reduction(sums, step)
-    operands = [region.buffer for region in context.block(sums).reads]
-    own = context.block(sums).writes[0].buffer
-    rows, columns = (buffer.name for buffer in operands if buffer is not own)
-    near_rows = sch.cache_read(sums, rows, "local")
+    for copy in (form.rows, form.columns):
+        sch.set_scope(copy, 0, "shared")
+        sch.compute_at(copy, step, preserve_unit_loops=True)
+    _lay_out(context, form, sums, tile)
+    near_rows = sch.cache_read(sums, context.block(form.rows).writes[0].buffer.name, "local")
     sch.compute_at(near_rows, group)
-    near_columns = sch.cache_read(sums, columns, "local")
+    near_columns = sch.cache_read(sums, context.block(form.columns).writes[0].buffer.name, "local")
     sch.compute_at(near_columns, inside)
-    for copy, place in ((near_rows, group), (near_columns, inside)):
-        *outer, last = loops_below(context, copy, place)
+    for copy, loop in ((near_rows, group), (near_columns, inside)):
+        *outer, last = loops_below(context, copy, loop)
         sch.vectorize(last)
         for loop in outer:
             sch.unroll(loop)
     for loop in (inside, row_inner, column_inner, lane):
         sch.unroll(loop)
-    first = loops_below(context, start, block_column)
+    first = loops_below(context, start, place)
     for loop in first[len(threads) :]:
         sch.unroll(loop)
     axes = ("threadIdx.z", "threadIdx.y", "threadIdx.x")[-len(threads) :]
@@ -251,21 +276,17 @@ def _lay_out(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: Til
 
     for copy, arrange in ((form.rows, rows), (form.columns, columns)):
         buffer = context.block(copy).writes[0].buffer
-        context.sch.set_scope(copy, 0, "shared")
         context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
     context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
 
 
-def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
+def _spread_copy(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
     """Copy a tile of an operand to shared memory at each step, all threads together."""
-    sch = context.sch
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, VECTOR)
-    sch.compute_at(copy, step, preserve_unit_loops=True)
     *_, outer, inner = loops_below(context, copy, step)
-    if lanes > 1:
-        vector, lane = sch.split(inner, [None, lanes])
-        place = sch.fuse(outer, vector)
-        _spread(context, place, tile)
-        sch.vectorize(lane)
-    else:
-        _spread(context, sch.fuse(outer, inner), tile)
+    if lanes == 1:
+        _spread(context, outer, inner, tile)
+        return
+    vector, lane = context.sch.split(inner, [None, lanes])
+    _spread(context, outer, vector, tile)
+    context.sch.vectorize(lane)

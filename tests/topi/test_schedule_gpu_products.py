@@ -1,0 +1,214 @@
+"""Products and convolutions on GPUs: matrix form, tiles, the reduction in slices, copies ahead of their use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.codegen.on_device import OPENCL, cuda_text, on_opencl, require_nvrtc
+from tests.topi.differential import Array, random_array, run_reference
+from tilewright import te
+from tilewright.graph.op import get_operator
+from tilewright.ir.types import TensorType, tensor_type
+from tilewright.ir.visit import pre_order
+from tilewright.runtime.cuda import compile_cuda
+from tilewright.target import Target
+from tilewright.te.language import placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.stmt import Allocate, For
+from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.contraction import is_tileable
+from tilewright.topi.schedule.gpu.matrix_form import find_product, lanes_along, matrix_form, pad_form
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles
+from tilewright.topi.schedule.gpu.tiles import Tile
+from tilewright.topi.schedule.packing import CONSTANTS, packing_of
+
+HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
+Case = tuple[str, Sequence[Array], dict[str, Any]]
+RNG = np.random.default_rng(7)
+
+
+def _(*shape: int) -> Array:
+    return random_array(RNG, shape)
+
+
+def _conv(shape: tuple[int, ...], weight: tuple[int, ...], **attributes: Any) -> Case:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return "nn.conv2d", [_(*shape), _(*weight)], {**layouts, **attributes}
+
+
+CASES: list[Case] = [
+    ("matmul", [_(64, 48), _(48, 80)], {}),
+    ("matmul", [_(3, 17, 32), _(3, 32, 13)], {}),
+    ("matmul", [_(33, 24), _(40, 24)], {"transpose_b": True}),
+    ("matmul", [_(24, 31), _(24, 37)], {"transpose_a": True}),
+    ("matmul", [_(5, 200), _(200, 7)], {}),
+    _conv((1, 9, 9, 8), (3, 3, 8, 16), padding=(1, 1, 1, 1)),
+    _conv((2, 11, 7, 3), (5, 5, 3, 10), strides=(2, 2), padding=(2, 2, 2, 2)),
+    _conv((1, 9, 9, 6), (3, 3, 6, 5), dilation=(2, 2), padding=(0, 1, 2, 0)),
+    _conv((1, 8, 8, 20), (1, 1, 20, 12), strides=(2, 2)),
+    _conv((1, 7, 7, 8), (3, 3, 4, 8), groups=2),
+    ("nn.conv2d", [_(2, 6, 9, 9), _(8, 6, 3, 3)], {"padding": (1, 1, 1, 1)}),
+    (
+        "nn.conv2d_transpose",
+        [_(1, 5, 5, 12), _(4, 4, 12, 8)],
+        {"strides": (2, 2), "padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO"},
+    ),
+]
+
+
+def _unscheduled(case: Case, name: str = "kernel") -> tuple[PrimFunc, TensorType]:
+    operator, arrays, attributes = case
+    declared = get_operator(operator)
+    values = declared.attributes_class(**attributes)
+    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
+    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
+    outputs = compute_operator(operator, inputs, values, result)
+    assert isinstance(result, TensorType)
+    return create_prim_func([*inputs, *outputs], name), result
+
+
+def _check(case: Case, got: Array) -> None:
+    (wanted,) = run_reference(case[0], case[1], **case[2])
+    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{case[0]} {case[2]}")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("target", [OPENCL, HOPPER], ids=["opencl", "cuda"])
+def test_lowered_programs_compute_the_same(number: int, target: Target) -> None:
+    """Interpreted, threads in step from barrier to barrier: one that is missing gives other results."""
+    case = CASES[number]
+    func, kind = _unscheduled(case)
+    got = np.full(kind.static_shape, np.nan, "float32")
+    lowered = lower(schedule_gpu(func, target), target)
+    interpret(lowered, *[array.reshape(-1) for array in case[1]], got.reshape(-1))
+    _check(case, got)
+
+
+def test_products_on_a_device() -> None:
+    programs = [_unscheduled(case, f"case{n}") for n, case in enumerate(CASES)]
+    module = on_opencl([schedule_gpu(func, OPENCL) for func, _ in programs])
+    for number, (case, (_, kind)) in enumerate(zip(CASES, programs, strict=True)):
+        got = np.full(kind.static_shape, 77, "float32")
+        module[f"case{number}"](*case[1], got)
+        _check(case, got)
+
+
+@cache
+def _layer(rows: int = 14, channels: int = 64, columns: int = 32) -> tuple[PrimFunc, list[Array]]:
+    """A convolution with bias, an addition and ReLU."""
+    operator = get_operator("nn.conv2d")
+    attributes = operator.attributes_class(padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")
+    shapes = [(1, rows, rows, channels), (3, 3, channels, columns), (columns,), (1, rows, rows, columns)]
+    x, w, bias, other = (te.placeholder(shape, "float32", f"in{n}") for n, shape in enumerate(shapes))
+    (y,) = compute_operator("nn.conv2d", [x, w], attributes, tensor_type(shapes[3], "float32"))
+    z = te.compute(
+        shapes[3],
+        lambda n, i, j, c: te.maximum(y[n, i, j, c] + bias[c] + other[n, i, j, c], te.const(0.0, "float32")),
+        "z",
+    )
+    func = create_prim_func([x, w, bias, other, z], "layer")
+    arrays = [random_array(np.random.default_rng(3), shape) for shape in shapes]
+    return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2)}), arrays
+
+
+TILES = [
+    Tile(7, 8, 4, 4, slices=4, step=32, stages=3),
+    Tile(3, 4, 4, 8, slices=1, step=16, stages=2),
+    Tile(5, 8, 2, 4, slices=8, step=64, stages=1),
+    Tile(2, 4, 16, 2, slices=2, step=128, stages=4),
+]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_tiles_compute_the_same(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    func, arrays = _layer(6, 8, 16)
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    wanted, got = (np.zeros((1, 6, 6, 16), "float32") for _ in range(2))
+    interpret(func, *arrays, wanted)
+    lowered = lower(schedule_gpu(func, HOPPER), HOPPER)
+    interpret(lowered, *[array.reshape(-1) for array in arrays], got.reshape(-1))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_a_convolution_is_one_kernel_of_asynchronous_copies_and_vectors() -> None:
+    func, _ = _layer()
+    choices = Choices()
+    scheduled = schedule_gpu(func, HOPPER, choices)
+    assert list(choices.asked) == ["tile"]
+    text = cuda_text([scheduled], HOPPER)
+    assert text.count("__global__") == 1
+    assert "cp.async.cg.shared.global" in text and "tw_copy_async_16(" in text
+    assert "*(float4*)(z_" in text and "*(const float4*)(in3_" in text
+    main = text[text.index("tw_async_wait_1();") :]
+    main = main[: main.index("tw_async_commit();")]
+    assert main.count("__syncthreads();") == 1
+    require_nvrtc()
+    assert len(compile_cuda(text, "sm_90a")) > 5000
+
+
+def test_tiles_are_as_large_as_they_were_asked_for() -> None:
+    func, _ = _layer(28, 128, 128)
+    tile = Tile(7, 8, 4, 4, slices=16, step=128, stages=3)
+    lowered = lower(schedule_gpu(func, HOPPER, Choices(given={"tile": tile.answer})), HOPPER)
+    shared = [item.buffer for item in pre_order(lowered.body) if isinstance(item, Allocate)]
+    total = sum(4 * int(np.prod(buffer.static_shape or ())) for buffer in shared if buffer.scope == "shared")
+    assert 0 <= tile.shared_bytes(4) - total <= 64
+    threads = {
+        loop.thread: loop.extent.value for loop in pre_order(lowered.body) if isinstance(loop, For) and loop.thread
+    }
+    assert [threads[f"threadIdx.{axis}"] for axis in "xyz"] == [4, 4, 16]
+
+
+def test_constant_weights_are_stored_in_the_order_of_their_copy() -> None:
+    func, _ = _unscheduled(CASES[2])
+    func = func.replace(attributes={**func.attributes, CONSTANTS: (1,)})
+    packing = packing_of(schedule_gpu(func, HOPPER))
+    assert packing[1].rearrange(np.zeros((40, 24), "float32")).shape == (24, 40)
+
+
+def test_the_form_knows_what_can_be_read_at_once() -> None:
+    func, _ = _layer(9, 8, 12)
+    context = CpuContext(Schedule(func), HOPPER)
+    sch = context.sch
+    anchor = sch.get_block("conv2d")
+    product = find_product(context.block(anchor))
+    assert product is not None
+    assert [product.size(group) for group in (product.row, product.column, product.depth)] == [81, 12, 72]
+    output = is_tileable(context, anchor)
+    assert output is not None and output.name == "z"
+    form = matrix_form(context, anchor, output)
+    pad_form(context, form, 24, 16, 32)
+    assert [item.domain.extent.value for item in context.block(form.anchor).iters] == [96, 16, 96]
+    assert lanes_along(context, form.rows, 1) == 4
+    assert lanes_along(context, form.rows, 0) == 1
+    assert lanes_along(context, form.columns, 1) == 4
+    # Three channels: neighbours along the steps are not at multiples of anything.
+    odd, _ = _unscheduled(CASES[6])
+    context = CpuContext(Schedule(odd), HOPPER)
+    anchor = context.sch.get_block("conv2d")
+    form = matrix_form(context, anchor, anchor)
+    assert lanes_along(context, form.rows, 1) == 1
+
+
+def test_the_model_fills_the_machine() -> None:
+    """Few rows and columns: the reduction is sliced, and tiles are small enough for most multiprocessors."""
+    best = ranked_tiles(Shape(1, 196, 256, 2304), HOPPER)[0]
+    blocks = -(-196 // best.block_rows) * -(-256 // best.block_columns)
+    assert best.slices >= 4 and blocks >= 66
+    large = ranked_tiles(Shape(1, 4096, 4096, 4096), HOPPER)[0]
+    assert large.rows * large.columns >= 48
+    for tile in ranked_tiles(Shape(1, 64, 64, 64), OPENCL)[:50]:
+        assert tile.threads <= OPENCL.max_threads and tile.shared_bytes(4) <= OPENCL.shared_bytes
