@@ -14,12 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.codegen.on_device import require_nvrtc, require_opencl
+from tilewright.cli.main import main
 from tilewright.codegen import devices
 from tilewright.compiler import Compilation
 from tilewright.lower import device_kernel, parallel
 from tilewright.runtime.artifact import artifact_from_metadata
 from tilewright.runtime.cuda import cuda_device
 from tilewright.runtime.device_array import DeviceArray
+from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.split_host_device import SplitFunction
@@ -236,6 +238,34 @@ def test_cuda_code_is_made_without_a_gpu(make: Callable[[], bytes]) -> None:
     assert artifact_from_metadata(artifact.metadata(), where="here").device == artifact.device
     with pytest.raises(UserError, match="have no LLVM IR"):
         compilation.llvm_ir(compilation.kernels[0])
+
+
+def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_opencl()
+    exe = tw.compile(convolutions(), target="opencl")
+    x = _random(2, 3, 12, 12)
+    assert exe.device is not None
+
+    def fail() -> None:
+        raise UserError("an illegal address")
+
+    with settings.TRACE.override(frozenset({"launch"})):
+        exe.runner.prepare([x]).take()  # type: ignore[union-attr]
+        monkeypatch.setattr(exe.device, "wait", fail)
+        with pytest.raises(UserError, match=r"the kernel tw_\w*conv2d\w* failed: an illegal address") as caught:
+            exe(x)
+    assert caught.value.where is not None and "stem" in caught.value.where
+
+
+def test_commands_take_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_opencl()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(attention())
+    assert main(["compile", str(path), "--target", "opencl", "-o", str(tmp_path / "net.so")]) == 0
+    assert "compiled for opencl generic" in capsys.readouterr().out
+    assert main(["bench", str(tmp_path / "net.so"), "--rounds", "1"]) == 0
+    assert main(["inspect", str(path), "--stage", "source", "--target", "opencl", "--kernel", "softmax"]) == 0
+    assert "__kernel" in capsys.readouterr().out
 
 
 def test_a_missing_device_is_said_at_once() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from tilewright.cli.models import open_compilation
 from tilewright.cli.options import add_model
 from tilewright.codegen.llvm.link import find_linker
+from tilewright.request import model_targets
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, human_seconds, plural
-from tilewright.target import Target
 
 DESCRIPTION = """\
 Compile a model to a shared library with a C interface, and write its header beside it.
@@ -24,6 +24,7 @@ The library holds code, weights and the thread pool; it needs libc alone. Load i
   tilewright compile resnet18.onnx -o build/resnet18.so --threads 1
   tilewright compile bert.onnx --shape input_ids=1,128 --shape attention_mask=1,128
   tilewright compile resnet18.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'
+  tilewright compile resnet18.onnx --target cuda
 
 Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
@@ -47,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     # Said before the work and not after it.
     _check_output(output)
     if options.model.exists():
-        find_linker(Target(options.target or "native").triple)
+        find_linker(model_targets(options.target or "native")[1].triple)
     start = time.perf_counter()
     compilation = open_compilation(options)
     compilation.export_library(output)
@@ -61,6 +62,10 @@ def execute(options: argparse.Namespace) -> int:
     if model.symbols:
         workspace = f"of {plural(len(model.slots), 'slot')}, sized by {', '.join(model.symbols)}"
     print(f"  workspace {workspace}, header {output.with_suffix('.h')}")
+    device = compilation.artifact().device
+    on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
+    for kernel in on_host:
+        print(f"  on the host: {kernel.symbol} ({kernel.on_host.splitlines()[0]})")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")

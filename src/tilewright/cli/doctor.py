@@ -11,6 +11,7 @@ from importlib import metadata
 from tilewright.codegen.llvm.cache import ObjectCache
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.codegen.llvm.toolchain import host_triple, llvm_version
+from tilewright.runtime.devices import DEVICES, find_device
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, plural, table
@@ -32,7 +33,6 @@ _EXTRAS = {
     "matplotlib": ("bench", "draw benchmark figures"),
 }
 _LINUX_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
-_LATER_KINDS = ("cuda", "opencl", "webgpu", "metal", "rocm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,11 @@ def execute(options: argparse.Namespace) -> int:
             print(f"[ok] {package} {metadata.version(package)}: {purpose}")
         except metadata.PackageNotFoundError:
             print(f"[--] {package} is not installed: needed to {purpose}; pip install 'tilewright[{extra}]'")
-    for kind in _LATER_KINDS:
-        print(f"[--] target {kind}: no back end in this version")
+    for kind in DEVICES:
+        try:
+            print(f"[ok] target {kind}: {find_device(kind).name}")
+        except UserError as error:
+            print(f"[--] target {kind}: {error.message}; {error.hint}")
     return 1 if problems else 0
 
 

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 _SYMBOLS_AS = 1
 """What symbolic extents count as in the list of kernels."""
-_KERNEL_STAGES = ("kernels", "te", "tir", "lowered", "llvm", "asm")
+_KERNEL_STAGES = ("kernels", "te", "tir", "lowered", "source", "llvm", "asm")
 
 DESCRIPTION = """\
 Print a stage of the compilation of a model.
@@ -34,6 +34,7 @@ Print a stage of the compilation of a model.
   te         the loop program of each kernel before scheduling
   tir        the scheduled loop program of each kernel (parses back to the same IR)
   lowered    the flat loops that the code generator takes
+  source     the text of kernels for a device (OpenCL C, CUDA C++)
   llvm       LLVM IR before LLVM's optimiser
   asm        assembly
   memory     the memory plan: where every value lives, peak against the lower bound
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         default="",
         metavar="TEXT",
-        help="only kernels whose symbol or nodes contain TEXT (stages kernels, te, tir, lowered, llvm, asm)",
+        help="only kernels whose symbol or nodes contain TEXT (stages kernels, te, tir, lowered, source, llvm, asm)",
     )
     add_inputs(parser)
 
@@ -122,6 +123,10 @@ def _lowered(compilation: Compilation, options: argparse.Namespace) -> str:
     return to_script(IRModule(_each(compilation, options, compilation.lowered_kernel)))
 
 
+def _source(compilation: Compilation, options: argparse.Namespace) -> str:
+    return "\n".join(_each(compilation, options, compilation.source))
+
+
 def _llvm(compilation: Compilation, options: argparse.Namespace) -> str:
     return "\n".join(_each(compilation, options, compilation.llvm_ir))
 
@@ -158,6 +163,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "te": _te,
     "tir": _tir,
     "lowered": _lowered,
+    "source": _source,
     "llvm": _llvm,
     "asm": _asm,
     "memory": _memory,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ _PLAIN_SHARED = 48 * 1024
 """Shared memory that every kernel may ask for; more has to be announced."""
 _PORTABLE_CLUSTER = 8
 _NO_SYNCHRONIZATION = -1
+_DEFAULT_STREAM = 1
 _MOST_GRAPHS = 8
 _COPIES = 20
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
@@ -97,6 +99,7 @@ class CudaDevice(Device):
     def __init__(self, driver: Any, ordinal: int) -> None:
         super().__init__()
         self._driver = driver
+        self._ordinal = ordinal
         self.dlpack = (_DLPACK_CUDA, ordinal)
         device = self._call("cuDeviceGet", ordinal)
         self._device = device
@@ -242,8 +245,13 @@ class CudaDevice(Device):
             )
 
     def wait(self) -> None:
-        """Wait for the stream."""
-        self._call("cuStreamSynchronize", self.stream)
+        """Wait for the stream; what failed in kernels shows here."""
+        (error,) = self._driver.cuStreamSynchronize(self.stream)
+        if error != self._driver.CUresult.CUDA_SUCCESS:
+            raise UserError(
+                f"a kernel failed on {self.name}: {error.name}",
+                hint="this process cannot use the GPU any more; run with TILEWRIGHT_TRACE=launch to see which it was",
+            )
 
     def record(self, calls: Sequence[BoundCall]) -> Recording:
         """Launches as one CUDA graph."""
@@ -294,6 +302,10 @@ class CudaDevice(Device):
         """An array of this GPU that exports DLPack (a torch, cupy or jax array), without a copy."""
         if not hasattr(value, "__dlpack_device__"):
             return None
+        if is_torch(value) and value.is_cuda:
+            quick = self._from_torch(value)
+            if quick is not None:
+                return quick
         kind, index = value.__dlpack_device__()
         if (int(kind), int(index)) != self.dlpack:
             return None
@@ -305,9 +317,18 @@ class CudaDevice(Device):
             )
         return ImportedArray(_View(found.owner, found.address), found.shape, found.dtype)
 
+    def _from_torch(self, tensor: Any) -> ImportedArray | None:
+        """A tensor on the default stream, with which our stream is ordered anyway: much quicker than DLPack."""
+        torch = sys.modules["torch"]
+        index = tensor.device.index
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if index != self._ordinal or torch.cuda.current_stream(index).cuda_stream or not tensor.is_contiguous():
+            return None
+        return ImportedArray(_View(tensor, tensor.data_ptr()), tuple(tensor.shape), dtype)
+
     def order_after(self, stream: int) -> None:
         """Let a stream of another package wait for everything that was started here."""
-        if stream == _NO_SYNCHRONIZATION:
+        if stream in (_NO_SYNCHRONIZATION, _DEFAULT_STREAM):
             return
         event = self._call("cuEventCreate", self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._call("cuEventRecord", event, self.stream)

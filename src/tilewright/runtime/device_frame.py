@@ -18,6 +18,8 @@ from tilewright.runtime.artifact import ArgKind, DeviceKernelInfo, KernelInfo
 from tilewright.runtime.convert import Array, address_of, aligned_empty
 from tilewright.runtime.device_program import BoundCall, Device, Recording, Scalar
 from tilewright.runtime.library import check_code
+from tilewright.support import settings
+from tilewright.support.errors import UserError
 
 Triple = tuple[int, int, int]
 
@@ -77,6 +79,7 @@ class Frame:
         self._bound: dict[ArgKind, list[Any]] = {}
         self._stages: list[Recording | Callable[[], None]] = []
         self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
+        self._watched = "launch" in settings.TRACE.get()
         self.kept: object = None
         """What must live until the run is over."""
 
@@ -148,6 +151,9 @@ class Frame:
                     flush()
                     self._stages.append(_Copy(self, launch.args[number], memory))
                 pending.append((BoundCall(launch.kernel, launch.grid, launch.block, args), launch, staged))
+            if self._watched:
+                flush()
+                self._stages.append(_Wait(self, step))
         flush()
 
     def _arguments(self, launch: PlannedLaunch, staged: dict[int, Any]) -> tuple[list[Any], dict[int, Any]]:
@@ -210,6 +216,22 @@ class _Copy:
 
     def __call__(self) -> None:
         self._frame.copy(self._place, self._memory)
+
+
+class _Wait:
+    """Waits for the kernels of a step, so that what fails in them is said with their names."""
+
+    def __init__(self, frame: Frame, step: PlannedStep) -> None:
+        self._frame, self._step = frame, step
+
+    def __call__(self) -> None:
+        try:
+            self._frame.device.wait()
+        except UserError as error:
+            kernel = self._step.kernel
+            raise UserError(
+                f"the kernel {kernel.symbol} failed: {error.message}", where=", ".join(kernel.nodes)
+            ) from error
 
 
 class _HostCall:

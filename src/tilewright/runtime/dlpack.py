@@ -79,7 +79,7 @@ def read_capsule(capsule: Any) -> Described:
     if base is None or kind.lanes != 1:
         raise UnsupportedError(f"the array has a data type that the runtime does not have (DLPack code {kind.code})")
     contiguous = True
-    if tensor.strides:
+    if tensor.strides and 0 not in shape:
         expected = 1
         for extent, stride in zip(reversed(shape), reversed(tensor.strides[: tensor.ndim]), strict=True):
             contiguous = contiguous and (extent == 1 or stride == expected)

@@ -207,10 +207,11 @@ DATABASE: Setting[Path | None] = define(
 )
 TRACE: Setting[frozenset[str]] = define(
     "TRACE",
-    read_words("time", "dump"),
+    read_words("time", "dump", "launch"),
     frozenset,
     default_text="nothing",
-    doc="comma-separated: time (print a table of time per stage at exit), dump (write every stage to the dump folder)",
+    doc="comma-separated: time (print a table of time per stage at exit), dump (write every stage to the dump folder), "
+    "launch (wait for each kernel on a device, to name the one that fails)",
 )
 DUMP_DIR: Setting[Path] = define(
     "DUMP_DIR",
