@@ -17,6 +17,7 @@ from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PREFETCH, For, LoopKind
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 
@@ -116,3 +117,41 @@ def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     assert {*notes} == {image.name, residual.name, result.name}
     assert list(notes[image.name]) == [stride * row, 3 * row]
     case.check(scheduled, target)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "expected"),
+    [
+        ((8, 8), 3, 1, (2, 2)),
+        ((8, 8), 3, 2, (2, 2)),
+        ((6, 9), 3, 1, (2, 3)),
+        ((7, 8), 3, 1, (1, 4)),
+        ((7, 7), 3, 1, (1, 7)),
+        ((8, 8), 5, 1, (1, 8)),
+    ],
+)
+@pytest.mark.parametrize("cores", [1, 4])
+def test_windows_of_a_tile_lie_in_registers(
+    size: tuple[int, int], kernel: int, stride: int, expected: tuple[int, int], cores: int
+) -> None:
+    """A tile of lines and pixels whose elements fit; where none does, a row of pixels. Right in any case."""
+    height, width = (extent * stride for extent in size)
+    rng = np.random.default_rng(3)
+    arrays = [
+        rng.standard_normal(shape).astype(np.float32) for shape in ((2, height, width, 32), (kernel, kernel, 1, 32))
+    ]
+    x, w = (Var(name, tensor_type(array.shape, "float32")) for name, array in zip("xw", arrays, strict=True))
+    pad = (kernel - 1) // 2
+    body = call("nn.relu", call("nn.conv2d", x, w, groups=32, padding=(pad,) * 4, strides=(stride, stride), **LAYOUT))
+    function = infer_types(Function("main", (x, w), body))
+    assert isinstance(function, Function)
+    choices = Choices()
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=cores)
+    schedule_cpu(lower_primitive(function, "main", (1,)), target, choices)
+    assert (choices.answers["lines"], choices.answers["pixels"]) == expected
+    native = Target("native").replace(cores=cores)
+    scheduled = schedule_cpu(lower_primitive(function, "main", (1,)), native)
+    result = np.full((2, *size, 32), np.nan, np.float32)
+    packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
+    tw.build(scheduled, target=native)(arrays[0], packed, result)
+    np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)

@@ -13,6 +13,10 @@ from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _TILES_PER_CORE = 2
+_FEW_ROWS, _SHARED_EVENLY = 4, 8
+"""With so few rows reading weights is all the work; tiles of which cores have so many each are shared evenly enough."""
+_MOST_IDLE = 1.03
+"""How much longer than with the best sharing the busiest core may take."""
 _NARROW = 7
 """Lines of so few pixels share a tile with others."""
 _LEAST_TILES = 8
@@ -152,11 +156,36 @@ def _tile(
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
     tile = register_tile(rows * lines, columns, lanes, registers, heights)
-    # A product of few rows has few tiles: narrower ones give every core some.
     cores = context.target.cores
+    if rows * lines < _FEW_ROWS:
+        return _shared_evenly(tile, rows * lines, columns, elements, cores)
+    # A product of few rows has few tiles: narrower ones give every core some.
     while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:
         tile = RegisterTile(tile.rows, max(divisors(tile.vectors, tile.vectors - 1)), tile.lanes)
     return tile
+
+
+def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, cores: int) -> RegisterTile:
+    """The tile, or a narrower one where tiles are so few that cores would be idle.
+
+    2600 columns are 33 panels of five vectors, which sixteen cores finish in three rounds; of 15 panels of eleven
+    vectors each core but one has one.
+    """
+    if cores < 2 or elements >= tile.rows * tile.columns * _SHARED_EVENLY * cores:
+        return tile
+    # Elements count what is not in the tile's rows and columns too.
+    others = max(1, elements // (rows * columns)) * -(-rows // tile.rows)
+    whole = -(-columns // tile.lanes)
+
+    def rounds(vectors: int) -> int:
+        """Vectors that the busiest core computes."""
+        return -(-others * -(-whole // vectors) // cores) * vectors
+
+    least = min(map(rounds, range(1, tile.vectors + 1)))
+    fitting = [n for n in range(1, tile.vectors + 1) if rounds(n) <= _MOST_IDLE * least]
+    # Without a partial panel if that is not much narrower.
+    exact = [n for n in fitting if whole % n == 0 and 2 * n >= max(fitting)]
+    return RegisterTile(tile.rows, max(exact or fitting), tile.lanes)
 
 
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import Var, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
@@ -21,6 +21,9 @@ from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 
 _MOST_UNROLLED_TAPS = 25
+_MOST_LINES = 8
+_RELOADED = 8
+"""Elements of windows that may be loaded again for lack of registers."""
 _MOST_EMPTY = 1.5
 """How much more than all pixels tiles may cover."""
 
@@ -45,12 +48,18 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     tile = sliding_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
-    tile = _choose_pixels(context, tile, rows)
+    windows = _tile_of_windows(context, anchor, extents, row)
+    tile = _choose_pixels(context, tile if windows is None else RegisterTile(windows[1], 1, tile.lanes), rows)
     pack_weights(context, anchor, tile)
     column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     if row is not None:
+        options = divisors(extents[row - 1], _MOST_LINES) if windows is not None else [1]
+        lines = context.choose("lines", options, 1 if windows is None else windows[0])
+        if lines > 1:
+            order[-1], line = sch.split(loops[row - 1], [None, lines])
+            inner.append(line)
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
@@ -153,6 +162,44 @@ def _choose_pixels(context: CpuContext, tile: RegisterTile, rows: int) -> Regist
     options = [n for n in range(1, most + 1) if -(-rows // n) * n <= _MOST_EMPTY * rows]
     pixels = context.choose("pixels", sorted({*options, tile.rows}), tile.rows)
     return RegisterTile(pixels, tile.vectors, tile.lanes)
+
+
+def _tile_of_windows(
+    context: CpuContext, anchor: BlockHandle, extents: list[int], row: int | None
+) -> tuple[int, int] | None:
+    """Lines and pixels of a tile whose windows lie in registers as a whole; None if there is none to speak of.
+
+    2 x 2 windows of 3 x 3 elements are 4 x 4 elements: each is loaded once for all of them, while a row of seven pixels
+    loads 3 x 9 elements for little more results, and has no room for them.
+    """
+    block = context.block(anchor)
+    taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
+    if row is None or row != len(extents) - 2 or row < 2 or block.annotations.get("layout") != "NHWC" or len(taps) != 2:
+        return None
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    steps = _window_steps(context, anchor, spatial[row - 1 : row + 1])
+    height, width = taps
+    if steps is None or height is None or width is None:
+        return None
+    best, least = None, 0.0
+    for lines in divisors(extents[row - 1], 2):
+        for pixels in divisors(extents[row], 4):
+            elements = ((lines - 1) * steps[0] + height) * ((pixels - 1) * steps[1] + width)
+            loads = elements / (lines * pixels)
+            fits = elements + height * width + lines * pixels <= context.target.vector_registers + _RELOADED
+            if fits and lines * pixels > 2 and (best is None or loads < least):
+                best, least = (lines, pixels), loads
+    return best
+
+
+def _window_steps(context: CpuContext, anchor: BlockHandle, pixel: list[Var]) -> list[int] | None:
+    """How far windows of neighbouring pixels are from each other, down and across."""
+    block = context.block(anchor)
+    for load in find_all(block.body, BufferLoad):
+        if load.buffer is not block.writes[0].buffer and uses_any(load, pixel):
+            steps = [linear(load.indices[n + 1]).terms.get(var) for n, var in enumerate(pixel)]
+            return [step for step in steps if step is not None] if None not in steps else None
+    return None
 
 
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
@@ -47,7 +48,8 @@ def choose_tile(
     return RegisterTile(height, vectors, tile.lanes)
 
 
-def _shapes(tile: RegisterTile, rows: int, columns: int, registers: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=256)
+def _shapes(tile: RegisterTile, rows: int, columns: int, registers: int) -> tuple[tuple[int, int], ...]:
     """(rows, vectors) of tiles that fit the registers and are not mostly empty."""
     whole = -(-columns // tile.lanes)
     enough = min(_LEAST_ACCUMULATORS, rows * whole, tile.rows * tile.vectors)
@@ -57,7 +59,7 @@ def _shapes(tile: RegisterTile, rows: int, columns: int, registers: int) -> list
             filled = _filled(rows, height) * _filled(whole, vectors)
             if height * vectors + vectors + 1 <= registers and height * vectors >= enough and filled >= _LEAST_FILLED:
                 found.append((height, vectors))
-    return found
+    return tuple(found)
 
 
 def _filled(extent: int, tile: int) -> float:

@@ -12,7 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_divisor, choose_tile
+from tilewright.topi.schedule.cpu.questions import choose_divisor, choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
@@ -273,9 +273,10 @@ def _schedule_product(context: CpuContext, place: LoopHandle, plan: _Plan) -> No
     _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
         _vectorize(context, nest, plan.register.lanes)
+    step = unroll_steps(context, reduction[-1], plan.register.rows * plan.register.vectors)
     if plan.streamed:
         names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
-        sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
+        sch.annotate(step, PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
 
 
 def _pack_input(context: CpuContext, product: BlockHandle, plan: _Plan) -> None:
