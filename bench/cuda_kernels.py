@@ -53,6 +53,7 @@ class CudaFunction:
         stream = torch.cuda.current_stream().cuda_stream
         for launch in self.launches:
             values = [ctypes.c_uint64(places[number]) for number in launch.args]
+            values += [ctypes.c_uint64(value) for value in launch.values]
             addresses = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
             config = driver.CUlaunchConfig()
             config.gridDimX, config.gridDimY, config.gridDimZ = (int(extent) for extent in launch.grid)

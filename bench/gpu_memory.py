@@ -1,4 +1,7 @@
-"""Kernels that are bound by memory, on the GPU: against a copy of the same size in the same run, and against torch.
+"""Kernels that are not large products, on the GPU: against a copy of the same size in the same run, and against torch.
+
+Elementwise stages, reductions, softmax and normalisation on 256 MB; the small ones of models (depthwise convolutions,
+pooling, products of one row, attention, recurrent layers) at batch 1.
 
     python3 -m bench.gpu_memory [--cases softmax,sum] [--tune] [--json FILE]
 
@@ -45,6 +48,8 @@ class Case:
     attributes: dict[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     tolerance: float = 2e-5
+    scale: float = 1.0
+    """How large the random numbers of the second operand (weights) are."""
 
 
 def _rows(name: str, operator: str, rows: int, columns: int, dtype: str = "float32") -> Case:
@@ -82,6 +87,51 @@ CASES = (
     Case("mean nhwc", "mean", ((64, 64, 64, 256),), {"axes": (1, 2)}),
 )
 
+_NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": (1, 1, 1, 1)}
+_GATES = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
+
+
+def _depthwise(size: int, channels: int, stride: int) -> Case:
+    attributes = {**_NHWC, "groups": channels, "strides": (stride, stride)}
+    shapes = ((1, size, size, channels), (3, 3, 1, channels))
+    return Case(f"depthwise {channels}@{size}/{stride}", "nn.conv2d", shapes, attributes)
+
+
+def _attention(batch: int, tokens: int, heads: int) -> Case:
+    shape = (batch, tokens, heads, 64)
+    return Case(f"attention {batch}x{heads}x{tokens}", "nn.attention", (shape, shape, shape), {"scale": 0.125})
+
+
+def _lstm(steps: int, batch: int, size: int) -> Case:
+    shapes = ((steps, batch, 4, size), (4, size, size), (batch, size), (batch, size))
+    return Case(f"lstm {steps}x{batch}x{size}", "nn.lstm", shapes, {"activations": _GATES}, scale=size**-0.5)
+
+
+SMALL = (
+    *(_depthwise(*layer) for layer in ((112, 32, 1), (112, 64, 2), (56, 128, 1), (28, 256, 1), (14, 512, 1))),
+    _depthwise(7, 1024, 1),
+    Case(
+        "max pool",
+        "nn.max_pool2d",
+        ((1, 112, 112, 64),),
+        {"kernel": (3, 3), "strides": (2, 2), "padding": (1, 1, 1, 1), "layout": "NHWC"},
+    ),
+    Case("mean 7x7", "mean", ((1, 7, 7, 2048),), {"axes": (1, 2)}),
+    Case("dense 1x2048x1000", "matmul", ((1, 2048), (2048, 1000)), scale=0.02),
+    Case("dense 1x768x768", "matmul", ((1, 768), (768, 768)), scale=0.02),
+    Case("dense t 1x2048x1000", "matmul", ((1, 2048), (1000, 2048)), {"transpose_b": True}, scale=0.02),
+    Case("dense t 1x650x10000", "matmul", ((1, 650), (10000, 650)), {"transpose_b": True}, scale=0.02),
+    Case("softmax 12x128x128", "nn.softmax", ((1536, 128),), {"axis": 1}),
+    Case("layer norm 128x768", "nn.layer_norm", ((128, 768), (768,), (768,)), {"axis": 1}),
+    Case("softmax 1x1000", "nn.softmax", ((1, 1000),), {"axis": 1}),
+    _attention(1, 128, 12),
+    _attention(16, 128, 12),
+    _attention(1, 1024, 12),
+    _lstm(35, 1, 650),
+    _lstm(35, 16, 650),
+    _lstm(1, 1, 650),
+)
+
 
 def program(case: Case) -> tuple[PrimFunc, list[TensorType]]:
     """The unscheduled program of a case, and the types of its results."""
@@ -109,8 +159,50 @@ def _reference(case: Case) -> Callable[..., Any]:
         "sum": lambda x: torch.sum(x, attributes["axes"]),
         "mean": lambda x: torch.mean(x, attributes["axes"]),
         "max": lambda x: torch.amax(x, attributes["axes"]),
+        "matmul": lambda a, b: a @ (b.T if attributes.get("transpose_b") else b),
+        "nn.conv2d": lambda x, w: _torch_depthwise(x, w, attributes),
+        "nn.max_pool2d": lambda x: torch.nn.functional.max_pool2d(
+            x.permute(0, 3, 1, 2), attributes["kernel"], attributes["strides"], 1
+        ).permute(0, 2, 3, 1),
+        "nn.attention": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        ).transpose(1, 2),
+        "nn.lstm": _torch_lstm,
     }
     return functions[case.operator]
+
+
+def _torch_depthwise(x: Any, w: Any, attributes: dict[str, Any]) -> Any:
+    import torch
+
+    taps = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+    found = torch.nn.functional.conv2d(
+        x.permute(0, 3, 1, 2), taps, None, attributes["strides"], 1, groups=attributes["groups"]
+    )
+    return found.permute(0, 2, 3, 1)
+
+
+def _torch_lstm(data: Any, weights: Any, hidden: Any, cell: Any) -> Any:
+    """The states of all steps, by plain operations: the same function as the operator."""
+    import torch
+
+    hiddens, cells = [hidden], [cell]
+    for row in data:
+        gates = row + torch.einsum("bk,gnk->bgn", hiddens[-1], weights)
+        enter, leave, forget = (torch.sigmoid(gates[:, n]) for n in range(3))
+        cells.append(forget * cells[-1] + enter * torch.tanh(gates[:, 3]))
+        hiddens.append(leave * torch.tanh(cells[-1]))
+    return torch.stack(hiddens), torch.stack(cells)
+
+
+def _cudnn_lstm(data: Any, weights: Any, hidden: Any, cell: Any) -> Callable[[], Any]:
+    """What torch has for it, with the product of the input left out as far as that goes (an input of one element)."""
+    import torch
+
+    steps, batch, _, size = data.shape
+    layer = torch.nn.LSTM(1, size, device="cuda")
+    values, state = torch.zeros(steps, batch, 1, device="cuda"), (hidden[None], cell[None])
+    return lambda: layer(values, state)
 
 
 def _variants(func: PrimFunc, target: Target, tune: bool) -> Iterator[tuple[dict[str, Answer], PrimFunc]]:
@@ -134,20 +226,25 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
     torch.manual_seed(0)
     kind = getattr(torch, case.dtype)
     inputs = [torch.randn(shape, device="cuda").to(kind) for shape in case.shapes]
+    if case.scale != 1.0:
+        inputs[1] *= case.scale
     reference = _reference(case)
     wanted = reference(*inputs)
+    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
     outputs = [torch.full(item.static_shape or (), float("nan"), device="cuda", dtype=kind) for item in kinds]
+    repeats = 5 if case in CASES else 20
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *outputs))
-    peer = seconds(lambda: reference(*inputs), 5)
+    peer = seconds(_cudnn_lstm(*inputs) if case.operator == "nn.lstm" else lambda: reference(*inputs), repeats)
     rows: list[dict[str, Any]] = []
     for given, scheduled in _variants(func, target, tune):
         try:
             function = CudaFunction(scheduled, target)
-            outputs[0].fill_(float("nan"))
+            for output in outputs:
+                output.fill_(float("nan"))
             function(*inputs, *outputs)
             torch.cuda.synchronize()
-            error = largest_error(outputs, [wanted])
-            time = seconds(partial(function, *inputs, *outputs), 5)
+            error = largest_error(outputs, wanted)
+            time = seconds(partial(function, *inputs, *outputs), repeats)
         except Exception as failure:  # one failure must not end the run
             traceback.print_exc()
             rows.append({"case": case.name, "given": given, "failed": str(failure)[:200]})
@@ -161,6 +258,7 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
                 "gb_per_s": round(rate / 1e9),
                 "of_copy": round(rate / copy, 3),
                 "torch_of_copy": round(moved / peer / copy, 3),
+                "torch_us": round(peer * 1e6, 2),
                 "error": error,
                 "right": error <= case.tolerance,
                 "kernels": len(function.launches),
@@ -173,8 +271,9 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
 def _show(row: dict[str, Any]) -> None:
     given = " ".join(f"{name}={value}" for name, value in row["given"].items())
     print(
-        f"{row['case']:20} {row['us']:9.1f} us  {row['gb_per_s']:5} GB/s  {row['of_copy']:6.1%} of a copy "
-        f"(torch {row['torch_of_copy']:6.1%})  {'' if row['right'] else 'WRONG '}{row['error']:.1e} {given}",
+        f"{row['case']:22} {row['us']:8.1f} us (torch {row['torch_us']:8.1f})  {row['gb_per_s']:5} GB/s",
+        f"{row['of_copy']:6.1%} of a copy (torch {row['torch_of_copy']:6.1%})  {row['kernels']} kernels",
+        f"{'' if row['right'] else 'WRONG '}{row['error']:.1e} {given}",
         flush=True,
     )
 
@@ -204,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{torch.cuda.get_device_name()}: a copy of 256 MB moves {copy / 1e9:.0f} GB/s")
     words = options.cases.split(",") if options.cases else [""]
     rows: list[dict[str, Any]] = []
-    for case in CASES:
+    for case in (*CASES, *SMALL):
         if any(case.name.startswith(word) for word in words):
             try:
                 rows += measure(case, copy, target, options.tune)

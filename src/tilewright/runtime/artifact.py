@@ -103,6 +103,8 @@ class LaunchInfo:
     """Blocks that run together and reach each other's shared memory."""
     dependent: bool = False
     """Whether the kernel waits itself for those before it, so that it may start before they end."""
+    values: tuple[int, ...] = ()
+    """Numbers that follow the arguments, 64-bit integers: where the host is in its own loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +422,7 @@ def _launch(data: Mapping[str, Any]) -> LaunchInfo:
         dynamic_bytes=_number(data["dynamic_bytes"]),
         cluster=_triple(data["cluster"]),
         dependent=bool(data["dependent"]),
+        values=tuple(_each(_number, data["values"])),
     )
 
 

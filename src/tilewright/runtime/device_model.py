@@ -161,7 +161,8 @@ class DevicePrepared:
             if x <= 0 or y <= 0 or z <= 0:
                 continue
             kernel = self.part.code.kernels[launch.symbol]
-            given = tuple(args[number] for number in launch.args)
+            steps = (Scalar(value, "int64") for value in launch.values)
+            given = (*(args[number] for number in launch.args), *steps)
             made.append(PlannedLaunch(kernel, (x, y, z), launch.block, given))
         return tuple(made)
 

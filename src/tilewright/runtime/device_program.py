@@ -211,7 +211,8 @@ class DeviceFunction(FunctionSignature):
             x, y, z = (self._number(extent, values) for extent in launch.grid)
             if x > 0 and y > 0 and z > 0:
                 kernel = self._module.kernels[launch.symbol]
-                calls.append((kernel, (x, y, z), launch.block, [given[number] for number in launch.args]))
+                steps = [Scalar(value, "int64") for value in launch.values]
+                calls.append((kernel, (x, y, z), launch.block, [given[number] for number in launch.args] + steps))
 
         def run() -> None:
             for call in calls:

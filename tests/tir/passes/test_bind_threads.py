@@ -16,6 +16,7 @@ from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.bind_threads import bind_threads
+from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import gpu_pipeline, lower
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.errors import ScheduleError
@@ -166,11 +167,27 @@ def test_threads_of_symbolic_number_are_refused() -> None:
 
 
 def test_blocks_cannot_wait_for_each_other() -> None:
-    i, k = Var("i"), Var("k")
+    i, k, n = Var("i"), Var("k"), Var("n")
     out = make_buffer("B", (8,))
     inner = _thread(i, 8, BufferStore(out, (i,), out[7 - i]), "blockIdx.x")
     with pytest.raises(UnsupportedError, match="blocks cannot wait for each other"):
-        bind_threads(PrimFunc("f", (out,), For(k, ZERO, IntImm(2), LoopKind.SERIAL, inner)), max_threads=256)
+        bind_threads(PrimFunc("f", (n, out), For(k, ZERO, n, LoopKind.SERIAL, inner)), max_threads=256)
+
+
+def test_loops_of_the_host_keep_the_order_of_kernels() -> None:
+    """Two kernels in each of three steps; what goes from step to step is not private to a kernel."""
+    i, j, k = Var("i"), Var("j"), Var("k")
+    out, kept = make_buffer("B", (3, 8)), make_buffer("S", (8,))
+    first = _thread(i, 8, BufferStore(kept, (i,), kept[i] + k.astype("float32")), "blockIdx.x")
+    second = _thread(j, 8, BufferStore(out, (k, j), out[k, j] * 2.0), "blockIdx.x")
+    loop = For(k, ZERO, IntImm(3), LoopKind.SERIAL, seq(first, second))
+    bound = bind_threads(PrimFunc("f", (out,), Allocate(kept, loop)), max_threads=256)
+    assert isinstance(bound.body, Allocate) and bound.body.buffer.scope == "global"
+    assert isinstance(bound.body.body, For) and bound.body.body.var is k
+    split = split_host_device(bound, Target("opencl"))
+    assert [kernel.func.name for kernel in split.kernels] == ["f_kernel0", "f_kernel1"]
+    assert split.order == ((0, (0,)), (1, (0,)), (0, (1,)), (1, (1,)), (0, (2,)), (1, (2,)))
+    assert [param.name for param in split.kernels[1].func.params] == ["B", "k"]
 
 
 def test_threads_that_meet_in_loops_of_different_length_are_refused() -> None:

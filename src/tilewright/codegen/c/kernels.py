@@ -59,6 +59,8 @@ class _Kernel:
         """The text of a kernel."""
         c, dialect = self._e, self._dialect
         parameters: list[str] = []
+        for loop in kernel.steps:
+            c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
         for param in kernel.func.params:
             if isinstance(param, Buffer):
                 element = dialect.memory_type(param.dtype)

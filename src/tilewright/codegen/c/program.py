@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.build import mul
@@ -40,11 +41,13 @@ def _function(function: SplitFunction, info: FunctionInfo) -> DeviceFunctionInfo
 def launches_of(function: SplitFunction, show: Callable[[PrimExpr], Extent]) -> tuple[LaunchInfo, ...]:
     """The launches of a function's kernels; `show` writes extents down, in whatever names symbols have there."""
     places = [*function.func.params, *function.workspaces]
-    return tuple(_launch(kernel, places, show) for kernel in function.kernels)
+    launches = [_launch(kernel, places, show) for kernel in function.kernels]
+    return tuple(replace(launches[number], values=values) for number, values in function.order)
 
 
 def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
-    args = tuple(next(n for n, place in enumerate(places) if place is param) for param in kernel.func.params)
+    given = kernel.func.params[: len(kernel.func.params) - len(kernel.steps)]
+    args = tuple(next(n for n, place in enumerate(places) if place is param) for param in given)
     x, y, z = (show(extent) for extent in kernel.grid)
     _, shared = shared_layout(kernel.shared)
     return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, shared, kernel.dynamic_bytes)

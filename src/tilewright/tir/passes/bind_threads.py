@@ -8,7 +8,8 @@
             B[bx * 16 + u] = S[u] + S[31 - u]                        if tx < 16:
                                                                          B[bx * 16 + tx] = S[tx] + S[31 - tx]
 
-Each statement at the top becomes one kernel. All loops over one axis become one set of threads, as many as the longest
+Each statement at the top becomes one kernel; loops around such statements are left to the host, which launches the
+kernels in every step. All loops over one axis become one set of threads, as many as the longest
 of them has; shorter loops are guarded, and what no thread loop encloses is done by the first thread. The iterations of
 one thread loop are independent (`bind` proves it), so threads exchange data only between different thread loops:
 there, and only in code that all threads reach, barriers are placed. A buffer of a block in which every thread keeps to
@@ -20,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import groupby, permutations
 from typing import Final
 
 from tilewright.ir.build import all_of, const, eq, logical_not, lt
-from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, Var
+from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var
 from tilewright.ir.intrinsics import barrier
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError, UserError
@@ -53,14 +54,15 @@ THREAD_AXES: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
     """The function as a sequence of kernels: blocks, their shared memory, threads, and what each thread does."""
-    workspaces: list[Buffer] = []
-    statements = _top_statements(func.body, workspaces)
-    inside = [_owned(workspaces, statements, number) for number in range(len(statements))]
-    workspaces = [buffer for buffer in workspaces if not any(buffer in owned for owned in inside)]
-    kernels = [
-        _Kernel(func.name, max_threads, buffers=owned).bind(stmt)
-        for stmt, owned in zip(statements, inside, strict=True)
+    found: dict[Buffer, tuple[For, ...]] = {}
+    statements = _top_statements(func.body, found, ())
+    inside = [_owned(found, statements, number) for number in range(len(statements))]
+    workspaces = [buffer for buffer in found if not any(buffer in owned for owned in inside)]
+    bound = [
+        _Top(_Kernel(func.name, max_threads, buffers=owned).bind(top.stmt), top.loops)
+        for top, owned in zip(statements, inside, strict=True)
     ]
+    kernels = _in_loops(bound, 0)
     scopes = {buffer: buffer.replace(scope="global") for buffer in workspaces if buffer.scope != "global"}
     body = _Rescope(scopes).stmt(seq(*kernels))
     for buffer in reversed(workspaces):
@@ -68,27 +70,57 @@ def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
     return func.replace(body=body)
 
 
-def _owned(buffers: Sequence[Buffer], statements: Sequence[Stmt], number: int) -> list[Buffer]:
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """A statement that becomes a kernel, and the loops around it, whose steps the host runs."""
+
+    stmt: Stmt
+    loops: tuple[For, ...]
+
+
+def _owned(buffers: dict[Buffer, tuple[For, ...]], statements: Sequence[_Top], number: int) -> list[Buffer]:
     """The buffers that belong to each block of a kernel: nothing else uses them, and blocks are independent."""
-    stmt = statements[number]
-    if not any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt)):
+    top = statements[number]
+    if not _has_blocks(top.stmt):
         return []
-    others = [other for n, other in enumerate(statements) if n != number]
-    return [buffer for buffer in buffers if touches(buffer, stmt) and not any(touches(buffer, o) for o in others)]
+    others = [other.stmt for n, other in enumerate(statements) if n != number]
+    return [
+        buffer
+        for buffer, loops in buffers.items()
+        if loops == top.loops and touches(buffer, top.stmt) and not any(touches(buffer, o) for o in others)
+    ]
 
 
-def _top_statements(stmt: Stmt, workspaces: list[Buffer]) -> list[Stmt]:
-    """The statements that become kernels, in order; buffers around several of them are collected."""
+def _in_loops(kernels: Sequence[_Top], depth: int) -> list[Stmt]:
+    """Kernels in the loops around them, from a depth on."""
+    result: list[Stmt] = []
+    for loop, group in groupby(kernels, lambda top: top.loops[depth] if len(top.loops) > depth else None):
+        inner = list(group)
+        if loop is None:
+            result += [top.stmt for top in inner]
+        else:
+            result.append(loop.replace(kind=LoopKind.SERIAL, body=seq(*_in_loops(inner, depth + 1))))
+    return result
+
+
+def _top_statements(stmt: Stmt, workspaces: dict[Buffer, tuple[For, ...]], loops: tuple[For, ...]) -> list[_Top]:
+    """The statements that become kernels, in order; buffers around them are collected, with the loops around these."""
     match stmt:
         case SeqStmt():
-            return [item for inner in stmt.stmts for item in _top_statements(inner, workspaces)]
+            return [item for inner in stmt.stmts for item in _top_statements(inner, workspaces, loops)]
         case Allocate():
-            workspaces.append(stmt.buffer)
-            return _top_statements(stmt.body, workspaces)
+            workspaces[stmt.buffer] = loops
+            return _top_statements(stmt.body, workspaces, loops)
+        case For(kind=LoopKind.SERIAL | LoopKind.UNROLLED, min=IntImm(), extent=IntImm()) if _has_blocks(stmt):
+            # Blocks cannot wait for each other: in every step the kernels are launched anew.
+            return _top_statements(stmt.body, workspaces, (*loops, stmt))
         case IfThenElse(else_body=None) if not _loads(stmt.condition) and _has_threads(stmt):
-            return [stmt.replace(then_body=item) for item in _top_statements(stmt.then_body, workspaces)]
+            inside = _top_statements(stmt.then_body, workspaces, loops)
+            if all(top.loops == loops for top in inside):
+                return [_Top(stmt.replace(then_body=top.stmt), loops) for top in inside]
+            return [_Top(stmt, loops)]
         case _:
-            return [stmt]
+            return [_Top(stmt, loops)]
 
 
 @dataclass(slots=True)
@@ -397,6 +429,10 @@ def _has_threads(stmt: Stmt) -> bool:
     return any(isinstance(item, For) and item.kind is LoopKind.THREAD for item in all_statements(stmt))
 
 
+def _has_blocks(stmt: Stmt) -> bool:
+    return any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt))
+
+
 def _is_one(extent: PrimExpr) -> bool:
     return extent is const(1)
 
@@ -414,8 +450,12 @@ def _accesses(stmt: Stmt) -> _Pending:
         elif isinstance(item, BufferStore):
             writes.add(item.buffer)
         elif isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
-            writes.add(item.args[1].buffer)
-    return _Pending(frozenset(reads), frozenset(writes))
+            mode = item.args[0]
+            if not isinstance(mode, StringImm) or "w" in mode.value:
+                writes.add(item.args[1].buffer)
+    # What is allocated here no other thread can reach.
+    own = {item.buffer for item in all_statements(stmt) if isinstance(item, Allocate)}
+    return _Pending(frozenset(reads - own), frozenset(writes - own))
 
 
 class _Rescope(StmtRewriter):

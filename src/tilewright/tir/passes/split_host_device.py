@@ -22,7 +22,7 @@ from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, THREAD_AXES
-from tilewright.tir.passes.rewriting import all_statements, is_nothing
+from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
 
 MOST_PRIVATE_BYTES: Final = 1 << 18
@@ -46,6 +46,8 @@ class DeviceKernel:
     """Buffers of which each thread holds one element, for the others of its warp to read."""
     dynamic_bytes: int = 0
     """Shared memory that the launch asks for: all of it, where declarations of fixed size may not take so much."""
+    steps: tuple[For, ...] = ()
+    """Loops of the host around the kernel, whose variables are its last parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class SplitFunction:
     func: PrimFunc
     kernels: tuple[DeviceKernel, ...]
     workspaces: tuple[Buffer, ...]
+    order: tuple[tuple[int, tuple[int, ...]], ...]
+    """Launches: the number of a kernel, and the values of the host's loops that it is given."""
 
 
 def split_host_device(func: PrimFunc, target: Target) -> SplitFunction:
@@ -64,13 +68,42 @@ def split_host_device(func: PrimFunc, target: Target) -> SplitFunction:
     while isinstance(body, Allocate) and body.buffer.scope == "global":
         workspaces.append(body.buffer)
         body = body.body
-    statements = body.stmts if isinstance(body, SeqStmt) else (body,)
     made: list[DeviceKernel] = []
-    for stmt in statements:
-        if not is_nothing(stmt):
-            name = f"{_identifier(func.name)}_kernel{len(made)}"
-            made.append(_kernel(stmt, name, func, workspaces, target))
-    return SplitFunction(func, tuple(made), tuple(workspaces))
+
+    def visit(stmt: Stmt, loops: tuple[For, ...]) -> list[_Planned]:
+        if isinstance(stmt, SeqStmt):
+            return [item for inner in stmt.stmts for item in visit(inner, loops)]
+        if isinstance(stmt, For) and stmt.kind is not LoopKind.THREAD and _has_blocks(stmt):
+            return [(stmt, visit(stmt.body, (*loops, stmt)))]
+        name = f"{_identifier(func.name)}_kernel{len(made)}"
+        made.append(_kernel(stmt, name, func, workspaces, target, loops))
+        return [len(made) - 1]
+
+    order = _expanded(visit(body, ()), made, {})
+    return SplitFunction(func, tuple(made), tuple(workspaces), tuple(order))
+
+
+_Planned = int | tuple[For, list["_Planned"]]
+"""The number of a kernel, or a loop of the host around some."""
+
+
+def _expanded(
+    planned: Sequence[_Planned], kernels: Sequence[DeviceKernel], values: dict[Var, int]
+) -> list[tuple[int, tuple[int, ...]]]:
+    """The launches, with the loops of the host run."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for item in planned:
+        if isinstance(item, int):
+            found.append((item, tuple(values[loop.var] for loop in kernels[item].steps)))
+            continue
+        loop, inner = item
+        for step in range(_constant(loop.min), _constant(loop.min) + _constant(loop.extent)):
+            found += _expanded(inner, kernels, {**values, loop.var: step})
+    return found
+
+
+def _has_blocks(stmt: Stmt) -> bool:
+    return any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt))
 
 
 def _identifier(name: str) -> str:
@@ -78,7 +111,9 @@ def _identifier(name: str) -> str:
     return clean if clean and not clean[0].isdigit() else f"tw_{clean}"
 
 
-def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer], target: Target) -> DeviceKernel:
+def _kernel(
+    stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer], target: Target, loops: tuple[For, ...]
+) -> DeviceKernel:
     extents: dict[str, PrimExpr] = {}
     axes: dict[Var, tuple[str, PrimExpr]] = {}
     shared: list[Buffer] = []
@@ -99,7 +134,8 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
     used, written = _used(stmt, grid)
     params = tuple(item for item in (*func.params, *workspaces) if item in used)
-    kernel = PrimFunc(name, params, stmt, func.attributes)
+    steps = tuple(loop for loop in loops if loop.var in used)
+    kernel = PrimFunc(name, (*params, *(loop.var for loop in steps)), stmt, func.attributes)
     return DeviceKernel(
         kernel,
         (grid[0], grid[1], grid[2]),
@@ -109,6 +145,7 @@ def _kernel(stmt: Stmt, name: str, func: PrimFunc, workspaces: Sequence[Buffer],
         frozenset(written),
         tuple(warp),
         total if total > _MOST_STATIC_SHARED.get(target.kind, total) else 0,
+        steps,
     )
 
 

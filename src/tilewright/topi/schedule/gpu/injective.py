@@ -48,9 +48,7 @@ def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
         whole, lane = sch.split(loops[-1], [None, lanes])
         sch.vectorize(lane)
         outer = [*loops[:-1], whole]
-    threads = min(THREADS, context.target.max_threads)
-    enough = prod(sizes) // lanes >= 8 * threads * context.target.cores * 4
-    vectors = context.choose_again("vectors", (1, 2, 4), 2 if enough else 1)
+    vectors = context.choose_again("vectors", (1, 2, 4), 1)
     spread(context, outer, vectors)
 
 

@@ -1,0 +1,78 @@
+"""The schedule of recurrent layers: each step a kernel, a warp for each element of the state with all its gates."""
+
+from __future__ import annotations
+
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.recurrent import ANCHOR
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.injective import schedule_injective
+
+_MOST_STEPS = 64
+"""Steps that become kernels of their own; longer sequences run in one block of threads, which can wait for itself."""
+_MOST_UNROLLED = 8
+
+
+def is_recurrence(context: CpuContext) -> bool:
+    """Whether a program has the products of a recurrent layer."""
+    return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
+
+
+def schedule_recurrence(context: CpuContext) -> bool:
+    """Compute the products of an element of the state where it is updated, the threads of a warp along the sums.
+
+    for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
+    ->  for t:  for n in blocks and threadIdx.y:  for lane in threadIdx.x(32): part[b, g] += h[...] * w[g, n, lane::32]
+                                                  product[b, g] = sum of part over lanes;  for b: h[t, b, n] = step(...)
+    """
+    sch = context.sch
+    products = [handle for handle in sch.blocks() if context.block(handle).annotations.get("anchor") == ANCHOR]
+    steps = {consumer.name for handle in products for consumer in sch.get_consumers(handle)}
+    if any(context.extents(sch.get_loops(handle)) is None for handle in products):
+        return False
+    for handle in sch.blocks():
+        if handle.name in steps or handle in products:
+            continue
+        if handle.name.endswith("_first"):
+            sch.compute_inline(handle)
+        else:
+            schedule_injective(context, handle)
+    for handle in products:
+        _schedule_product(context, handle)
+    return True
+
+
+def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
+    sch = context.sch
+    (consumer,) = sch.get_consumers(product)
+    time, *_, step = sch.get_loops(product)
+    lanes = min(max(context.target.warp_size, 32), context.target.max_threads)
+    warps = context.choose_again("warps", (1, 2, 4, 8), min(4, max(1, context.target.max_threads // lanes)))
+    _, lane = sch.split(step, [None, lanes])
+    partial = sch.rfactor(lane, 0)
+    _, batch, column = sch.get_loops(consumer)
+    alone = (context.extent(time) or 0) > _MOST_STEPS
+    if alone:
+        warps = max(1, context.target.max_threads // lanes)
+    block, warp = sch.split(column, [None, warps])
+    sch.reorder(block, warp, batch)
+    sch.compute_at(product, warp)
+    sch.compute_at(partial, warp)
+    if not alone:
+        sch.bind(block, "blockIdx.x")
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(sch.get_loops(product)[-1], "threadIdx.x")
+    own = sch.get_loops(partial)
+    thread, *inside = own[own.index(warp) + 1 :]
+    values = [item.value for item in context.block(partial).iters if item.kind is IterKind.REDUCE]
+    reduce = [loop for loop in inside if any(loop.var is value for value in values)]
+    results = [loop for loop in inside if loop not in reduce]
+    if reduce and results:
+        sch.reorder(thread, *reduce, *results)
+    sch.bind(thread, "threadIdx.x")
+    for loop in results:
+        if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
+            sch.unroll(loop)
+    if reduce and (context.extent(reduce[0]) or 0) > 1:
+        _, inner = sch.split(reduce[0], [None, min(_MOST_UNROLLED, context.extent(reduce[0]) or 1)])
+        sch.unroll(inner)

@@ -1,0 +1,94 @@
+"""A few small inputs for every registered operator: what tests of whole back ends run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.topi.differential import Array, random_array, specials
+from tests.topi.test_scheduled import CASES
+from tilewright.ir.dtype import DataType
+
+Sample = tuple[str, Sequence[Array], dict[str, Any]]
+RANDOM = np.random.default_rng(11)
+
+
+def _(*shape: int, dtype: str = "float32", low: float = -4, high: float = 4) -> Array:
+    return random_array(RANDOM, shape, dtype, low, high)
+
+
+FLOATS = (
+    "negative abs sign nn.relu nn.softplus exp sin cos tan atan sinh cosh tanh asinh erf sigmoid floor ceil round "
+    "trunc expm1 isnan isinf clip nn.elu nn.selu nn.leaky_relu nn.hard_sigmoid nn.gelu"
+).split()
+UNIT = "asin acos atanh".split()
+POSITIVE = "log sqrt rsqrt log1p reciprocal".split()
+BINARY = (
+    "add subtract multiply divide minimum maximum floor_divide floor_mod fmod equal not_equal less less_equal greater "
+    "greater_equal"
+).split()
+LOGIC = "logical_and logical_or logical_xor".split()
+BITS = "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
+GATE, LINE = ("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)
+
+
+def _recurrent(kind: str, gates: int, more: Sequence[Array], size: int = 6) -> Sample:
+    weights = random_array(RANDOM, (gates, size, size), "float32", -1, 1)
+    activations = {"lstm": (GATE, LINE, LINE), "gru": (GATE, LINE), "rnn": (LINE,)}[kind]
+    return f"nn.{kind}", [_(3, 2, gates, size), weights, _(2, size), *more], {"activations": activations}
+
+
+SAMPLES: list[Sample] = [
+    *((name, [_(3, 37)], {}) for name in FLOATS),
+    *((name, [_(5, 7, low=-0.99, high=0.99)], {}) for name in UNIT),
+    *((name, [_(5, 7, low=0.1)], {}) for name in POSITIVE),
+    ("acosh", [_(5, 7, low=1.1)], {}),
+    *((name, [_(3, 7), _(7)], {}) for name in BINARY),
+    *((name, [_(3, 7, dtype="bool"), _(3, 1, dtype="bool")], {}) for name in LOGIC),
+    ("logical_not", [_(3, 7, dtype="bool")], {}),
+    *((name, [_(3, 7, dtype="int32", low=0), _(3, 7, dtype="int32", low=0)], {}) for name in BITS),
+    ("bitwise_not", [_(3, 7, dtype="int32")], {}),
+    ("reinterpret", [_(3, 7)], {"dtype": DataType.of("int32")}),
+    ("abs", [specials("float32")], {}),
+    ("nn.prelu", [_(2, 5, 3), _(5, 1)], {}),
+    ("broadcast_to", [_(3, 1)], {"shape": (2, 3, 4)}),
+    ("min", [_(70, 5)], {"axes": (0,)}),
+    ("prod", [_(3, 9)], {"axes": (1,)}),
+    ("any", [_(3, 7, dtype="bool")], {"axes": (0,)}),
+    ("cumsum", [_(3, 50)], {"axis": 1}),
+    ("cumprod", [_(4, 5)], {"axis": 0, "reverse": True}),
+    ("nn.attention", [_(2, 5, 3, 4), _(2, 6, 3, 4), _(2, 6, 3, 5)], {"scale": 0.5}),
+    ("nn.attention", [_(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 1, 1, 20)], {"scale": 0.35}),
+    ("nn.attention", [_(1, 3, 1, 4), _(1, 4, 1, 4), _(1, 4, 1, 4), np.tri(3, 4, dtype=bool)], {}),
+    _recurrent("lstm", 4, [_(2, 6)]),
+    _recurrent("lstm", 4, [_(2, 40)], 40),
+    _recurrent("gru", 3, [_(6)]),
+    _recurrent("rnn", 1, []),
+    ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),
+    ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "none"}),
+    ("topk", [_(4, 5, 3, dtype="int32")], {"axis": 1, "k": 2, "largest": True}),
+    ("topk", [_(40)], {"axis": 0, "k": 7, "largest": False}),
+    (
+        "half.matmul",
+        [_(6, 16, dtype="float16", low=-1, high=1), _(16, 8, dtype="float16", low=-1, high=1)],
+        {"block": 8},
+    ),
+    ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
+    (
+        "qnn.conv2d",
+        [
+            _(1, 5, 6, 3, dtype="uint8", low=0, high=255),
+            _(3, 3, 3, 4, dtype="int8", low=-128, high=127),
+            np.array(7, "uint8"),
+        ],
+        {"padding": (1, 1, 1, 1)},
+    ),
+    ("nn.winograd_weight", [_(3, 3, 4, 5)], {"tile": 4}),
+    ("nn.conv2d_winograd", [_(1, 7, 6, 4), _(6, 6, 4, 5, low=-1, high=1)], {"tile": 4, "padding": (1, 1, 1, 1)}),
+    ("dimensions", [], {"values": (3, 5, 7), "dtype": DataType.of("int64"), "shape": (3,)}),
+    ("assume_shape", [_(3, 4)], {"shape": (3, 4)}),
+    ("arange", [], {"start": 3, "step": 2, "count": 9, "dtype": DataType.of("int32")}),
+    *CASES,
+]
