@@ -53,6 +53,16 @@ class Analyzer(Prover):
         else:
             self._bind_value(var, build.as_expr(value, var.dtype))
 
+    def introduce(self, var: Var, value: Range) -> None:
+        """Bind a variable that nothing asked so far was about: what was found out stays true, so caches stay."""
+        low, extent = value.min, value.extent
+        if type(low) is not IntImm or type(extent) is not IntImm or var.dtype is not INDEX or var in self._numbers:
+            self.bind(var, value)
+        elif extent.value == 1:
+            self.values[var] = low
+        else:
+            self.ranges[var] = Interval(low.value, low.value + extent.value - 1)
+
     def _bind_value(self, var: Var, value: PrimExpr) -> None:
         if value.dtype is not var.dtype:
             raise CompilerBug(f"{var.name} of {var.dtype} cannot be bound to a value of {value.dtype}")

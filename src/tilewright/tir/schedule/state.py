@@ -105,19 +105,22 @@ class ScheduleState:
         """
         if self._analyzer is None:
             self._analyzer = Analyzer()
+            bind = self._analyzer.introduce
+        else:
+            bind = self._analyzer.bind
         if self._bound is not self.index:
             self._bound = self.index
             for var, loop in self.index.loops.items():
                 if var not in self._known:
                     self._known.add(var)
-                    self._analyzer.bind(var, Range(loop.min, loop.extent))
+                    bind(var, Range(loop.min, loop.extent))
         return self._analyzer
 
     def learn(self, var: Var, domain: Range) -> None:
         """Tell the analyzer about a variable that a primitive is about to introduce."""
         analyzer = self.analyzer
         self._known.add(var)
-        analyzer.bind(var, domain)
+        analyzer.introduce(var, domain)
 
     def fail(self, message: str, mark: For | Block | None = None, hint: str | None = None) -> NoReturn:
         """Raise a `ScheduleError` that shows the current program."""
