@@ -64,9 +64,9 @@ _LOG_TAIL: Final = (0.3333331346511841, -0.25000008940696716, 0.2000211924314499
                     0.06746601313352585)  # fmt: skip
 _ERF_SMALL: Final = (0.12837916709551256, -0.3761262595653534, 0.11283600330352783, -0.026854444295167923,
                      0.005189535208046436, -0.0008020841050893068, 7.889119297033176e-05)  # fmt: skip
-_ERF_LARGE: Final = (-0.00017812417354434729, 1.1295273303985596, 0.6333328485488892, 0.10827848315238953,
-                     -0.025101762264966965, 0.004153775982558727, -0.00042650540126487613, 1.9262737623648718e-05,
-                     1.697457321370166e-07)  # fmt: skip
+_ERF_LARGE: Final = (0.00025697884848341346, -1.6295634508132935, -0.9137061834335327, -0.15621283650398254,
+                     0.0362141877412796, -0.005992631893604994, 0.000615317199844867, -2.779025635391008e-05,
+                     -2.448913392072427e-07)  # fmt: skip
 _SINH: Final = (0.1666666716337204, 0.008333350531756878, 0.0001983606634894386, 2.817439735736116e-06)
 
 
@@ -136,12 +136,16 @@ def exp(x: PrimExpr) -> PrimExpr:
     return _exp_scaled(x, 0)
 
 
+def _reduced_exp2(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """k and r with x = k + r and |r| <= 1/2."""
+    shifted = x + MAGIC
+    return sub(reinterpret(shifted, int_type(x)), MAGIC_BITS), x - (shifted - MAGIC)
+
+
 def exp2(x: PrimExpr) -> PrimExpr:
     """2**x."""
     x = maximum(minimum(x, 130.0), -152.0)
-    shifted = x + MAGIC
-    r = x - (shifted - MAGIC)
-    k = sub(reinterpret(shifted, int_type(x)), MAGIC_BITS)
+    k, r = _reduced_exp2(x)
     return scaled(_unless_zero(lt(x, -150.0), exp2_of_fraction(r)), k)
 
 
@@ -234,10 +238,12 @@ def sigmoid(x: PrimExpr) -> PrimExpr:
 
 
 def erf(x: PrimExpr) -> PrimExpr:
-    """The error function: odd series near 0, 1 - exp(-g(|x|)) further out."""
+    """The error function: odd series near 0, 1 - 2**g(|x|) further out."""
     magnitude = minimum(absolute(x), 4.0)
     near = x * polynomial(x * x, _ERF_SMALL) + x
-    far = copysign(1.0 - exp(polynomial(magnitude, _ERF_LARGE) * -1.0), x)
+    # The power is between 2**-27 and 1/4: one step scales it, and nothing is out of range.
+    k, r = _reduced_exp2(polynomial(magnitude, _ERF_LARGE))
+    far = copysign(1.0 - exp2_of_fraction(r) * power_of_two(k), x)
     return select(lt(absolute(x), 0.98), near, far)
 
 
