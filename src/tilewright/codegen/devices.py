@@ -12,6 +12,7 @@ from tilewright.codegen.hip.dialect import HipDialect
 from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.metal.dialect import MetalDialect
 from tilewright.codegen.opencl.dialect import OpenCLDialect
+from tilewright.codegen.spirv.kernels import SpirvLanguage
 from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.ir.expr import PrimExpr
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
@@ -19,6 +20,7 @@ from tilewright.runtime.cuda import compile_cuda, nvrtc_version
 from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.devices import find_device
 from tilewright.runtime.hip import compile_hip, hip_compiler
+from tilewright.runtime.spirv import assemble
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
@@ -39,6 +41,10 @@ def _code_object(source: str, target: Target) -> bytes:
     return compile_hip(source, target.arch)
 
 
+def _spirv(source: str, target: Target) -> bytes:
+    return assemble(source)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
     """One kind of device: the language of its kernels, and how they are compiled."""
@@ -57,6 +63,7 @@ class DeviceKind:
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
     "opencl": DeviceKind(OpenCLDialect),
     "webgpu": DeviceKind(WgslLanguage),
+    "vulkan": DeviceKind(SpirvLanguage, _spirv, lambda: "spirv"),
     "rocm": DeviceKind(HipDialect, _code_object, hip_compiler, flat_memory=True),
     "metal": DeviceKind(MetalDialect),
     "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, has_dependent_launch, flat_memory=True),

@@ -9,6 +9,7 @@ from tilewright.runtime.cuda import cuda_device
 from tilewright.runtime.device_program import Device
 from tilewright.runtime.hip import hip_device
 from tilewright.runtime.opencl import opencl_device
+from tilewright.runtime.vulkan import vulkan_device
 from tilewright.runtime.webgpu import webgpu_device
 from tilewright.support.errors import UnsupportedError
 
@@ -16,6 +17,7 @@ DEVICES: Final[dict[str, Callable[[], Device]]] = {
     "cuda": cuda_device,
     "opencl": opencl_device,
     "webgpu": webgpu_device,
+    "vulkan": vulkan_device,
     "rocm": hip_device,
 }
 """How the first device of a kind is found; a `UserError` where there is none."""

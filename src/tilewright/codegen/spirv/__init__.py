@@ -1,0 +1,1 @@
+"""SPIR-V for Vulkan: assembler, modules, expressions and kernels."""
