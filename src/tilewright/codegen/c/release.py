@@ -1,34 +1,51 @@
-"""Where a kernel lets the kernels behind it start: before it writes its first result.
+"""Where a kernel lets the kernels behind it start: when it has read what it needs and is about to write results.
 
 Kernels that may start early wait for those before them in their first line, so any place is right. Too early, they take
-room on the device that they only wait in; too late, nothing is gained: the main loop is over when results are written.
+room on the device that they only wait in; too late, nothing is gained. The place is behind the main loop: the last
+statement that reads global memory before the first one that writes to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.tir.buffer import Buffer
+from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import Allocate, BufferStore, IfThenElse, LetStmt, SeqStmt, Stmt
 
 
 def release_point(body: Stmt, written: Collection[Buffer]) -> Stmt | None:
-    """The outermost statement that writes one of the buffers first, not looking into loops; None if none does."""
+    """The statement in front of which a kernel lets others start; None if it writes nothing. Loops are not entered.
+
+    `written` are the buffers that it writes, of whatever scope.
+    """
+    results = [buffer for buffer in written if buffer.scope == "global"]
+    before: list[Stmt] = []
     stmt = body
     while True:
         if isinstance(stmt, SeqStmt):
-            found = next((item for item in stmt.stmts if _writes(item, written)), None)
+            first = next((number for number, item in enumerate(stmt.stmts) if _writes(item, results)), None)
+            if first is None:
+                return None
+            before += stmt.stmts[:first]
+            stmt = stmt.stmts[first]
         elif isinstance(stmt, (Allocate, LetStmt)):
-            found = stmt.body
+            stmt = stmt.body
         elif isinstance(stmt, IfThenElse) and stmt.else_body is None:
-            found = stmt.then_body
+            stmt = stmt.then_body
+        elif _writes(stmt, results):
+            break
         else:
-            return stmt if _writes(stmt, written) else None
-        if found is None:
             return None
-        stmt = found
+    order = [*before, stmt]
+    last = max((number for number, item in enumerate(before) if _reads(item)), default=len(before) - 1)
+    return order[last + 1]
 
 
-def _writes(stmt: Stmt, written: Collection[Buffer]) -> bool:
-    return any(isinstance(item, BufferStore) and item.buffer in written for item in all_statements(stmt))
+def _writes(stmt: Stmt, results: Collection[Buffer]) -> bool:
+    return any(isinstance(item, BufferStore) and item.buffer in results for item in all_statements(stmt))
+
+
+def _reads(stmt: Stmt) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer.scope == "global" for item in pre_order(stmt))

@@ -1,0 +1,40 @@
+"""Kernels that start early: where they wait, and where they let the next ones start."""
+
+from __future__ import annotations
+
+from tests.codegen.on_device import cuda_text
+from tilewright import te
+from tilewright.codegen.cuda.dialect import has_dependent_launch
+from tilewright.target import Target
+
+WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
+
+
+def test_kernels_wait_first_and_release_others_between_their_main_loop_and_their_results() -> None:
+    a = te.placeholder((64, 32), name="A")
+    k = te.reduce_axis((0, 32), name="k")
+    total = te.compute((64,), lambda i: te.sum(a[i, k], axis=k), name="total")
+    root = te.compute((64,), lambda i: te.sqrt(total[i]), name="root")
+    s = te.create_schedule(root.op)
+    block, thread = s[root].split(root.op.axis[0], factor=32)
+    s[root].bind(block, te.thread_axis("blockIdx.x"))
+    s[root].bind(thread, te.thread_axis("threadIdx.x"))
+    s[total].compute_at(s[root], thread)
+    text = cuda_text([s.func([a, root])])
+    loop, result = text.index("for ("), text.index("root_[")
+    assert text.count(WAIT) == text.count(RELEASE) == 1
+    assert text.index(WAIT) < loop < text.index(RELEASE) < result
+
+
+def test_elementwise_kernels_release_others_at_once() -> None:
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    text = cuda_text([s.func([a, b])])
+    assert text.index(WAIT) < text.index(RELEASE) < text.index("B_[")
+
+
+def test_only_hopper_and_later_start_early() -> None:
+    known = {"sm_80": False, "sm_89": False, "sm_90": True, "sm_90a": True, "sm_100a": True}
+    assert {arch: has_dependent_launch(Target(f"cuda -arch={arch}")) for arch in known} == known
