@@ -20,7 +20,9 @@ def release_point(body: Stmt, written: Collection[Buffer]) -> Stmt | None:
 
     `written` are the buffers that it writes, of whatever scope.
     """
-    results = [buffer for buffer in written if buffer.scope == "global"]
+    # What is allocated in the kernel is private to threads, whatever its scope says.
+    private = {item.buffer for item in all_statements(body) if isinstance(item, Allocate)}
+    results = {buffer for buffer in written if buffer.scope == "global"} - private
     before: list[Stmt] = []
     stmt = body
     while True:
@@ -39,7 +41,7 @@ def release_point(body: Stmt, written: Collection[Buffer]) -> Stmt | None:
         else:
             return None
     order = [*before, stmt]
-    last = max((number for number, item in enumerate(before) if _reads(item)), default=len(before) - 1)
+    last = max((number for number, item in enumerate(before) if _reads(item, private)), default=len(before) - 1)
     return order[last + 1]
 
 
@@ -47,5 +49,6 @@ def _writes(stmt: Stmt, results: Collection[Buffer]) -> bool:
     return any(isinstance(item, BufferStore) and item.buffer in results for item in all_statements(stmt))
 
 
-def _reads(stmt: Stmt) -> bool:
-    return any(isinstance(item, BufferLoad) and item.buffer.scope == "global" for item in pre_order(stmt))
+def _reads(stmt: Stmt, private: Collection[Buffer]) -> bool:
+    loads = (item for item in pre_order(stmt) if isinstance(item, BufferLoad))
+    return any(load.buffer.scope == "global" and load.buffer not in private for load in loads)
