@@ -169,6 +169,7 @@ def test_a_profile_has_every_kernel_under_the_names_of_the_model(vision: tw.Exec
     profile = vision.profile(_random(2, 3, 12, 12), repeat=2)
     assert {"stem"} <= {node for row in profile.rows for node in row.kernel.nodes}
     assert all(row.seconds > 0 for row in profile.rows) and profile.whole_seconds > 0
+    assert "launches" in profile.text() and all(" x " in row.launches for row in profile.rows)
     assert vision.time_evaluator(2, 2)(_random(2, 3, 12, 12)).min > 0
 
 

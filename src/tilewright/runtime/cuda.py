@@ -298,6 +298,19 @@ class CudaDevice(Device):
             self._call("cuEventDestroy", event)
         return results
 
+    def describe(self, call: BoundCall) -> str:
+        """Blocks and threads, registers of a thread (and bytes that did not fit), warps of a multiprocessor in use."""
+        function, kinds = call.kernel.function, self._driver.CUfunction_attribute
+        registers = self._call("cuFuncGetAttribute", kinds.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
+        spilled = self._call("cuFuncGetAttribute", kinds.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function)
+        threads = math.prod(call.block)
+        blocks = self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, call.kernel.dynamic_bytes)
+        # Blocks that are there at all may be fewer than fit.
+        resident = min(blocks, math.prod(call.grid) / self._attribute("MULTIPROCESSOR_COUNT"))
+        share = resident * threads / self._attribute("MAX_THREADS_PER_MULTIPROCESSOR")
+        memory = f" +{spilled} B" if spilled else ""
+        return f"{super().describe(call)}, {registers} registers{memory}, {100 * share:.0f}% full"
+
     def import_array(self, value: Any) -> ImportedArray | None:
         """An array of this GPU that exports DLPack (a torch, cupy or jax array), without a copy."""
         if not hasattr(value, "__dlpack_device__"):

@@ -30,5 +30,7 @@ def profile_device(runner: DeviceRunner, inputs: Sequence[Value], repeat: int) -
     for step, calls in zip(prepared.steps, bound.calls(), strict=True):
         seconds = prepared.device.measure(calls, repeat) if calls else [0.0]
         flops, moved = (evaluate(work, symbols) or 0 for work in (step.kernel.flops, step.kernel.bytes))
-        rows.append(ProfileRow(step.number, step.kernel, statistics.median(seconds), min(seconds), flops, moved))
+        filled = "; ".join(prepared.device.describe(call) for call in calls) if calls else "on the host"
+        times = statistics.median(seconds), min(seconds)
+        rows.append(ProfileRow(step.number, step.kernel, *times, flops, moved, filled))
     return Profile(runner.model.name, tuple(rows), statistics.median(wholes), repeat)

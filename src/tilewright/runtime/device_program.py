@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -130,6 +131,10 @@ class Device(ABC):
     def import_array(self, value: Any) -> ImportedArray | None:
         """An array of another package that is in this device's memory already; None if it is none."""
         return None
+
+    def describe(self, call: BoundCall) -> str:
+        """How a launch fills the device, for profiles: blocks and threads, and what else the device tells."""
+        return f"{math.prod(call.grid)} x {math.prod(call.block)}"
 
     def order_after(self, stream: int) -> None:
         """Let a stream of another package, as DLPack writes it, wait for everything that was started here."""

@@ -34,6 +34,8 @@ class ProfileRow:
     min_seconds: float
     flops: int
     bytes: int
+    launches: str = ""
+    """How its launches fill a device."""
 
     @property
     def gflops(self) -> float:
@@ -70,7 +72,9 @@ class Profile:
         ordered = sorted(self.rows, key=lambda row: -row.seconds)
         shown = ordered if limit is None else ordered[:limit]
         lines = [self._heading()]
-        lines.append(table(_HEADER, [self._cells(row) for row in shown]))
+        # Only devices say how kernels fill them.
+        header = (*_HEADER, "launches") if any(row.launches for row in self.rows) else _HEADER
+        lines.append(table(header, [self._cells(row)[: len(header)] for row in shown]))
         if len(shown) < len(ordered):
             lines.append(f"... and {len(ordered) - len(shown)} more")
         return "\n".join(lines)
@@ -96,6 +100,7 @@ class Profile:
             f"{100 * self.share(row):.1f}",
             f"{row.gflops:.1f}" if row.flops else "-",
             f"{row.gigabytes:.1f}" if row.bytes else "-",
+            row.launches,
         )
 
     def html(self) -> str:
