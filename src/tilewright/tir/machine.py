@@ -31,9 +31,9 @@ Reference = Callable[..., Any]
 class Instruction:
     """One instruction. `features` are alternatives: a processor that has all of one of the sets has the instruction.
 
-    `llvm` is the name of the LLVM intrinsic. A vector argument of 32 bits fills the register again and again, as wide
-    as the result. The tile arguments of instructions on matrix tiles are registers, written as addresses of a buffer
-    of scope `TILE_SCOPE` (see `codegen/llvm/emit_machine.py`).
+    `llvm` is the name of the LLVM intrinsic (none for GPUs: their code generators have the text). A vector argument of
+    32 bits fills the register again and again, as wide as the result. The tile arguments of instructions on matrix
+    tiles are registers, written as addresses of a buffer of scope `TILE_SCOPE` (see `codegen/llvm/emit_machine.py`).
     """
 
     name: str

@@ -24,6 +24,7 @@ from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
+from tilewright.tir.passes.swizzle_storage import swizzle_storage
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
@@ -89,6 +90,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
+            function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
             function_pass("simplify_again")(simplify_loops),
             function_pass("legalize_types")(legalize_types).with_options(has_half=False),

@@ -49,4 +49,39 @@ for _name in PRODUCTS.values():
         pure=False,
     )
 
-__all__ = ["PRODUCTS", "WARP"]
+GROUP: Final = 128
+"""Threads of a warp group: four warps that multiply together."""
+GROUP_PRODUCTS: Final = {"float16": "cuda.wgmma.f16", "bfloat16": "cuda.wgmma.bf16"}
+"""The product of a warp group: 64 rows by as many columns as its name ends with, 16 steps."""
+GROUP_COLUMNS: Final = (64, 128, 192, 256)
+
+for _name in GROUP_PRODUCTS.values():
+    for _columns in GROUP_COLUMNS:
+        define(
+            f"{_name}.n{_columns}",
+            "",
+            "int32",
+            ("handle", "handle", "handle", "int64"),
+            ("sm_90a",),
+            _refuse,
+            "starts to add a product of swizzled tiles in shared memory; panels of the second lie so many bytes apart",
+            pure=False,
+        )
+for _name, _doc in (
+    ("cuda.wgmma.fence", "orders uses of registers before products that are started"),
+    ("cuda.wgmma.commit", "makes a group of the products started"),
+    ("cuda.wgmma.wait.0", "waits for all groups of products"),
+    ("cuda.wgmma.wait.1", "waits for all groups of products but the last"),
+):
+    define(_name, "", "int32", (), ("sm_90a",), _refuse, _doc, pure=False)
+FENCE: Final = "cuda.fence.async"
+"""What stands between writes of threads to shared memory and products of warp groups that read them."""
+define(FENCE, "", "int32", (), ("sm_90",), _refuse, "lets instructions that read shared memory see writes", pure=False)
+
+
+def reads_by_itself(name: str) -> bool:
+    """Whether an instruction reads shared memory on a path of its own, so that writes before it need `FENCE`."""
+    return any(name.startswith(f"{product}.") for product in GROUP_PRODUCTS.values())
+
+
+__all__ = ["FENCE", "GROUP", "GROUP_COLUMNS", "GROUP_PRODUCTS", "PRODUCTS", "WARP", "reads_by_itself"]

@@ -27,7 +27,43 @@ def instruction_text(instruction: str) -> str | None:
         return _mma(instruction)
     if instruction.startswith("cuda.ldmatrix.x4"):
         return _load_matrices(instruction)
+    if instruction == "cuda.fence.async":
+        order = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
+        return f"{_HEAD} {function_name(instruction)}() {{ {order} }}"
+    if instruction.startswith("cuda.wgmma."):
+        return _group(instruction)
     return None
+
+
+def _group(instruction: str) -> str:
+    """Products of a warp group, which run on while the threads go on."""
+    _, _, kind, *rest = instruction.split(".")
+    order = {
+        "fence": "wgmma.fence.sync.aligned",
+        "commit": "wgmma.commit_group.sync.aligned",
+        "wait": f"wgmma.wait_group.sync.aligned {rest[0] if rest else ''}",
+    }.get(kind)
+    name = function_name(instruction)
+    if order is not None:
+        return f'{_HEAD} {name}() {{ asm volatile("{order};" ::: "memory"); }}'
+    columns = int(rest[0].removeprefix("n"))
+    count = columns // 2
+    places = ", ".join(f"%{n}" for n in range(count))
+    sums = ", ".join(f'"+f"(d[{n}])' for n in range(count))
+    # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
+    descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
+    return (
+        f"{_HEAD} {name}(float* d, const void* a, const void* b, long long panel) {{\n"
+        f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(a);\n"
+        f"  const unsigned long long x = {descriptor} | (1ull << 16);\n"
+        f"  at = (unsigned int)__cvta_generic_to_shared(b);\n"
+        f"  const unsigned long long y = {descriptor} | ((unsigned long long)(panel >> 4) << 16);\n"
+        '  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; '
+        f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
+        f'{{{places}}}, %{count}, %{count + 1}, p, 1, 1, 0, 1;}}"\n'
+        f'    : {sums} : "l"(x), "l"(y));\n'
+        "}"
+    )
 
 
 def _load_matrices(instruction: str) -> str:

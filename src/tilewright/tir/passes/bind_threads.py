@@ -47,6 +47,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.warp_instructions import FENCE
 
 BLOCK_AXES: Final = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -415,7 +416,7 @@ def _is_for_all(stmt: Stmt) -> bool:
     return (
         isinstance(stmt, Evaluate)
         and isinstance(stmt.value, Call)
-        and stmt.value.name in ("barrier", "async_wait", "async_commit")
+        and stmt.value.name in ("barrier", "async_wait", "async_commit", FENCE)
     )
 
 

@@ -37,15 +37,19 @@ from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barri
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.machine import machine_call
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
+from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
 PIPELINE: Final = "software_pipeline"
 """The note on a pipelined loop: the number of its stages."""
 STAGE: Final = "software_pipeline_stage"
 """The note on a statement of its body: how many iterations late it runs."""
+LATE: Final = "software_pipeline_late"
+"""The note on a pipelined loop whose last stage goes on reading during so many more iterations."""
 ORDERED: Final = "software_pipeline_buffers"
 """The note on an overlapped loop: names of the buffers whose uses the barrier at its start orders."""
 
@@ -76,18 +80,23 @@ def _pipelined(loop: For, asynchronous: bool) -> Stmt:
         return _plain(loop)
     depth = max(stage for stage, _ in parts)
     versions: dict[Buffer, Buffer] = {}
+    late = loop.annotations.get(LATE, 0)
     for buffer in allocations:
         stages = [stage for stage, part in parts if touches(buffer, part)]
         count = max(stages) - min(stages) + 1
+        if count > 1 and isinstance(late, int):
+            count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
     time = Var(loop.var.name, loop.var.dtype)
     body: list[Stmt] = []
-    notes = {key: value for key, value in loop.annotations.items() if key != PIPELINE}
+    notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, LATE)}
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
     if ordered:
         notes[ORDERED] = sorted(buffer.name for buffer in ordered)
         if asynchronous:
             body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
+        if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
+            body.append(Evaluate(machine_call(FENCE)))
         body.append(Evaluate(barrier("shared")))
     for number, (stage, part) in enumerate(parts):
         if asynchronous and ordered and stage == depth and all(earlier < depth for earlier, _ in parts[:number]):

@@ -233,6 +233,11 @@ class Schedule(ScheduleBase):
         attributes: dict[str, object] = {"buffer": buffer, "axis": axis, "factor": factor, "offset": offset}
         self._record("storage_align", [block], attributes)
 
+    def storage_swizzle(self, block: BlockHandle, buffer: int | str) -> None:
+        """Store an intermediate buffer of shared memory so that neighbouring rows begin in different banks."""
+        storage.storage_swizzle(self._state, self._block(block, "storage_swizzle"), buffer)
+        self._record("storage_swizzle", [block], {"buffer": buffer})
+
     def reindex(self, block: BlockHandle, buffer: int | str, mode: str = "read") -> BlockHandle:
         """Give a block an operand whose indices are the block's own iterators; gives the copying block."""
         result = BlockHandle(reindexing.reindex(self._state, self._block(block, "reindex"), buffer, mode))

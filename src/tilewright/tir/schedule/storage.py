@@ -1,8 +1,9 @@
-"""How intermediate buffers lie in memory: storage_align."""
+"""How intermediate buffers lie in memory: storage_align, storage_swizzle."""
 
 from __future__ import annotations
 
 from tilewright.tir.passes.align_storage import ATTRIBUTE
+from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
 from tilewright.tir.schedule.cache import pick_buffer
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block
@@ -31,3 +32,22 @@ def storage_align(
     # Counted from the last dimension: lowering puts further ones in front (copies for stages, places for threads).
     notes[buffer.name] = [axis % buffer.ndim - buffer.ndim, factor, offset]
     state.commit(state.func.replace(attributes={**state.func.attributes, ATTRIBUTE: notes}))
+
+
+def storage_swizzle(state: ScheduleState, block: Block, choice: int | str) -> None:
+    """Store a buffer of shared memory that a block writes so that neighbouring rows begin in different banks.
+
+    Rows are 128 bytes; the runs of 16 bytes in row r change places as `run ^ r % 8` says (`passes/swizzle_storage.py`).
+    What is computed does not change.
+    """
+    what = "storage_swizzle"
+    buffer = pick_buffer(state, block, block.writes, choice, what)
+    if state.is_parameter(buffer):
+        state.fail(f"{what}: {buffer.name} is a parameter of the function: the caller decides how it lies", block)
+    shape = buffer.static_shape
+    if shape is None or buffer.dtype.itemsize not in (1, 2, 4, 8, 16) or shape[-1] * buffer.dtype.itemsize % 128:
+        state.fail(f"{what}: the rows of {buffer.name} are not made of 128 bytes", block)
+    known = state.func.attributes.get(SWIZZLED)
+    names = list(known) if isinstance(known, (list, tuple)) else []
+    attributes = {**state.func.attributes, SWIZZLED: [*names, buffer.name]}
+    state.commit(state.func.replace(attributes=attributes))

@@ -120,16 +120,17 @@ def _each_lane(body: Callable[[Var], Stmt]) -> Stmt:
     return For(lane, ZERO, const(WARP), LoopKind.THREAD, body(lane), "threadIdx.x")
 
 
-def _pointer(operand: Operand, mode: str, first: tuple[ExprLike, ...], last: tuple[ExprLike, ...]) -> PrimExpr:
+def pointer(operand: Operand, mode: str, first: tuple[ExprLike, ...], last: tuple[ExprLike, ...]) -> PrimExpr:
+    """The address of a part of an operand, from its first to its last element."""
     return Call("access_ptr", (StringImm(mode), operand[first], operand[last]), HANDLE)
 
 
-def _own(operand: Operand, mode: str, lane: Var, axis: int) -> PrimExpr:
+def own_registers(operand: Operand, mode: str, lane: Var, axis: int) -> PrimExpr:
     """The registers of a thread: all of the operand with the thread's number at an axis."""
     first: list[ExprLike] = [0] * len(operand.shape)
     last: list[ExprLike] = [dim - 1 for dim in operand.shape]
     first[axis] = last[axis] = lane
-    return _pointer(operand, mode, tuple(first), tuple(last))
+    return pointer(operand, mode, tuple(first), tuple(last))
 
 
 @cache
@@ -149,7 +150,11 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
         left, right, total = (*inputs, outputs[0])
 
         def product(lane: Var) -> Stmt:
-            pointers = [_own(total, "rw", lane, 0), _own(left, "r", lane, 0), _own(right, "r", lane, 0)]
+            pointers = [
+                own_registers(total, "rw", lane, 0),
+                own_registers(left, "r", lane, 0),
+                own_registers(right, "r", lane, 0),
+            ]
             return Evaluate(machine_call(name, *pointers))
 
         def zero(lane: Var) -> Stmt:
@@ -165,7 +170,7 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
         ("b", lambda k, j: item.columns_layout(k, j)[2:]),
         ("c", lambda i, j: item.sums_layout(i, j)[2:]),
     ]
-    return _declared(c, rule, f"{name}.{item.row}", layouts)
+    return declared(c, rule, f"{name}.{item.row}", layouts)
 
 
 @cache
@@ -179,17 +184,18 @@ def _load(item: WarpProduct, transposed: bool) -> TensorIntrin:
     def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
         def load(lane: Var) -> Stmt:
             start = lane // 16 * item.lanes
-            source = _pointer(inputs[0], "r", (lane % 16, start), (lane % 16, start + (item.lanes - 1)))
-            return Evaluate(machine_call(name, _own(outputs[0], "w", lane, 1 if transposed else 0), source))
+            source = pointer(inputs[0], "r", (lane % 16, start), (lane % 16, start + (item.lanes - 1)))
+            return Evaluate(machine_call(name, own_registers(outputs[0], "w", lane, 1 if transposed else 0), source))
 
         return _each_lane(load)
 
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.columns_layout(i, j)[1:] if transposed else item.rows_layout(i, j)[2:]
 
-    return _declared(fragment, rule, f"{name}.{item.row}", [("fragment", layout)])
+    return declared(fragment, rule, f"{name}.{item.row}", [("fragment", layout)])
 
 
-def _declared(result: te.Tensor, rule: LowerRule, name: str, layouts: Sequence[tuple[str, Layout]]) -> TensorIntrin:
+def declared(result: te.Tensor, rule: LowerRule, name: str, layouts: Sequence[tuple[str, Layout]]) -> TensorIntrin:
+    """An intrinsic that computes a tensor from operands (by name) that lie as layouts say."""
     plain = te.create_prim_func([*result.op.inputs, result], "description")
     return declare(TensorIntrin(name, _arranged(plain, layouts), rule))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
+from tilewright.topi.schedule.gpu.tensor_core import schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.tiles import VECTOR, Tile, schedule_tiles
+from tilewright.topi.schedule.gpu.warp_choice import choose_warp_tile, tensor_core_product
 
 _LEAST_SIDE = 4
 """Rows and columns of a product from which on tiles pay."""
@@ -36,11 +38,14 @@ def is_tileable(context: CpuContext, anchor: BlockHandle) -> BlockHandle | None:
 def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> list[BlockHandle]:
     """Schedule a product with its epilogue; gives all blocks that are computed in its kernel."""
     sch = context.sch
+    others = {handle.name for handle in sch.blocks()} - {anchor.name, output.name}
     form = matrix_form(context, anchor, output)
-    tile = _choose(context, form)
-    schedule_tiles(context, form, tile)
-    root = sch.get_loops(form.output)[0]
-    return [handle for handle in sch.blocks() if root in sch.get_loops(handle)[:1]]
+    item = tensor_core_product(context, form)
+    if item is not None:
+        schedule_warp_tiles(context, form, item, choose_warp_tile(context, form, item))
+    else:
+        schedule_tiles(context, form, _choose(context, form))
+    return [handle for handle in sch.blocks() if handle.name not in others]
 
 
 def _choose(context: CpuContext, form: MatrixForm) -> Tile:

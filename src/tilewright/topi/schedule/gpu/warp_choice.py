@@ -1,0 +1,96 @@
+"""Which tiles a product on tensor cores gets: candidates for a shape, ranked by an analytic model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import Final
+
+from tilewright.ir.dtype import FLOAT32
+from tilewright.target import Target
+from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm
+from tilewright.topi.schedule.gpu.tensor_core import WarpTile
+
+_SIDES: Final = (16, 32, 64, 128)
+_MOST_RESULTS: Final = 64 * 128
+"""Sums of one warp: 128 registers of each thread for 64 x 64."""
+_PRODUCTS: Final = {1: 2048, 2: 1024, 4: 512}
+"""Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
+_FETCHED: Final = 40.0
+"""Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+_LATENCY: Final = 900.0
+"""Cycles from the start of a copy to its data."""
+_STEP: Final = 90.0
+"""Cycles that a step costs beside its work: waiting, the barrier, addresses."""
+_START: Final = 1800.0
+"""Cycles of a block beside its steps: starting, the first copies, writing results."""
+_OPTIONS: Final = 48
+"""Candidates that a tuner chooses from."""
+
+
+def ranked_warp_tiles(
+    batch: int, rows: int, columns: int, depth: int, item: WarpProduct, target: Target
+) -> list[WarpTile]:
+    """The tiles that fit a target, cheapest first."""
+    found = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in _candidates(item, target)]
+    found.sort(key=lambda entry: entry[0])
+    return [tile for _, tile in found[:_OPTIONS]]
+
+
+def _candidates(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
+    for rows in _SIDES[:-1]:
+        for columns in _SIDES:
+            if rows * columns > _MOST_RESULTS // 2:
+                continue
+            for row_warps in (1, 2, 4):
+                for column_warps in (1, 2, 4):
+                    if not 2 <= row_warps * column_warps <= 8:
+                        continue
+                    for slabs in (1, 2, 4, 8):
+                        for stages in (2, 3, 4, 5):
+                            tile = WarpTile(rows, columns, row_warps, column_warps, slabs * item.depth, stages)
+                            if tile.shared_bytes(item) <= target.shared_bytes and tile.threads <= target.max_threads:
+                                yield tile
+
+
+def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, tile: WarpTile, target: Target) -> float:
+    """Cycles that a product takes by a tile."""
+    size = item.row.itemsize
+    blocks = batch * -(-rows // tile.block_rows) * -(-columns // tile.block_columns)
+    steps = -(-depth // tile.step)
+    registers = tile.rows * tile.columns // 32 + (tile.rows + tile.columns) * item.depth * size // 128 + 48
+    held = min(
+        max(1, target.shared_bytes // (tile.shared_bytes(item) + 1024)),
+        max(1, 65536 // (registers * tile.threads)),
+        max(1, 2048 // tile.threads),
+    )
+    together = min(held, -(-blocks // target.cores))
+    waves = -(-blocks // (target.cores * together))
+    # Fragments come from shared memory: larger tiles of a warp read less for each product.
+    reads = (tile.rows + tile.columns) * tile.row_warps * tile.column_warps * tile.step * size / 100
+    work = tile.block_rows * tile.block_columns * tile.step / _PRODUCTS[size] * 1.4
+    copies = (tile.block_rows + tile.block_columns) * tile.step * size / _FETCHED
+    busy = together * max(work, reads, copies)
+    waiting = _LATENCY / max(1, tile.stages - 1)
+    return waves * (_START + steps * (max(busy, waiting) + _STEP) + (tile.block_rows * tile.block_columns) / 32)
+
+
+def tensor_core_product(context: CpuContext, form: MatrixForm) -> WarpProduct | None:
+    """The instruction for a product in matrix form, if the target has one and the product is worth it."""
+    rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
+    total = context.block(form.anchor).writes[0].buffer.dtype
+    if rows is FLOAT32 and not context.target.has_feature("tf32"):
+        return None
+    item = warp_product(context.target, rows, columns)
+    if item is None or total is not item.total or form.row_count < ROWS // 2 or form.column_count < COLUMNS:
+        return None
+    return item if form.depth >= item.depth else None
+
+
+def choose_warp_tile(context: CpuContext, form: MatrixForm, item: WarpProduct) -> WarpTile:
+    """The tile of a product: by the model, or by the tuner."""
+    ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
+    options = [astuple(tile) for tile in ranked]
+    return WarpTile(*context.choose_again("warp_tile", options, options[0]))

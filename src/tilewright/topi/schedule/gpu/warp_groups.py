@@ -1,0 +1,149 @@
+"""Large matrix products on Hopper's tensor cores: warp groups multiply what lies in shared memory.
+
+    for blocks of rows, of columns:
+        for 64 steps:  (the copies for later steps are under way meanwhile, and so are the products of this one)
+            rows_shared = rows;  columns_shared = columns                   swizzled rows of 128 bytes, cp.async
+            for warp groups: acc += rows_shared * columns_shared            (wgmma: 64 rows, all columns of the block)
+        done = acc                                                          (when all products are)
+        for threads: result = epilogue(done)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.passes.pipeline_loops import LATE
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.intrinsics.warp_group import ROWS, STEPS, GroupProduct
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+
+LANES = 8
+"""Elements of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """How a product is divided over warp groups."""
+
+    groups: int
+    """Warp groups of a block: each has 64 rows."""
+    columns: int
+    """Columns of a block, and of each product."""
+    stages: int = 4
+    """Copies of the operands' tiles: one is read, one may still be read, the others are on their way."""
+    across: int = 1
+    """Columns of blocks that are computed before the next rows: what they share stays in the second-level cache."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return ROWS * self.groups
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that a block needs."""
+        return self.stages * (self.rows + self.columns) * STEPS * 2
+
+
+def schedule_group_tiles(context: CpuContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
+    """Compute a product in matrix form by warp groups."""
+    sch = context.sch
+    pad_form(context, form, tile.rows, tile.columns, STEPS)
+    anchor = form.anchor
+    for copy in (form.rows, form.columns):
+        sch.set_scope(copy, 0, "shared")
+    sch.set_scope(anchor, 0, "local")
+    done = sch.cache_write(anchor, 0, "local")
+    block_column = _place_output(context, form, tile)
+    for stage in (done, anchor):
+        sch.compute_at(stage, block_column, preserve_unit_loops=True)
+    for stage in (anchor, done):
+        buffer = context.block(stage).writes[0].buffer
+        sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+    columns = context.block(form.columns).writes[0].buffer
+    sch.transform_layout(form.columns, columns.name, IndexMap.of(item.columns_layout, columns.ndim))
+    step = _schedule_sums(context, anchor, done, item, tile, block_column)
+    for copy in (form.rows, form.columns):
+        _stage(context, copy, step, tile)
+        sch.storage_swizzle(copy, 0)
+    if (context.extent(step) or 0) > 1:
+        sch.software_pipeline(step, [0, 0, tile.stages - 2])
+        sch.annotate(step, LATE, 1)
+
+
+def _place_output(context: CpuContext, form: MatrixForm, tile: GroupTile) -> LoopHandle:
+    """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them."""
+    sch = context.sch
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, 2)
+    *batch, row, column = sch.get_loops(form.output)
+    block_row, rest_row = sch.split(row, [None, tile.rows])
+    block_column, rest_column = sch.split(column, [None, tile.columns])
+    sch.reorder(block_row, block_column, rest_row, rest_column)
+    element = _divide_tile(context, tile, rest_row, rest_column)
+    if lanes == 2:
+        sch.vectorize(element)
+    else:
+        sch.unroll(element)
+    outer = [*batch, block_row, block_column]
+    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
+        sch.bind(loop, axis)
+    return block_column
+
+
+def _divide_tile(context: CpuContext, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+    """Loops over a block's tile by warp groups and threads; gives the loop over neighbours."""
+    sch = context.sch
+    group, warp, half, row_thread = sch.split(row, [tile.groups, 4, 2, 8])
+    eight, column_thread, element = sch.split(column, [tile.columns // 8, 4, 2])
+    sch.reorder(group, warp, row_thread, column_thread, eight, half, element)
+    for loop in (eight, half):
+        sch.unroll(loop)
+    sch.bind(group, "threadIdx.y")
+    sch.bind(sch.fuse(warp, row_thread, column_thread), "threadIdx.x")
+    return element
+
+
+def _schedule_sums(
+    context: CpuContext,
+    anchor: BlockHandle,
+    done: BlockHandle,
+    item: GroupProduct,
+    tile: GroupTile,
+    block_column: LoopHandle,
+) -> LoopHandle:
+    """The loops of the sums: steps outside, then warp groups; gives the loop over steps."""
+    sch = context.sch
+    *_, row, column, k = loops_below(context, anchor, block_column)
+    step, inside = sch.split(k, [None, STEPS])
+    sch.reorder(step, row, column, inside)
+    start = sch.decompose_reduction(anchor, step)
+    group, row_inside = sch.split(row, [tile.groups, ROWS])
+    sch.bind(group, "threadIdx.y")
+    sch.tensorize(row_inside, item.multiply)
+    *_, first_row, first_column = loops_below(context, start, block_column)
+    sch.unroll(_divide_tile(context, tile, first_row, first_column))
+    *_, last_row, _ = loops_below(context, done, block_column)
+    last_group, last_inside = sch.split(last_row, [tile.groups, ROWS])
+    sch.bind(last_group, "threadIdx.y")
+    sch.tensorize(last_inside, item.finish)
+    return step
+
+
+def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: GroupTile) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
+    sch = context.sch
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, LANES)
+    sch.compute_at(copy, step, preserve_unit_loops=True)
+    *_, outer, inner = loops_below(context, copy, step)
+    lane: LoopHandle | None = None
+    if lanes > 1:
+        inner, lane = sch.split(inner, [None, lanes])
+    loops = sch.split(sch.fuse(outer, inner), [None, tile.groups, 128])
+    for loop, axis in zip(loops[1:], ("threadIdx.y", "threadIdx.x"), strict=True):
+        sch.bind(loop, axis)
+    sch.unroll(loops[0])
+    if lane is not None:
+        sch.vectorize(lane)

@@ -1,0 +1,162 @@
+"""Products on tensor cores: fragments as the instructions have them, schedules of one meaning, text that compiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.codegen.on_device import require_nvrtc
+from tilewright import te
+from tilewright.arith.analyzer import Analyzer
+from tilewright.codegen.c.kernels import emit_kernels
+from tilewright.codegen.cuda.dialect import CudaDialect
+from tilewright.graph.op import get_operator
+from tilewright.ir.build import cast
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import const_value
+from tilewright.ir.types import tensor_type
+from tilewright.runtime.cuda import compile_cuda
+from tilewright.support.errors import UnsupportedError
+from tilewright.target import Target
+from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.split_host_device import split_host_device
+from tilewright.tir.pipeline import lower
+from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
+from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
+TF32 = HOPPER.replace(features="+tf32")
+HALF = DataType.of("float16")
+
+
+def product(rows: int, columns: int, depth: int, dtype: str, out: str, batch: int = 1) -> PrimFunc:
+    """A matrix product with sums in the wide type, and its result in another."""
+    lead = (batch,) if batch > 1 else ()
+    total = DataType.of("float32" if DataType.of(dtype).is_float else "int32")
+    a = te.placeholder((*lead, rows, depth), dtype, "a")
+    b = te.placeholder((*lead, depth, columns), dtype, "b")
+    k = te.reduce_axis((0, depth), "k")
+
+    def wide(x: te.Tensor) -> te.Tensor:
+        return x if str(total) == dtype else cast(x, total)  # type: ignore[arg-type, return-value]
+
+    c = te.compute(
+        (*lead, rows, columns),
+        lambda *i: te.sum(wide(a[(*i[:-1], k)]) * wide(b[(*i[:-2], k, i[-1])]), axis=k),  # type: ignore[arg-type]
+        "c",
+    )
+    d = te.compute(c.shape, lambda *i: cast(c[i] * 2, DataType.of(out)), "d")
+    return create_prim_func([a, b, d], "product")
+
+
+def text(func: PrimFunc, target: Target = HOPPER) -> str:
+    """The CUDA text of a scheduled function."""
+    return emit_kernels(split_host_device(lower(func, target), target).kernels, CudaDialect())
+
+
+def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
+    """Random operands, small enough that sums are exact in any order, and a result that is not a number."""
+    random = np.random.default_rng(seed)
+    made = []
+    for buffer in func.buffers:
+        shape, kind = buffer.static_shape, buffer.dtype.numpy()
+        assert shape is not None
+        made.append(random.integers(0 if buffer.dtype.is_uint else -3, 4, shape).astype(kind))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "shape", "tile", "target"),
+    [
+        ("float16", "float16", (32, 32, 32), (16, 16, 2, 2, 16, 3), HOPPER),
+        ("float16", "float32", (20, 24, 36), (16, 16, 1, 2, 32, 2), HOPPER),
+        ("float32", "float32", (16, 32, 16), (16, 32, 1, 1, 8, 2), TF32),
+        ("int8", "int32", (16, 16, 64), (16, 16, 1, 1, 32, 2), HOPPER),
+        ("uint8", "int32", (16, 24, 32), (16, 16, 1, 1, 32, 1), HOPPER),
+    ],
+)
+def test_scheduled_products_mean_the_same(
+    dtype: str, out: str, shape: tuple[int, int, int], tile: tuple[int, ...], target: Target
+) -> None:
+    func = product(*shape, dtype, out)
+    choices = Choices(answer=lambda question: tile if question.name == "warp_tile" else question.default)
+    scheduled = schedule_gpu(func, target, choices)
+    assert "warp_tile" in choices.answers
+    operands = arrays(func)
+    interpret(scheduled, *operands)
+    wanted = (operands[0].astype(np.float64) @ operands[1].astype(np.float64) * 2).astype(operands[2].dtype)
+    np.testing.assert_array_equal(operands[2], wanted)
+    assert "tw_mma" in text(scheduled, target)
+
+
+def test_convolutions_and_batches_of_products_use_them() -> None:
+    operator = get_operator("nn.conv2d")
+    attributes = operator.attributes_class(
+        strides=(2, 2), padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO"
+    )
+    x, w = te.placeholder((1, 14, 14, 16), "float16", "x"), te.placeholder((3, 3, 16, 32), "float16", "w")
+    kind = operator.infer([tensor_type(item.shape, item.dtype) for item in (x, w)], attributes)
+    (y,) = compute_operator("nn.conv2d", [x, w], attributes, kind)
+    z = te.compute(y.shape, lambda *i: te.maximum(y[i], te.const(0.0, "float16")), "z")
+    source = text(schedule_gpu(create_prim_func([x, w, z], "conv"), HOPPER))
+    assert all(
+        word in source for word in ("tw_mma_f16(", "tw_ldmatrix_x4(", "tw_ldmatrix_x4_trans(", "tw_copy_async_16(")
+    )
+    assert source.count("__global__") == 1
+    assert "tw_mma_bf16(" in text(schedule_gpu(product(64, 64, 32, "bfloat16", "bfloat16", batch=3), HOPPER))
+
+
+def test_true_float32_stays_true_float32() -> None:
+    func = product(64, 64, 64, "float32", "float32")
+    assert "tw_mma" not in text(schedule_gpu(func, HOPPER))
+    assert "tw_mma_tf32" in text(schedule_gpu(func, TF32), TF32)
+
+
+def test_older_gpus_have_none() -> None:
+    old = Target("cuda -arch=sm_70")
+    assert warp_product(old, HALF, HALF) is None
+    func = schedule_gpu(product(64, 64, 64, "float16", "float16"), HOPPER)
+    with pytest.raises(UnsupportedError, match=r"cuda.ldmatrix.x4 needs \+sm_75"):
+        text(func, old.replace(shared_bytes=232448))
+    assert "tw_mma" not in text(schedule_gpu(product(64, 64, 64, "float16", "float16"), old), old)
+
+
+def place(layout: object, *index: int) -> list[int]:
+    """Where an element goes."""
+    found = IndexMap.of(layout, len(index)).apply([te.const(i, "int64") for i in index])  # type: ignore[arg-type]
+    return [const_value(Analyzer().simplify(item)) or 0 for item in found]
+
+
+@pytest.mark.parametrize(("dtype", "group"), [("float16", 2), ("float32", 1), ("int8", 4)])
+def test_fragments_lie_as_the_instruction_has_them(dtype: str, group: int) -> None:
+    item = WarpProduct(DataType.of(dtype), DataType.of(dtype))
+    half = 4 * group
+    for lane in range(32):
+        for register in range(4):
+            for part in range(group):
+                # Upper and lower eight rows of the first half of steps, then of the rest.
+                row, step = lane // 4 + register % 2 * 8, lane % 4 * group + part + register // 2 * half
+                assert place(item.rows_layout, row, step) == [0, 0, lane, register // 2, register % 2, part]
+        for register in range(2):
+            for part in range(group):
+                step = lane % 4 * group + part + register * half
+                assert place(item.columns_layout, step, lane // 4) == [0, 0, lane, register, part]
+        for register in range(4):
+            row, column = lane // 4 + register // 2 * 8, lane % 4 * 2 + register % 2
+            assert place(item.sums_layout, row, column) == [0, 0, lane, register // 2, register % 2]
+    assert place(item.rows_layout, 5, 17 % item.depth + item.depth)[:2] == [0, 1]
+    assert place(item.sums_layout, 37, 19)[:2] == [2, 2]
+
+
+def test_the_text_compiles() -> None:
+    require_nvrtc()
+    for dtype, target in (("float16", HOPPER), ("bfloat16", HOPPER), ("float32", TF32), ("int8", HOPPER)):
+        out = "int32" if dtype == "int8" else dtype
+        source = text(schedule_gpu(product(128, 128, 64, dtype, out), target), target)
+        assert b"ELF" in compile_cuda(source, "sm_90")[:8]
