@@ -22,9 +22,10 @@ from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import Allocate, For
+from tilewright.tir.stmt import For
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
@@ -163,9 +164,8 @@ def test_tiles_are_as_large_as_they_were_asked_for() -> None:
     func, _ = _layer(28, 128, 128)
     tile = Tile(7, 8, 4, 4, slices=16, step=128, stages=3)
     lowered = lower(schedule_gpu(func, HOPPER, Choices(given={"tile": tile.answer})), HOPPER)
-    shared = [item.buffer for item in pre_order(lowered.body) if isinstance(item, Allocate)]
-    total = sum(4 * int(np.prod(buffer.static_shape or ())) for buffer in shared if buffer.scope == "shared")
-    assert 0 <= tile.shared_bytes(4) - total <= 64
+    (kernel,) = split_host_device(lowered, HOPPER).kernels
+    assert 0 <= tile.shared_bytes(4) - kernel.shared_bytes <= 64
     threads = {
         loop.thread: loop.extent.value for loop in pre_order(lowered.body) if isinstance(loop, For) and loop.thread
     }

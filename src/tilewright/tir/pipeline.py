@@ -23,6 +23,7 @@ from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
+from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
 from tilewright.tir.passes.unroll_loops import unroll_loops
@@ -93,6 +94,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
             function_pass("simplify_again")(simplify_loops),
+            *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if target.kind == "cuda" else []),
             function_pass("legalize_types")(legalize_types).with_options(has_half=False),
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
                 names=_EXPANDED_MATHEMATICS.get(target.kind, frozenset()), has_double=target.kind == "rocm"

@@ -115,9 +115,12 @@ class Dialect(KernelLanguage):
         """What lets the kernels behind it start."""
         return ""
 
-    def dynamic_shared(self, element: str, name: str, offset: int) -> str:
-        """The declaration of a buffer in shared memory that the launch asked for."""
-        raise UnsupportedError(f"{self.name} kernels have shared memory of fixed size only")
+    def shared_array(self, size: int, is_dynamic: bool) -> str | None:
+        """The declaration of `tw_shared`, one array of bytes for all shared buffers of a kernel.
+
+        None where each buffer is declared by itself. `is_dynamic`: whether the launch gives its size.
+        """
+        return None
 
     def private(self, element: str, name: str, size: int) -> str:
         """The declaration of memory of one thread."""

@@ -18,7 +18,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements
-from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes, shared_layout
+from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
 from tilewright.tir.stmt import (
     Allocate,
     BufferStore,
@@ -88,14 +88,17 @@ class _Kernel:
             self._e.line(line)
 
     def _declare_shared(self, kernel: DeviceKernel) -> None:
+        """Shared buffers, each by itself or, where the language can, in one array."""
         c, dialect = self._e, self._dialect
-        offsets, _ = shared_layout(kernel.shared)
-        for buffer, offset in zip(kernel.shared, offsets, strict=True):
+        array = dialect.shared_array(kernel.shared_bytes, kernel.is_dynamic) if kernel.shared else None
+        if array is not None:
+            c.line(array)
+        for buffer, offset in zip(kernel.shared, kernel.shared_offsets, strict=True):
             element = dialect.memory_type(buffer.dtype)
-            if kernel.dynamic_bytes:
-                c.line(dialect.dynamic_shared(element, c.name(buffer), offset))
-            else:
+            if array is None:
                 c.line(dialect.shared(element, c.name(buffer), _count(buffer)))
+            else:
+                c.line(f"{element}* const {c.name(buffer)} = ({element}*)(tw_shared + {offset});")
 
     def _stmt(self, stmt: Stmt) -> None:
         if stmt is self._release:

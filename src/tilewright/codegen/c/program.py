@@ -15,7 +15,7 @@ from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, shared_layout, split_host_device
+from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.script import to_script
 
@@ -49,8 +49,8 @@ def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[Prim
     given = kernel.func.params[: len(kernel.func.params) - len(kernel.steps)]
     args = tuple(next(n for n, place in enumerate(places) if place is param) for param in given)
     x, y, z = (show(extent) for extent in kernel.grid)
-    _, shared = shared_layout(kernel.shared)
-    return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, shared, kernel.dynamic_bytes)
+    dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
+    return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, kernel.shared_bytes, dynamic)
 
 
 def _extent(extent: PrimExpr) -> Extent:

@@ -135,10 +135,11 @@ class CudaDialect(Dialect):
         name = {(False, True): "__clz", (True, True): "__clzll", (False, False): "__popc", (True, False): "__popcll"}
         return f"{name[wide, leading]}(({self.types['uint64' if wide else 'uint32']}){value})"
 
-    def dynamic_shared(self, element: str, name: str, offset: int) -> str:
-        """A part of the one array whose size the launch gives."""
-        array = "extern __shared__ __align__(16) unsigned char tw_shared[]; " if offset == 0 else ""
-        return f"{array}{element}* const {name} = ({element}*)(tw_shared + {offset});"
+    def shared_array(self, size: int, is_dynamic: bool) -> str | None:
+        """An array of fixed size, or the one whose size the launch gives."""
+        if is_dynamic:
+            return "extern __shared__ __align__(16) unsigned char tw_shared[];"
+        return f"__shared__ __align__(16) unsigned char tw_shared[{size}];"
 
     def private(self, element: str, name: str, size: int) -> str:
         """An array that the compiler keeps in registers; small elements are read several at a time."""

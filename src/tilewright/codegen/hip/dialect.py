@@ -150,8 +150,3 @@ class HipDialect(Dialect):
         """An assignment of a vector."""
         kind = self.vector_type(element, len(values))
         return f"*({kind}*)({place}) = ({kind}){{{', '.join(values)}}};"
-
-    def dynamic_shared(self, element: str, name: str, offset: int) -> str:
-        """A part of the one array whose size the launch gives."""
-        array = "extern __attribute__((shared, aligned(16))) unsigned char tw_shared[]; " if offset == 0 else ""
-        return f"{array}{element}* const {name} = ({element}*)(tw_shared + {offset});"

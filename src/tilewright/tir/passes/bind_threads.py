@@ -367,18 +367,7 @@ class _Kernel:
                     items.append(done)
                 return seq(*items), before
             case For():
-                entry = before
-                exchanged -= _ordered_in(stmt, exchanged)
-                carried = frozenset(buffer for buffer in exchanged if not self._is_apart_along(buffer, stmt))
-                while True:
-                    # What the last iteration leaves pending, the next one meets.
-                    body, after = self._meet(stmt.body, entry, exchanged, (*loops, stmt))
-                    grown = entry.joined(_Pending(after.reads & carried, after.writes & carried))
-                    if grown == entry:
-                        break
-                    entry = grown
-                runs = isinstance(stmt.extent, IntImm) and stmt.extent.value > 0
-                return stmt.replace(body=body), after if runs else before.joined(after)
+                return self._meet_in_loop(stmt, before, exchanged, loops)
             case Evaluate():
                 is_barrier = isinstance(stmt.value, Call) and stmt.value.name == "barrier"
                 return stmt, _Pending() if is_barrier else before
@@ -393,6 +382,30 @@ class _Kernel:
                 return stmt.replace(then_body=then_body, else_body=else_body), after.joined(other)
             case _:
                 raise UnsupportedError(f"{type(stmt).__name__} between threads", where=f"function {self.where}")
+
+    def _meet_in_loop(
+        self, stmt: For, before: _Pending, exchanged: frozenset[Buffer], loops: tuple[For, ...]
+    ) -> tuple[Stmt, _Pending]:
+        """A loop with barriers; what is pending before it is met once in front of it, if that saves one inside."""
+        inside = exchanged - _ordered_in(stmt, exchanged)
+        carried = frozenset(buffer for buffer in inside if not self._is_apart_along(buffer, stmt))
+        runs = isinstance(stmt.extent, IntImm) and stmt.extent.value > 0
+
+        def met(entry: _Pending) -> tuple[Stmt, _Pending]:
+            while True:
+                # What the last iteration leaves pending, the next one meets.
+                body, after = self._meet(stmt.body, entry, inside, (*loops, stmt))
+                grown = entry.joined(_Pending(after.reads & carried, after.writes & carried))
+                if grown == entry:
+                    return body, after
+                entry = grown
+
+        body, after = met(before)
+        if runs and (before.reads or before.writes):
+            other, left = met(_Pending())
+            if _barriers(other) < _barriers(body):
+                return seq(self._barrier(before, loops), stmt.replace(body=other)), left
+        return stmt.replace(body=body), after if runs else before.joined(after)
 
     def _is_apart_along(self, buffer: Buffer, loop: For) -> bool:
         """Whether all threads together keep to elements of their own in each iteration of a loop."""
@@ -424,6 +437,10 @@ def _ordered_in(loop: For, buffers: frozenset[Buffer]) -> frozenset[Buffer]:
     """The buffers whose uses in a loop its own barrier orders (a software pipeline's)."""
     names = loop.annotations.get(ORDERED)
     return frozenset(buffer for buffer in buffers if isinstance(names, (list, tuple)) and buffer.name in names)
+
+
+def _barriers(stmt: Stmt) -> int:
+    return sum(isinstance(item, Evaluate) and _is_for_all(item) for item in all_statements(stmt))
 
 
 def _has_threads(stmt: Stmt) -> bool:

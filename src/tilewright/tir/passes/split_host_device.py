@@ -22,6 +22,7 @@ from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, THREAD_AXES
+from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
 
@@ -44,8 +45,12 @@ class DeviceKernel:
     written: frozenset[Buffer]
     warp: tuple[Buffer, ...] = ()
     """Buffers of which each thread holds one element, for the others of its warp to read."""
-    dynamic_bytes: int = 0
-    """Shared memory that the launch asks for: all of it, where declarations of fixed size may not take so much."""
+    shared_offsets: tuple[int, ...] = ()
+    """Where shared buffers lie, in bytes: some take the place of others that are no longer used."""
+    shared_bytes: int = 0
+    """Shared memory of a block, laid out so."""
+    is_dynamic: bool = False
+    """Whether the launch asks for the shared memory: declarations of fixed size may not take so much."""
     steps: tuple[For, ...] = ()
     """Loops of the host around the kernel, whose variables are its last parameters."""
 
@@ -128,8 +133,12 @@ def _kernel(
             stmt = stmt.body
         else:
             break
-    _check(stmt, shared, func, target)
-    _, total = shared_layout(shared)
+    _check_sizes(shared, func)
+    offsets, total = shared_offsets(shared, stmt)
+    if target.kind not in _MOST_STATIC_SHARED:
+        # Each buffer is declared by itself.
+        total = sum(buffer_bytes(buffer) or 0 for buffer in shared)
+    _check(stmt, shared, total, func, target)
     grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
     used, written = _used(stmt, grid)
@@ -144,7 +153,9 @@ def _kernel(
         tuple(shared),
         frozenset(written),
         tuple(warp),
-        total if total > _MOST_STATIC_SHARED.get(target.kind, total) else 0,
+        tuple(offsets),
+        total,
+        total > _MOST_STATIC_SHARED.get(target.kind, total),
         steps,
     )
 
@@ -180,24 +191,16 @@ def buffer_bytes(buffer: Buffer) -> int | None:
     return total
 
 
-def shared_layout(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
-    """Where the shared buffers of a kernel lie, in bytes, each at a multiple of 16; and how many bytes that is."""
-    offsets: list[int] = []
-    total = 0
-    for buffer in buffers:
-        offsets.append(total)
-        total += -(-(buffer_bytes(buffer) or 0) // 16) * 16
-    return offsets, total
-
-
-def _check(stmt: Stmt, shared: Sequence[Buffer], func: PrimFunc, target: Target) -> None:
-    where = f"function {func.name}"
-    total = 0
+def _check_sizes(shared: Sequence[Buffer], func: PrimFunc) -> None:
     for buffer in shared:
-        size = buffer_bytes(buffer)
-        if size is None:
-            raise UnsupportedError(f"the shared buffer {buffer.name} has no constant size", where=where)
-        total += size
+        if buffer_bytes(buffer) is None:
+            raise UnsupportedError(
+                f"the shared buffer {buffer.name} has no constant size", where=f"function {func.name}"
+            )
+
+
+def _check(stmt: Stmt, shared: Sequence[Buffer], total: int, func: PrimFunc, target: Target) -> None:
+    where = f"function {func.name}"
     if total > target.shared_bytes:
         names = ", ".join(f"{buffer.name} {buffer_bytes(buffer)}" for buffer in shared)
         raise UserError(

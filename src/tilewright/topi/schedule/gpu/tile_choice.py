@@ -94,7 +94,7 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
                             continue
                         stages = (4 if step <= 16 else 3) if has_async else 1
                         tile = Tile(rows, columns, row_threads, column_threads, slices, step, stages)
-                        if tile.shared_bytes(shape.item) <= target.shared_bytes:
+                        if tile.shared_bytes(shape.item, has_async) <= target.shared_bytes:
                             yield tile
 
 
@@ -105,16 +105,16 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
     waves = -(-blocks // target.cores)
     results = tile.rows * tile.columns
     registers = results + VECTOR * tile.rows + tile.columns + 40
-    room = max(target.shared_bytes, tile.shared_bytes(shape.item))
+    needed = tile.shared_bytes(shape.item, target.kind == "cuda")
     held = min(
-        room // (tile.shared_bytes(shape.item) + _SPARE_SHARED) or 1,
+        target.shared_bytes // (needed + _SPARE_SHARED) or 1,
         _REGISTERS // (tile.threads * registers) or 1,
         _RESIDENT // tile.threads,
     )
     together = min(waves, held)
     warps = together * tile.threads / 32
     # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
-    efficiency = results / (results + 1.3 * (tile.rows + tile.columns) + 2) * min(1.0, warps / 8) ** 0.7
+    efficiency: float = results / (results + 1.3 * (tile.rows + tile.columns) + 2) * min(1.0, warps / 8) ** 0.7
     products = waves * tile.block_rows * tile.block_columns * steps * tile.step / _LANES / efficiency
     fetched = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item / _FETCHED
     copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / tile.threads

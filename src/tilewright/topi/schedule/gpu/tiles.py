@@ -55,11 +55,14 @@ class Tile:
         """The tile as numbers, for choices."""
         return astuple(self)
 
-    def shared_bytes(self, item: int) -> int:
-        """Bytes of shared memory that a block needs for operands of some bytes an element."""
+    def shared_bytes(self, item: int, reused: bool = True) -> int:
+        """Bytes of shared memory that a block needs for operands of some bytes an element.
+
+        `reused`: whether the sums of slices take the place of the operands' tiles.
+        """
         staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns) * item
         partial = self.slices * self.block_rows * self.block_columns * _SUM_BYTES if self.slices > 1 else 0
-        return staged + partial
+        return max(staged, partial) if reused else staged + partial
 
 
 def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
