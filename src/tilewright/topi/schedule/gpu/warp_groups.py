@@ -34,8 +34,8 @@ class GroupTile:
     """Columns of a block, and of each product."""
     stages: int = 4
     """Copies of the operands' tiles: one is read, one may still be read, the others are on their way."""
-    across: int = 1
-    """Columns of blocks that are computed before the next rows: what they share stays in the second-level cache."""
+    together: int = 1
+    """Rows of blocks that are computed before the next column: what they share stays in the second-level cache."""
 
     @property
     def rows(self) -> int:
@@ -57,15 +57,15 @@ def schedule_group_tiles(context: CpuContext, form: MatrixForm, item: GroupProdu
         sch.set_scope(copy, 0, "shared")
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
-    block_column = _place_output(context, form, tile)
+    place = _place_output(context, form, tile)
     for stage in (done, anchor):
-        sch.compute_at(stage, block_column, preserve_unit_loops=True)
+        sch.compute_at(stage, place, preserve_unit_loops=True)
     for stage in (anchor, done):
         buffer = context.block(stage).writes[0].buffer
         sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
     columns = context.block(form.columns).writes[0].buffer
     sch.transform_layout(form.columns, columns.name, IndexMap.of(item.columns_layout, columns.ndim))
-    step = _schedule_sums(context, anchor, done, item, tile, block_column)
+    step = _schedule_sums(context, anchor, done, item, tile, place)
     for copy in (form.rows, form.columns):
         _stage(context, copy, step, tile)
         sch.storage_swizzle(copy, 0)
@@ -81,16 +81,17 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: GroupTile) -> Loo
     *batch, row, column = sch.get_loops(form.output)
     block_row, rest_row = sch.split(row, [None, tile.rows])
     block_column, rest_column = sch.split(column, [None, tile.columns])
-    sch.reorder(block_row, block_column, rest_row, rest_column)
+    outer_row, block_row = sch.split(block_row, [None, tile.together])
+    sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     element = _divide_tile(context, tile, rest_row, rest_column)
     if lanes == 2:
         sch.vectorize(element)
     else:
         sch.unroll(element)
-    outer = [*batch, block_row, block_column]
-    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
+    outer = [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row]
+    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True):
         sch.bind(loop, axis)
-    return block_column
+    return block_row
 
 
 def _divide_tile(context: CpuContext, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
@@ -112,20 +113,20 @@ def _schedule_sums(
     done: BlockHandle,
     item: GroupProduct,
     tile: GroupTile,
-    block_column: LoopHandle,
+    place: LoopHandle,
 ) -> LoopHandle:
     """The loops of the sums: steps outside, then warp groups; gives the loop over steps."""
     sch = context.sch
-    *_, row, column, k = loops_below(context, anchor, block_column)
+    *_, row, column, k = loops_below(context, anchor, place)
     step, inside = sch.split(k, [None, STEPS])
     sch.reorder(step, row, column, inside)
     start = sch.decompose_reduction(anchor, step)
     group, row_inside = sch.split(row, [tile.groups, ROWS])
     sch.bind(group, "threadIdx.y")
     sch.tensorize(row_inside, item.multiply)
-    *_, first_row, first_column = loops_below(context, start, block_column)
+    *_, first_row, first_column = loops_below(context, start, place)
     sch.unroll(_divide_tile(context, tile, first_row, first_column))
-    *_, last_row, _ = loops_below(context, done, block_column)
+    *_, last_row, _ = loops_below(context, done, place)
     last_group, last_inside = sch.split(last_row, [tile.groups, ROWS])
     sch.bind(last_group, "threadIdx.y")
     sch.tensorize(last_inside, item.finish)
