@@ -1,0 +1,241 @@
+"""The CUDA runtime against a driver that is a toy: which calls it makes, in which order, and what it says of errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.runtime.artifact import LaunchInfo
+from tilewright.runtime.cuda import CudaDevice
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device_program import BoundCall, Scalar
+from tilewright.support.errors import UserError
+
+SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
+NO_MEMORY = SimpleNamespace(name="CUDA_ERROR_OUT_OF_MEMORY")
+BAD_ADDRESS = SimpleNamespace(name="CUDA_ERROR_ILLEGAL_ADDRESS")
+BAD_IMAGE = SimpleNamespace(name="CUDA_ERROR_NO_BINARY_FOR_GPU")
+
+
+class Names:
+    """An enumeration in which every name stands for itself."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class ToyDriver:
+    """As much of the driver as the runtime calls. Kernels are Python functions of the addresses that they are given."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS, CUDA_ERROR_OUT_OF_MEMORY=NO_MEMORY)
+    cuuint64_t = int
+    CUdevice_attribute = CUfunction_attribute = CUlaunchAttributeID = CUstream_flags = Names()
+    CUmemPool_attribute = CUstreamCaptureMode = CUevent_flags = Names()
+
+    def __init__(self, kernels: dict[str, Callable[..., None]]) -> None:
+        self.kernels = kernels
+        self.calls: list[str] = []
+        self.launches: list[tuple[Any, list[Any]]] = []
+        self.memory: dict[int, Any] = {}
+        self.capturing: list[Callable[[], None]] | None = None
+        self.numbers = {"COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 4,
+                        "L2_CACHE_SIZE": 1 << 20, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1 << 17,
+                        "MAX_THREADS_PER_MULTIPROCESSOR": 2048}  # fmt: skip
+        self.state = SUCCESS
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        def call(*args: Any) -> tuple[Any, ...]:
+            self.calls.append(name)
+            result = {"cuStreamCreate": len(self.calls), "cuDeviceGetName": b"Toy\0\0", "cuFuncGetAttribute": 32,
+                      "cuOccupancyMaxActiveBlocksPerMultiprocessor": 2}.get(name)  # fmt: skip
+            return (SUCCESS,) if result is None and name in _NOTHING else (SUCCESS, result)
+
+        return call
+
+    def cuDeviceGetAttribute(self, kind: str, device: Any) -> tuple[Any, int]:
+        return SUCCESS, self.numbers[kind.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuModuleLoadData(self, code: bytes) -> tuple[Any, ...]:
+        return (SUCCESS, "module") if code.startswith(b"\x7fELF") else (BAD_IMAGE, None)
+
+    def cuModuleGetFunction(self, module: Any, name: bytes) -> tuple[Any, Any]:
+        return SUCCESS, self.kernels[name.decode()]
+
+    def cuFuncSetAttribute(self, function: Any, kind: str, value: int) -> tuple[Any]:
+        self.calls.append(f"{kind}={value}")
+        return (SUCCESS,)
+
+    def cuMemAllocAsync(self, size: int, stream: Any) -> tuple[Any, int]:
+        if size > 1 << 30:
+            return NO_MEMORY, 0
+        block = ctypes.create_string_buffer(size)
+        self.memory[ctypes.addressof(block)] = block
+        return SUCCESS, ctypes.addressof(block)
+
+    def cuMemFreeAsync(self, address: int, stream: Any) -> tuple[Any]:
+        del self.memory[address]
+        return (SUCCESS,)
+
+    def cuMemcpyHtoDAsync(self, target: int, source: int, size: int, stream: Any) -> tuple[Any]:
+        ctypes.memmove(target, source, size)
+        return (SUCCESS,)
+
+    cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = cuMemcpyHtoDAsync
+
+    def cuStreamSynchronize(self, stream: Any) -> tuple[Any]:
+        return (self.state,)
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
+
+    def CUlaunchConfig(self) -> Any:
+        return SimpleNamespace()
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, params: int, extra: int) -> tuple[Any]:
+        if config.blockDimX > 1024:
+            return (SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE"),)
+        count = function.__code__.co_argcount
+        slots = (ctypes.c_void_p * count).from_address(params)
+        values = [ctypes.c_int64.from_address(slot or 0).value for slot in slots]
+        self.launches.append((config, values))
+        if self.capturing is None:
+            function(*values)
+        else:
+            self.capturing.append(lambda: function(*values))
+        return (SUCCESS,)
+
+    def cuStreamBeginCapture(self, stream: Any, mode: Any) -> tuple[Any]:
+        self.capturing = []
+        return (SUCCESS,)
+
+    def cuStreamEndCapture(self, stream: Any) -> tuple[Any, Any]:
+        found, self.capturing = self.capturing, None
+        return SUCCESS, found
+
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, Any]:
+        self.calls.append("cuGraphInstantiate")
+        return SUCCESS, graph
+
+    def cuGraphLaunch(self, graph: Any, stream: Any) -> tuple[Any]:
+        for run in graph:
+            run()
+        return (SUCCESS,)
+
+
+_NOTHING = ("cuCtxSetCurrent", "cuMemPoolSetAttribute", "cuGraphDestroy", "cuGraphExecDestroy", "cuEventRecord",
+            "cuEventDestroy", "cuStreamWaitEvent")  # fmt: skip
+
+
+def _floats(address: int, count: int = 4) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def double(source: int, target: int) -> None:
+    """A kernel."""
+    _floats(target)[:] = _floats(source) * 2
+
+
+def shift(source: int, target: int, amount: int) -> None:
+    """A kernel with a number."""
+    _floats(target)[:] = _floats(source) + amount
+
+
+CODE = b"\x7fELF"
+LAUNCHES = [
+    LaunchInfo("double", (2, 1, 1), (64, 1, 1), (0, 1), dependent=True),
+    LaunchInfo("shift", (2, 1, 1), (64, 1, 1), (0, 1, 2), 100_000, 100_000, (2, 1, 1), dependent=True),
+]
+
+
+@pytest.fixture
+def driver() -> ToyDriver:
+    return ToyDriver({"double": double, "shift": shift})
+
+
+@pytest.fixture
+def device(driver: ToyDriver) -> Iterator[CudaDevice]:
+    made = CudaDevice(driver, 0)
+    yield made
+    driver.state = SUCCESS
+
+
+def _calls(device: CudaDevice, memory: list[Any]) -> list[BoundCall]:
+    kernels = device.load_code(CODE, LAUNCHES)
+    first = BoundCall(kernels["double"], (2, 1, 1), (64, 1, 1), memory[:2])
+    return [first, BoundCall(kernels["shift"], (2, 1, 1), (64, 1, 1), [*memory[1:], Scalar(3, "int64")])]
+
+
+def _read(device: CudaDevice, memory: Any) -> list[float]:
+    array = np.zeros(4, np.float32)
+    device.download(memory, array)
+    found: list[float] = array.tolist()
+    return found
+
+
+def test_the_numbers_of_a_gpu(device: CudaDevice) -> None:
+    assert device.name == "Toy"
+    assert device.numbers() == {"arch": "sm_90a", "cores": 4, "l2_bytes": 1 << 20, "shared_bytes": 1 << 17}
+
+
+def test_a_recording_is_a_graph_for_each_set_of_addresses(driver: ToyDriver, device: CudaDevice) -> None:
+    x = np.arange(4, dtype=np.float32)
+    source, other = device.upload(x), device.upload(x + 10)
+    between, result = device.allocate(16), device.allocate(16)
+    calls = _calls(device, [source, between, result])
+    recording = device.record(calls)
+    recording.run()
+    recording.run()
+    assert _read(device, result) == [3, 5, 7, 9]
+    recording.replace(0, [other, between])
+    recording.run()
+    assert _read(device, result) == [23, 25, 27, 29]
+    recording.replace(0, [source, between])
+    recording.run()
+    assert _read(device, result) == [3, 5, 7, 9]
+    # Three sets of arguments were seen: as recorded, exchanged, and exchanged back.
+    assert driver.calls.count("cuGraphInstantiate") == 3
+
+
+def test_launches_ask_for_clusters_shared_memory_and_early_starts(driver: ToyDriver, device: CudaDevice) -> None:
+    memory = [device.allocate(16) for _ in range(3)]
+    calls = _calls(device, memory)
+    assert "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=100000" in driver.calls
+    device.record(calls).run()
+    (first, _), (second, _) = driver.launches
+    assert first.attrs == [] and first.sharedMemBytes == 0
+    assert [attribute.id for attribute in second.attrs] == [
+        "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION",
+        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
+    ]
+    assert second.sharedMemBytes == 100_000 and second.attrs[0].value.clusterDim.x == 2
+    assert device.describe(calls[0]) == "2 x 64, 32 registers +32 B, 2% full"
+
+
+def test_memory_goes_back_when_nothing_refers_to_it(driver: ToyDriver, device: CudaDevice) -> None:
+    memory = device.upload(np.arange(4, dtype=np.float32))
+    view = device.view(memory, 8, 8)
+    array = DeviceArray(view, (2,), "float32", device)
+    del memory
+    assert array.numpy().tolist() == [2, 3] and len(driver.memory) == 1
+    del array, view
+    assert not driver.memory
+
+
+def test_errors_name_the_kernel_and_what_to_do(driver: ToyDriver, device: CudaDevice) -> None:
+    with pytest.raises(UserError, match=r"no memory left for 2\.00 GiB"):
+        device.allocate(2 << 30)
+    with pytest.raises(UserError, match="cannot load the machine code: CUDA_ERROR_NO_BINARY_FOR_GPU"):
+        device.load_code(b"text", LAUNCHES)
+    call = _calls(device, [device.allocate(16) for _ in range(3)])[0]
+    call.block = (2048, 1, 1)
+    with pytest.raises(UserError, match=r"does not start the kernel double on \(2, 1, 1\) blocks of \(2048, 1, 1\)"):
+        device.launch(call.kernel, call.grid, call.block, call.args)
+    driver.state = BAD_ADDRESS
+    with pytest.raises(UserError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        device.wait()
+    assert caught.value.hint is not None and "TILEWRIGHT_TRACE=launch" in caught.value.hint
