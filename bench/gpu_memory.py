@@ -297,8 +297,9 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     capability = torch.cuda.get_device_capability()
-    count = torch.cuda.get_device_properties(0).multi_processor_count
-    target = Target(f"cuda -arch=sm_{capability[0]}{capability[1]} -num-cores={count}")
+    device: Any = torch.cuda.get_device_properties(0)
+    sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
+    target = Target(f"cuda -arch=sm_{capability[0]}{capability[1]} {sizes}")
     copy = copy_rate()
     print(f"{torch.cuda.get_device_name()}: a copy of 256 MB moves {copy / 1e9:.0f} GB/s")
     words = options.cases.split(",") if options.cases else [""]

@@ -12,8 +12,9 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.topi.differential import Array, random_array, run_reference
 from tests.topi.samples import SAMPLES
-from tests.topi.test_scheduled import CASES
+from tests.topi.test_scheduled import CASES, CHANNELS_LAST, PADDED
 from tilewright.graph.op import get_operator
+from tilewright.ir.expr import IntImm
 from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.ir.visit import pre_order
 from tilewright.runtime.cuda import compile_cuda
@@ -22,8 +23,9 @@ from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.tir.pipeline import lower
-from tilewright.tir.stmt import Allocate, Evaluate, For
+from tilewright.tir.stmt import Allocate, Evaluate
 from tilewright.topi.registry import compute_operator, registered
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
@@ -57,6 +59,11 @@ LARGER: list[Case] = [
     ("prod", [_(130, 36, low=0.9, high=1.1)], {"axes": (0,)}),
     ("transpose", [_(3, 50, 70)], {"axes": (0, 2, 1)}),
     ("transpose", [_(64, 96)], {"axes": (1, 0)}),
+    ("nn.attention", [_(1, 16, 2, 8), _(1, 64, 2, 8), _(1, 64, 2, 32)], {"scale": 0.3}),
+    ("nn.attention", [_(2, 16, 2, 16), _(2, 256, 2, 16), _(2, 256, 2, 64), _(2, 1, 1, 256)], {"scale": 0.1}),
+    ("nn.attention", [_(1, 8, 1, 64), _(1, 128, 1, 64), _(1, 128, 1, 64), np.tri(8, 128, 9, dtype=bool)], {}),
+    ("nn.conv2d", [_(1, 12, 12, 8), _(3, 3, 1, 8)], {**PADDED, **CHANNELS_LAST, "groups": 8}),
+    ("nn.max_pool2d", [_(1, 9, 9, 8)], {"kernel": (3, 3), "strides": (2, 2), **PADDED, "layout": "NHWC"}),
     ("nn.avg_pool2d", [_(1, 9, 9, 32)], {"kernel": (3, 3), "strides": (2, 2), "layout": "NHWC"}),
 ]
 
@@ -128,6 +135,46 @@ def test_long_reductions_are_divided_over_threads() -> None:
         if isinstance(item, Allocate) and item.buffer.scope == "shared"
     ]
     assert sorted(shared) == [(16,), (256,)]
+
+
+def _kernels(case: Case, target: Target) -> SplitFunction:
+    return split_host_device(lower(_program(case, "kernel", target)[0], target), target)
+
+
+def test_stages_of_rows_are_one_kernel() -> None:
+    """What several stages read of a row is in registers; warps need no barrier."""
+    case: Case = ("nn.softmax", [np.zeros((5000, 256), np.float32)], {"axis": 1})
+    (kernel,) = _kernels(case, CUDA).kernels
+    assert kernel.block == (32, 8, 1)
+    assert not kernel.shared
+    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    assert "float4" in text
+    assert "__syncthreads" not in text
+
+
+def test_attention_is_one_kernel() -> None:
+    tokens = np.zeros((1, 128, 12, 64), np.float32)
+    (kernel,) = _kernels(("nn.attention", [tokens] * 3, {"scale": 0.125}), CUDA).kernels
+    assert kernel.grid[0] == IntImm(96)
+    assert {buffer.name for buffer in kernel.shared} == {"in0_shared", "in1_shared", "attention_powers"}
+
+
+def test_recurrent_layers_launch_a_kernel_a_step() -> None:
+    case = next(sample for sample in SAMPLES if sample[0] == "nn.gru")
+    split = _kernels(case, CUDA)
+    assert split.order == ((0, ()), (1, (1,)), (2, (1,)), (1, (2,)), (2, (2,)), (1, (3,)), (2, (3,)))
+    steps = np.zeros((70, 1, 1, 8), np.float32)
+    functions = {"activations": (("tanh", 0.0, 0.0),)}
+    long: Case = ("nn.rnn", [steps, np.zeros((1, 8, 8), np.float32), np.zeros((1, 8), np.float32)], functions)
+    assert len(_kernels(long, CUDA).order) == 2
+
+
+def test_windows_are_read_as_vectors() -> None:
+    shapes = [np.zeros((1, 56, 56, 128), np.float32), np.zeros((3, 3, 1, 128), np.float32)]
+    case: Case = ("nn.conv2d", shapes, {**PADDED, **CHANNELS_LAST, "groups": 128})
+    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    assert text.count("*(const float4*)") == 2
+    assert text.count("*(float4*)") == 1
 
 
 def test_small_devices_get_small_blocks() -> None:

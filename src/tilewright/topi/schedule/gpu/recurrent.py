@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.recurrent import ANCHOR
 from tilewright.topi.schedule.cpu.context import CpuContext
@@ -55,11 +55,14 @@ def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
     if alone:
         warps = max(1, context.target.max_threads // lanes)
     block, warp = sch.split(column, [None, warps])
-    sch.reorder(block, warp, batch)
+    # Sequences that share weights while these are in registers; more sums than that fill the registers themselves.
+    group, inner = sch.split(batch, [None, context.choose_again("sequences", (1, 2, 4, 8), _sequences(context, batch))])
+    sch.reorder(block, group, warp, inner)
     sch.compute_at(product, warp)
     sch.compute_at(partial, warp)
     if not alone:
         sch.bind(block, "blockIdx.x")
+        sch.bind(group, "blockIdx.y")
     sch.bind(warp, "threadIdx.y")
     sch.bind(sch.get_loops(product)[-1], "threadIdx.x")
     own = sch.get_loops(partial)
@@ -76,3 +79,8 @@ def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
     if reduce and (context.extent(reduce[0]) or 0) > 1:
         _, inner = sch.split(reduce[0], [None, min(_MOST_UNROLLED, context.extent(reduce[0]) or 1)])
         sch.unroll(inner)
+
+
+def _sequences(context: CpuContext, batch: LoopHandle) -> int:
+    count = context.extent(batch) or 1
+    return max(n for n in (1, 2, 4) if n <= count)

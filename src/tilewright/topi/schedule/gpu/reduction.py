@@ -108,9 +108,13 @@ def _several_results(
     step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
     threads = min(THREADS, context.target.max_threads, 1 << (steps - 1).bit_length() - 1)
     _, lane = sch.split(step, [None, threads])
-    if spatial:
-        sch.bind(sch.fuse(*spatial) if len(spatial) > 1 else spatial[0], "blockIdx.x")
-    sch.bind(lane, "threadIdx.x")
+    partial = sch.rfactor(lane, 0)
+    *rows, last = sch.get_loops(handle)
+    row = (sch.fuse(*rows) if len(rows) > 1 else rows[0]) if rows else sch.add_unit_loop(last)
+    sch.compute_at(partial, row)
+    sch.bind(row, "blockIdx.x")
+    sch.bind(last, "threadIdx.x")
+    sch.bind(sch.get_loops(partial)[1], "threadIdx.x")
 
 
 def _sharing(context: CpuContext, results: int, steps: int) -> int:

@@ -16,6 +16,7 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.attention import is_attention, schedule_attention
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
 from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recurrence
@@ -40,6 +41,8 @@ def schedule_gpu(
 
 def _schedule(context: CpuContext) -> None:
     if is_recurrence(context) and attempt(context, schedule_recurrence):
+        return
+    if is_attention(context) and attempt(context, schedule_attention):
         return
     has_product = any(is_tileable(context, handle) is not None for handle in context.sch.blocks())
     if not has_product and schedule_rows(context):

@@ -1,0 +1,248 @@
+"""The schedule of attention in one kernel: a block has some queries, whose scores never leave the chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.schedule.cpu.context import CpuContext
+
+_LANES = 32
+"""Threads that share a query: its keys are dealt out to them."""
+_WARPS = 8
+"""Queries of a block that are at work at the same time."""
+_TILE = 128
+"""Keys that are in shared memory at a time."""
+_VECTOR = 4
+_SPARE = 4096
+"""Bytes of shared memory for sums across threads, on devices without shuffles."""
+_MOST_SCORES = 96
+"""Scores that a thread has in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The sizes of an attention: what the template needs to know of them."""
+
+    queries: int
+    keys: int
+    depth: int
+    width: int
+
+    @property
+    def each(self) -> int:
+        """Keys of a tile that a lane has, next to each other."""
+        return min(_TILE, self.keys) // _LANES
+
+
+def is_attention(context: CpuContext) -> bool:
+    """Whether a kernel is an attention."""
+    return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
+
+
+def schedule_attention(context: CpuContext) -> bool:
+    """All stages of a tile of queries in one block; False for sizes that do not fill its threads.
+
+    for tile of queries in blocks:
+        for tile of keys:  keys_shared = ...;  for warp, lane: acc[query, key] += ...;  scores (registers) = scaled acc
+        max, total over the lanes of a warp (shuffles);  powers (shared) = exp(scores - max)
+        for warp, lane:  out[query, e] = sum of powers[query, j] * values[j, e] / total
+    """
+    sch = context.sch
+    stage = {handle.name: handle for handle in sch.blocks()}
+    output = stage.get("attention")
+    if output is None or len(sch.get_output_blocks()) != 1 or sch.get_output_blocks()[0] != output:
+        return False
+    sizes = _sizes(context, stage, output)
+    if sizes is None:
+        return False
+    queries = _choose_queries(context, sizes)
+    if queries is None:
+        return False
+    for name in ("keys", "values", "factor"):
+        sch.compute_inline(stage[f"attention_{name}"])
+    batch, row, head, column = sch.get_loops(output)
+    tile, inner = sch.split(row, [None, queries])
+    sch.reorder(batch, head, tile, inner, column)
+    block = sch.fuse(batch, head, tile)
+    parts = {name: _partial(context, stage[f"attention_{name}"], sizes) for name in ("max", "total")}
+    # Consumers first.
+    sch.compute_at(stage["attention_mixed"], block)
+    for name in ("total", "powers", "max", "scores", "products"):
+        if name in parts:
+            sch.compute_at(stage[f"attention_{name}"], block)
+            sch.compute_at(parts[name], block)
+        else:
+            sch.compute_at(stage[f"attention_{name}"], block)
+    for name in ("mixed", "products"):
+        sch.set_scope(stage[f"attention_{name}"], 0, "local")
+    sch.bind(block, "blockIdx.x")
+    _schedule_mixed(context, stage["attention_mixed"], output, block, [inner, column], sizes)
+    for name in ("max", "total"):
+        _schedule_row_sum(context, stage[f"attention_{name}"], parts[name], block)
+    _schedule_powers(context, stage["attention_powers"], block, sizes)
+    _schedule_scores(context, stage, block, queries, sizes)
+    return True
+
+
+def _sizes(context: CpuContext, stage: dict[str, BlockHandle], output: BlockHandle) -> _Sizes | None:
+    sch = context.sch
+    loops = sch.get_loops(stage["attention_products"])
+    extents, outside = context.extents(loops), context.extents(sch.get_loops(output))
+    if extents is None or outside is None or prod(extents) == 0 or prod(outside) == 0:
+        return None
+    _, _, queries, keys, depth = extents
+    width = outside[-1]
+    whole = keys % _LANES == 0 and depth % _VECTOR == 0 and width % _LANES == 0 and queries % _WARPS == 0
+    tiles = keys % _TILE == 0 or keys < _TILE
+    enough = context.target.max_threads >= _LANES * _WARPS
+    return _Sizes(queries, keys, depth, width) if whole and tiles and enough else None
+
+
+def _choose_queries(context: CpuContext, sizes: _Sizes) -> int | None:
+    """Queries of a block: more reuse of keys and values, if all cores have work and memory holds the powers."""
+    options = []
+    for count in (8, 16, 32):
+        memory = 4 * (count * sizes.keys + (count + min(_TILE, sizes.keys)) * (sizes.depth + _VECTOR))
+        memory += _SPARE if context.target.shuffle_width == 1 else 0
+        scores = count // _WARPS * sizes.keys // _LANES
+        if sizes.queries % count == 0 and memory <= context.target.shared_bytes and scores <= _MOST_SCORES:
+            options.append(count)
+    if not options:
+        return None
+    default = options[min(1, len(options) - 1)]
+    return context.choose("queries", options, default)
+
+
+def _below(context: CpuContext, handle: BlockHandle, loop: LoopHandle) -> list[LoopHandle]:
+    own = context.sch.get_loops(handle)
+    return own[own.index(loop) + 1 :]
+
+
+def _partial(context: CpuContext, handle: BlockHandle, sizes: _Sizes) -> BlockHandle:
+    """A reduction along keys in two: a part for each lane, and their combination."""
+    sch = context.sch
+    _, lane, _ = sch.split(sch.get_loops(handle)[-1], [None, _LANES, sizes.each])
+    return sch.rfactor(lane, 0)
+
+
+def _schedule_powers(context: CpuContext, handle: BlockHandle, block: LoopHandle, sizes: _Sizes) -> None:
+    sch = context.sch
+    row, column = _below(context, handle, block)
+    warp, step = sch.split(row, [_WARPS, None])
+    tile, lane, key = sch.split(column, [None, _LANES, sizes.each])
+    sch.reorder(warp, lane, step, tile, key)
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    sch.unroll(step)
+    sch.unroll(tile)
+    if sizes.each > 1:
+        sch.vectorize(key)
+
+
+def _schedule_row_sum(context: CpuContext, handle: BlockHandle, part: BlockHandle, block: LoopHandle) -> None:
+    sch = context.sch
+    lane, row, *steps = _below(context, part, block)
+    warp, step = sch.split(row, [_WARPS, None])
+    sch.reorder(warp, lane, step, *steps)
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    for loop in (step, *steps):
+        sch.unroll(loop)
+    row, lane = _below(context, handle, block)
+    warp, step = sch.split(row, [_WARPS, None])
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    sch.unroll(step)
+
+
+def _schedule_mixed(
+    context: CpuContext,
+    mixed: BlockHandle,
+    output: BlockHandle,
+    block: LoopHandle,
+    loops: list[LoopHandle],
+    sizes: _Sizes,
+) -> None:
+    """The sums of values: a warp has the same queries as before, its lanes some elements next to each other."""
+    sch = context.sch
+    row, column = loops
+    warp, step = sch.split(row, [_WARPS, None])
+    lane, element = sch.split(column, [_LANES, sizes.width // _LANES])
+    sch.reorder(warp, lane, step, element)
+    sch.compute_at(mixed, lane)
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    if sizes.width > _LANES:
+        sch.vectorize(element)
+    own = _below(context, mixed, lane)
+    key = own[-1]
+    results = own[:-1]
+    outer, inner = sch.split(key, [None, _VECTOR])
+    sch.reorder(outer, inner, *results)
+    powers = next(region.buffer for region in context.block(mixed).reads if region.buffer.name == "attention_powers")
+    copy = sch.cache_read(mixed, powers.name, "local")
+    sch.compute_at(copy, outer)
+    sch.vectorize(sch.get_loops(copy)[-1])
+    if sizes.width > _LANES:
+        sch.vectorize(results[-1])
+        results = results[:-1]
+    for loop in (inner, *results):
+        sch.unroll(loop)
+
+
+def _schedule_scores(
+    context: CpuContext, stage: dict[str, BlockHandle], block: LoopHandle, queries: int, sizes: _Sizes
+) -> None:
+    """The products of queries and keys: tiles of keys in shared memory, a few scores of each thread at a time."""
+    sch = context.sch
+    scores, products = stage["attention_scores"], stage["attention_products"]
+    row, column = _below(context, scores, block)
+    warp, step = sch.split(row, [_WARPS, None])
+    tile, lane, key = sch.split(column, [None, _LANES, sizes.each])
+    sch.reorder(tile, warp, lane, step, key)
+    sch.compute_at(products, lane)
+    own = _below(context, products, lane)
+    results, depth = own[:-1], own[-1]
+    outer, inner = sch.split(depth, [None, _VECTOR])
+    sch.reorder(outer, inner, *results)
+    reads = context.block(products).reads
+    names = [region.buffer.name for region in reads if not region.buffer.name.startswith("attention")]
+    for name, place, each in zip(names, (block, tile), (queries // _WARPS, sizes.each), strict=True):
+        shared = sch.cache_read(products, name, "shared")
+        sch.compute_at(shared, place)
+        near = sch.cache_read(products, context.block(shared).writes[0].buffer.name, "local")
+        _stage(context, shared, place, each)
+        sch.compute_at(near, outer)
+        sch.vectorize(sch.get_loops(near)[-1])
+        for loop in _below(context, near, outer)[:-1]:
+            sch.unroll(loop)
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    for loop in (inner, *results, step, key):
+        sch.unroll(loop)
+    _arrange(context, scores, queries // _WARPS, sizes)
+
+
+def _arrange(context: CpuContext, scores: BlockHandle, rows: int, sizes: _Sizes) -> None:
+    """The threads that hold scores get axes of their own, so that each has its scores in registers."""
+    each, step = sizes.each, _LANES * sizes.each
+    name = context.block(scores).writes[0].buffer.name
+    context.sch.transform_layout(scores, name, lambda b, h, i, c: (b, h, i // rows, i % rows, c // step, c % step))
+    context.sch.transform_layout(scores, name, lambda b, h, w, r, t, c: (b, h, w, r, t, c // each, c % each))
+
+
+def _stage(context: CpuContext, copy: BlockHandle, place: LoopHandle, each: int) -> None:
+    """Copy rows to shared memory by all threads, in vectors; rows are so far apart that lanes do not collide."""
+    sch = context.sch
+    loops = _below(context, copy, place)
+    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    _, warp, lane, vector = sch.split(fused, [None, _WARPS, _LANES, _VECTOR])
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    sch.vectorize(vector)
+    # Rows of one thread are far apart, those of neighbouring lanes next to each other.
+    name = context.block(copy).writes[0].buffer.name
+    sch.transform_layout(copy, name, lambda b, i, h, d: (b, i % each, i // each, h, d))
+    sch.storage_align(copy, 0, 2, 2 * _VECTOR, _VECTOR)
