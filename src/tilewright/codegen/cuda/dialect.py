@@ -152,7 +152,10 @@ class CudaDialect(Dialect):
         return None if text is None else (function_name(name), text)
 
     def copy_async_helper(self, size: int) -> str | None:
-        """`cp.async`; a plain copy on GPUs before it. Sixteen bytes need not pass through the first-level cache."""
+        """`cp.async`; a plain copy on GPUs before it. Sixteen bytes need not pass through the first-level cache.
+
+        Other accesses may move across it: what it writes is read behind a wait and a barrier, which they do not cross.
+        """
         word = {4: "unsigned int", 8: "uint2", 16: "uint4"}[size]
         zero = {4: "0u", 8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}[size]
         cache = "cg" if size == 16 else "ca"
@@ -160,7 +163,7 @@ class CudaDialect(Dialect):
             f"{self.function_prefix}void tw_copy_async_{size}(void* to, const void* from, int bytes) {{\n"
             "#if __CUDA_ARCH__ >= 800\n"
             f'  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
-            '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes) : "memory");\n'
+            '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes));\n'
             "#else\n"
             f"  *({word}*)to = bytes ? *(const {word}*)from : {zero};\n"
             "#endif\n"

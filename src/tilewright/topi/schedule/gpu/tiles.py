@@ -14,6 +14,8 @@ from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pa
 
 VECTOR = 4
 """Elements of float32 that one instruction moves."""
+_UNROLLED = 4
+"""Vectors of steps that are written out in the innermost loop."""
 _SUM_BYTES = 4
 """Bytes of a sum, in general."""
 
@@ -253,7 +255,9 @@ def _schedule_sums(
         sch.vectorize(last)
         for loop in outer:
             sch.unroll(loop)
-    for loop in (inside, row_inner, column_inner, lane):
+    if (context.extent(group) or 0) > _UNROLLED:
+        _, group = sch.split(group, [None, _UNROLLED])
+    for loop in (group, inside, row_inner, column_inner, lane):
         sch.unroll(loop)
     first = loops_below(context, start, place)
     for loop in first[len(threads) :]:
