@@ -134,7 +134,8 @@ def _all_phases(
     outputs = strides[0] * strides[1] * channels
     apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
     together = sizes[0] * sizes[1] * -(-outputs // lanes)
-    if together * _LEAST_GAIN > apart:
+    # GPUs have tiles for convolutions, which make up for products with zeros; transposed ones are single threads' work.
+    if target.is_cpu and together * _LEAST_GAIN > apart:
         return None
     # Whole vectors are faster than short or masked ones: the channels that fill the last one are computed for nothing.
     unused = -outputs % lanes
