@@ -45,6 +45,8 @@ class RandomModel:
 
 
 Objective = Literal["rank", "regression"]
+NOISE = 0.02
+"""Differences of scores that a second measurement may turn round."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,9 @@ class TreeModel:
         # Rows of one task must lie together to be ranked against each other.
         order = np.argsort(np.unique(np.asarray(tasks), return_inverse=True)[1], kind="stable")
         groups = np.unique(np.asarray(tasks)[order], return_inverse=True)[1]
-        data = xgboost.DMatrix(features[order], label=scores[order], qid=groups, nthread=self.threads)
+        # Two programs that differ by less than the noise of a measurement have no order to learn.
+        labels = np.round(scores[order] / NOISE) * NOISE if self.objective == "rank" else scores[order]
+        data = xgboost.DMatrix(features[order], label=labels, qid=groups, nthread=self.threads)
         if self.prior is not None:
             data.set_base_margin(self.prior.predict(features[order]))
         parameters = {
@@ -86,8 +90,15 @@ class TreeModel:
             "verbosity": 0,
         }
         if self.objective == "rank":
-            # Scores are real numbers, and far apart ones matter more than neighbours.
-            parameters.update({"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8})
+            # Pairs are drawn from the whole task, and count alike wherever they lie in it.
+            parameters.update(
+                {
+                    "lambdarank_pair_method": "mean",
+                    "lambdarank_num_pair_per_sample": 8,
+                    "lambdarank_normalization": False,
+                    "lambdarank_score_normalization": False,
+                }
+            )
         self._booster = xgboost.train(parameters, data, num_boost_round=self.rounds)
 
     def predict(self, features: Matrix) -> Vector:
@@ -126,7 +137,7 @@ def scores_of(seconds: Sequence[float | None], tasks: Sequence[str]) -> Vector:
     )
 
 
-def pairwise_accuracy(predicted: Vector, scores: Vector, least_gap: float = 0.02) -> float:
+def pairwise_accuracy(predicted: Vector, scores: Vector, least_gap: float = NOISE) -> float:
     """How often the model orders two programs rightly, over pairs whose scores differ by more than `least_gap`."""
     difference = scores[:, None] - scores[None, :]
     clear = difference > least_gap
