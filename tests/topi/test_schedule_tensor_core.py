@@ -11,6 +11,7 @@ from tilewright import te
 from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.codegen.cuda.dialect import CudaDialect
+from tilewright.graph.interpreter import to_bfloat16, to_float32
 from tilewright.graph.op import get_operator
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import DataType
@@ -67,7 +68,8 @@ def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
     for buffer in func.buffers:
         shape, kind = buffer.static_shape, buffer.dtype.numpy()
         assert shape is not None
-        made.append(random.integers(0 if buffer.dtype.is_uint else -3, 4, shape).astype(kind))
+        values = random.integers(0 if buffer.dtype.is_uint else -3, 4, shape)
+        made.append(to_bfloat16(values.astype(np.float32)) if buffer.dtype.name == "bfloat16" else values.astype(kind))
     return made
 
 
@@ -76,6 +78,8 @@ def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
     [
         ("float16", "float16", (32, 32, 32), (16, 16, 2, 2, 16, 3), HOPPER),
         ("float16", "float32", (20, 24, 36), (16, 16, 1, 2, 32, 2), HOPPER),
+        ("float16", "float32", (20, 32, 100), (16, 16, 2, 1, 64, 2, 4), HOPPER),
+        ("bfloat16", "float32", (16, 16, 64), (16, 16, 1, 1, 64, 2, 2), HOPPER),
         ("float32", "float32", (16, 32, 16), (16, 32, 1, 1, 8, 2), TF32),
         ("int8", "int32", (16, 16, 64), (16, 16, 1, 1, 32, 2), HOPPER),
         ("uint8", "int32", (16, 24, 32), (16, 16, 1, 1, 32, 1), HOPPER),
@@ -89,8 +93,9 @@ def test_scheduled_products_mean_the_same(
     scheduled = schedule_gpu(func, target, choices)
     assert "warp_tile" in choices.answers
     operands = arrays(func)
+    wide = [to_float32(item) if dtype == "bfloat16" else item.astype(np.float64) for item in operands[:2]]
     interpret(scheduled, *operands)
-    wanted = (operands[0].astype(np.float64) @ operands[1].astype(np.float64) * 2).astype(operands[2].dtype)
+    wanted = (wide[0] @ wide[1] * 2).astype(operands[2].dtype)
     np.testing.assert_array_equal(operands[2], wanted)
     assert "tw_mma" in text(scheduled, target)
 

@@ -3,27 +3,28 @@
     for blocks of rows, of columns:
         for steps:  (the copies for later steps are under way meanwhile)
             rows_shared = rows;  columns_shared = columns                      16 bytes a thread, cp.async
-            for warps (row, column): for k in 32 bytes of steps:
+            for warps (slice, row, column): for k in 32 bytes of steps:
                 a = fragments of rows_shared;  b = fragments of columns_shared   (ldmatrix)
                 for tiles of 16 x 8: acc += a * b                                (mma)
         for warps, threads: result = epilogue(acc)
 
-The sums lie in registers as the instruction leaves them; the epilogue works on them there.
+The sums lie in registers as the instruction leaves them; the epilogue works on them there. With several slices warps
+share the steps between two copies, and their sums are added up through shared memory first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
+from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
-_WARP_AXES = ("threadIdx.z", "threadIdx.y")
+_VECTOR = 4
+"""Sums that a thread takes from shared memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,12 @@ class WarpTile:
     columns: int
     row_warps: int
     column_warps: int
+    """Warps side by side; 1 where warps share the steps."""
     step: int
     stages: int = 3
     """Copies of the operands' tiles in shared memory: one is computed with, the others are on their way."""
+    slices: int = 1
+    """Groups of warps that take a part of the steps each."""
 
     @property
     def block_rows(self) -> int:
@@ -51,29 +55,40 @@ class WarpTile:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * self.row_warps * self.column_warps
+        return 32 * self.row_warps * self.column_warps * self.slices
+
+    @property
+    def warps(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The two axes of warps, and how many there are along each: slices (or rows of warps) and the rest."""
+        if self.slices > 1:
+            return ("threadIdx.z", self.slices), ("threadIdx.y", self.row_warps)
+        return ("threadIdx.z", self.row_warps), ("threadIdx.y", self.column_warps)
 
     def shared_bytes(self, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
         size = item.row.itemsize
         rows = self.block_rows * (self.step * size + 16)
         columns = self.step * (self.block_columns * size + 16)
-        return self.stages * (rows + columns)
+        sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.slices > 1 else 0
+        return max(self.stages * (rows + columns), sums)
 
 
 def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> None:
     """Compute a product in matrix form by tiles of warps."""
     sch = context.sch
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step)
-    anchor = form.anchor
+    sums = _slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
-    sch.set_scope(anchor, 0, "local")
-    block_column = _place_output(context, form, tile)
-    sch.compute_at(anchor, block_column, preserve_unit_loops=True)
+    if tile.slices == 1:
+        place = _place_output(context, form, tile)
+        sch.compute_at(sums, place, preserve_unit_loops=True)
+    else:
+        place = _place_sum_of_slices(context, form, sums, tile)
     # After the placement: regions of the plain arrangement are boxes under any guard.
-    _arrange(context, anchor, context.block(anchor).writes[0].buffer, item.sums_layout)
-    step = _schedule_sums(context, form, item, tile, block_column)
+    buffer = context.block(sums).writes[0].buffer
+    sch.transform_layout(sums, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+    step = _schedule_sums(context, form, sums, item, tile, place)
     for copy in (form.rows, form.columns):
         _stage(context, copy, step, tile, item.lanes)
         # Rows of shared memory lie so that 8 of them, 16 bytes each, are in different banks.
@@ -83,8 +98,23 @@ def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
 
 
-def _arrange(context: CpuContext, block: BlockHandle, buffer: Buffer, layout: Layout) -> None:
-    context.sch.transform_layout(block, buffer.name, IndexMap.of(layout, buffer.ndim))
+def _slice_steps(context: CpuContext, form: MatrixForm, tile: WarpTile) -> BlockHandle:
+    """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
+    sch = context.sch
+    if tile.slices == 1:
+        sch.set_scope(form.anchor, 0, "local")
+        return form.anchor
+    *_, k = sch.get_loops(form.anchor)
+    _, part, _ = sch.split(k, [None, tile.slices, tile.step // tile.slices])
+    partial = sch.rfactor(part, 1 if form.batch > 1 else 0)
+    sch.set_scope(partial, 0, "shared")
+    sch.cache_write(partial, 0, "local")
+    return partial
+
+
+def _bind_blocks(context: CpuContext, outer: list[LoopHandle]) -> None:
+    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
+        context.sch.bind(loop, axis)
 
 
 def _place_output(context: CpuContext, form: MatrixForm, tile: WarpTile) -> LoopHandle:
@@ -100,9 +130,41 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: WarpTile) -> Loop
         sch.vectorize(element)
     else:
         sch.unroll(element)
-    outer = [*batch, block_row, block_column]
-    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
-        sch.bind(loop, axis)
+    _bind_blocks(context, [*batch, block_row, block_column])
+    return block_column
+
+
+def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: WarpTile) -> LoopHandle:
+    """The loops of the result where slices are added up: vectors of it over all threads; gives the last of blocks."""
+    sch = context.sch
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
+    *batch, row, column = sch.get_loops(form.output)
+    block_row, row_inner = sch.split(row, [None, tile.block_rows])
+    block_column, vector, lane = sch.split(column, [None, tile.block_columns // _VECTOR, _VECTOR])
+    sch.reorder(block_row, block_column, row_inner, vector, lane)
+    sch.set_scope(form.anchor, 0, "local")
+    sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
+    *_, m, n, part = loops_below(context, form.anchor, vector)
+    sch.reorder(part, m, n)
+    sch.unroll(part)
+    start = sch.decompose_reduction(form.anchor, part)
+    sch.vectorize(n)
+    sch.vectorize(loops_below(context, start, vector)[-1])
+    if lanes == _VECTOR:
+        sch.vectorize(lane)
+    else:
+        sch.unroll(lane)
+    _bind_blocks(context, [*batch, block_row, block_column])
+    (written,) = sch.get_consumers(sums)
+    sch.compute_at(written, block_column, preserve_unit_loops=True)
+    sch.compute_at(sums, block_column, preserve_unit_loops=True)
+    # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
+    _spread(context, row_inner, vector, tile)
+    *_, part, written_row, written_column = loops_below(context, written, block_column)
+    element = _divide_tile(context, tile, written_row, written_column)
+    sch.vectorize(element)
+    sch.bind(part, "threadIdx.z")
+    sch.storage_align(written, 0, -2, 32, 8)
     return block_column
 
 
@@ -116,40 +178,57 @@ def _divide_tile(context: CpuContext, tile: WarpTile, row: LoopHandle, column: L
     sch.reorder(row_warp, column_warp, row_thread, column_thread, row_tile, half, column_tile, element)
     for loop in (row_tile, half, column_tile):
         sch.unroll(loop)
-    for loop, axis in zip((row_warp, column_warp), _WARP_AXES, strict=True):
-        sch.bind(loop, axis)
+    _bind_warps(context, tile, row_warp, column_warp)
     sch.bind(sch.fuse(row_thread, column_thread), "threadIdx.x")
     return element
 
 
+def _bind_warps(context: CpuContext, tile: WarpTile, row_warp: LoopHandle, column_warp: LoopHandle) -> None:
+    if tile.slices > 1:
+        # Slices have one of the two axes of warps; there is one warp along columns.
+        context.sch.bind(row_warp, "threadIdx.y")
+        return
+    context.sch.bind(row_warp, "threadIdx.z")
+    context.sch.bind(column_warp, "threadIdx.y")
+
+
 def _schedule_sums(
-    context: CpuContext, form: MatrixForm, item: WarpProduct, tile: WarpTile, block_column: LoopHandle
+    context: CpuContext, form: MatrixForm, sums: BlockHandle, item: WarpProduct, tile: WarpTile, place: LoopHandle
 ) -> LoopHandle:
     """The loops of the sums: steps outside, then warps, then fragments; gives the loop over steps."""
     sch = context.sch
-    anchor = form.anchor
-    *_, row, column, k = loops_below(context, anchor, block_column)
-    step, slab, k_inside = sch.split(k, [None, tile.step // item.depth, item.depth])
-    sch.reorder(step, row, column, slab, k_inside)
-    start = sch.decompose_reduction(anchor, step)
+    # One loop for each iterator: the slice, the product of a batch, row, column, steps.
+    below = loops_below(context, sums, place)
+    parts = [below.pop(0)] if tile.slices > 1 else []
+    if form.batch > 1:
+        outer = below.pop(0)
+        sch.reorder(outer, *parts, *below)
+        place = outer
+    row, column, *steps = below
+    if tile.slices == 1:
+        step, slab, k_inside = sch.split(steps[0], [None, tile.step // item.depth, item.depth])
+    else:
+        # All steps at once leave no loop over them.
+        step = steps[0] if len(steps) > 1 else sch.add_unit_loop(parts[0])
+        slab, k_inside = sch.split(steps[-1], [None, item.depth])
+    sch.reorder(step, *parts, row, column, slab, k_inside)
+    start = sch.decompose_reduction(sums, step)
     row_warp, row_tile, row_inside = sch.split(row, [tile.row_warps, tile.rows // ROWS, ROWS])
     column_warp, column_tile, column_inside = sch.split(column, [tile.column_warps, tile.columns // COLUMNS, COLUMNS])
     sch.reorder(row_warp, column_warp, slab, row_tile, column_tile, row_inside, column_inside, k_inside)
-    own = context.block(anchor).writes[0].buffer
-    operands = [region.buffer for region in context.block(anchor).reads if region.buffer is not own]
-    shared_rows = context.block(form.rows).writes[0].buffer
-    for buffer in operands:
-        is_rows = buffer.name == shared_rows.name
-        fragment = sch.cache_read(anchor, buffer.name, "local")
+    for copy, is_rows in ((form.rows, True), (form.columns, False)):
+        fragment = sch.cache_read(sums, context.block(copy).writes[0].buffer.name, "local")
         sch.compute_at(fragment, slab, preserve_unit_loops=True)
         _load_fragment(context, fragment, item, slab, is_rows)
     sch.tensorize(row_inside, item.multiply)
     for loop in (slab, row_tile, column_tile):
         sch.unroll(loop)
-    for loop, axis in zip((row_warp, column_warp), _WARP_AXES, strict=True):
-        sch.bind(loop, axis)
-    *_, first_row, first_column = loops_below(context, start, block_column)
+    _bind_warps(context, tile, row_warp, column_warp)
+    *first_parts, first_row, first_column = loops_below(context, start, place)
     sch.unroll(_divide_tile(context, tile, first_row, first_column))
+    if tile.slices > 1:
+        sch.bind(parts[0], "threadIdx.z")
+        sch.bind(first_parts[-1], "threadIdx.z")
     return step
 
 
@@ -181,6 +260,16 @@ def _load_fragment(
     sch.bind(sch.fuse(column_thread, step_thread), "threadIdx.x")
 
 
+def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: WarpTile) -> None:
+    """Divide two nested loops over all threads of a block, the inner one to neighbouring threads."""
+    sch = context.sch
+    (first, many), (second, few) = tile.warps
+    loops = sch.split(sch.fuse(outer, inner), [None, many, few, 32])
+    for loop, axis in zip(loops[1:], (first, second, "threadIdx.x"), strict=True):
+        sch.bind(loop, axis)
+    sch.unroll(loops[0])
+
+
 def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
     """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
     sch = context.sch
@@ -190,11 +279,7 @@ def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: WarpT
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
-    place = sch.fuse(outer, inner)
-    loops = sch.split(place, [None, tile.row_warps, tile.column_warps, 32])
-    for loop, axis in zip(loops[1:], (*_WARP_AXES, "threadIdx.x"), strict=True):
-        sch.bind(loop, axis)
-    sch.unroll(loops[0])
+    _spread(context, outer, inner, tile)
     if lane is not None:
         sch.vectorize(lane)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple
+from itertools import product
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32
@@ -14,14 +15,20 @@ from tilewright.topi.schedule.gpu.matrix_form import MatrixForm
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile
 
 _SIDES: Final = (16, 32, 64, 128)
-_MOST_RESULTS: Final = 64 * 128
-"""Sums of one warp: 128 registers of each thread for 64 x 64."""
-_PRODUCTS: Final = {1: 2048, 2: 1024, 4: 512}
+_MOST_RESULTS: Final = 64 * 64
+"""Sums of one warp: 128 registers of each thread."""
+_PRODUCTS: Final = {1: 1400.0, 2: 700.0, 4: 350.0}
 """Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
 _FETCHED: Final = 40.0
 """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+_READ: Final = 100.0
+"""Bytes that fragments get from shared memory in a cycle."""
 _LATENCY: Final = 900.0
 """Cycles from the start of a copy to its data."""
+_SLAB: Final = 40.0
+"""Cycles of one warp for its fragments."""
+_PRODUCT: Final = 16.0
+"""Cycles of one warp for each product of 16 x 8."""
 _STEP: Final = 90.0
 """Cycles that a step costs beside its work: waiting, the barrier, addresses."""
 _START: Final = 1800.0
@@ -40,19 +47,18 @@ def ranked_warp_tiles(
 
 
 def _candidates(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
-    for rows in _SIDES[:-1]:
-        for columns in _SIDES:
-            if rows * columns > _MOST_RESULTS // 2:
+    for rows, columns in product(_SIDES, _SIDES):
+        if rows * columns > _MOST_RESULTS:
+            continue
+        for row_warps, column_warps, slices in product((1, 2, 4), (1, 2, 4), (1, 2, 4, 8)):
+            if not 2 <= row_warps * column_warps * slices <= 8 or (slices > 1 and column_warps > 1):
                 continue
-            for row_warps in (1, 2, 4):
-                for column_warps in (1, 2, 4):
-                    if not 2 <= row_warps * column_warps <= 8:
-                        continue
-                    for slabs in (1, 2, 4, 8):
-                        for stages in (2, 3, 4, 5):
-                            tile = WarpTile(rows, columns, row_warps, column_warps, slabs * item.depth, stages)
-                            if tile.shared_bytes(item) <= target.shared_bytes and tile.threads <= target.max_threads:
-                                yield tile
+            for slabs, stages in product((1, 2, 4, 8), (2, 3, 4, 5)):
+                if slabs % slices:
+                    continue
+                tile = WarpTile(rows, columns, row_warps, column_warps, slabs * item.depth, stages, slices)
+                if tile.shared_bytes(item) <= target.shared_bytes and tile.threads <= target.max_threads:
+                    yield tile
 
 
 def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, tile: WarpTile, target: Target) -> float:
@@ -60,7 +66,8 @@ def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, ti
     size = item.row.itemsize
     blocks = batch * -(-rows // tile.block_rows) * -(-columns // tile.block_columns)
     steps = -(-depth // tile.step)
-    registers = tile.rows * tile.columns // 32 + (tile.rows + tile.columns) * item.depth * size // 128 + 48
+    results = tile.rows * tile.columns
+    registers = results // 32 + (tile.rows + tile.columns) * item.depth * size // 128 + 48
     held = min(
         max(1, target.shared_bytes // (tile.shared_bytes(item) + 1024)),
         max(1, 65536 // (registers * tile.threads)),
@@ -69,12 +76,15 @@ def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, ti
     together = min(held, -(-blocks // target.cores))
     waves = -(-blocks // (target.cores * together))
     # Fragments come from shared memory: larger tiles of a warp read less for each product.
-    reads = (tile.rows + tile.columns) * tile.row_warps * tile.column_warps * tile.step * size / 100
-    work = tile.block_rows * tile.block_columns * tile.step / _PRODUCTS[size] * 1.4
+    warps = tile.row_warps * tile.column_warps
+    reads = (tile.rows + tile.columns) * warps * tile.step * size / _READ
+    work = tile.block_rows * tile.block_columns * tile.step / _PRODUCTS[size]
     copies = (tile.block_rows + tile.block_columns) * tile.step * size / _FETCHED
-    busy = together * max(work, reads, copies)
+    alone = tile.step / tile.slices / item.depth * (_SLAB + results / 128 * _PRODUCT)
+    busy = max(together * max(work, reads, copies), alone)
     waiting = _LATENCY / max(1, tile.stages - 1)
-    return waves * (_START + steps * (max(busy, waiting) + _STEP) + (tile.block_rows * tile.block_columns) / 32)
+    end = tile.block_rows * tile.block_columns * (2 * tile.slices + 2 if tile.slices > 1 else 2) / 64
+    return waves * (_START + steps * (max(busy, waiting) + _STEP) + end)
 
 
 def tensor_core_product(context: CpuContext, form: MatrixForm) -> WarpProduct | None:
