@@ -68,6 +68,12 @@ class Defaults:
         return self._codes[key]
 
 
+def divided_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """The processors for all work but what is timed, and the one for that alone; None where there is none to spare."""
+    cpus = sorted(usable_cpus())
+    return (frozenset(cpus[:-1]), frozenset(cpus[-1:])) if len(cpus) > 1 else (None, None)
+
+
 class LocalMeasurer:
     """Measures on this machine: one process runs candidates, the others build them."""
 
@@ -77,11 +83,8 @@ class LocalMeasurer:
         self.limits = limits or Limits()
         self.budget = budget or Budget()
         self._defaults = Defaults()
-        cpus = sorted(usable_cpus())
-        count = builders if builders is not None else max(1, len(cpus) - 1)
-        # A processor of its own for what is timed, where there is one to spare.
-        quiet = frozenset(cpus[-1:]) if len(cpus) > 1 else None
-        others = frozenset(cpus[:-1]) if len(cpus) > 1 else None
+        others, quiet = divided_cpus()
+        count = builders if builders is not None else len(others or (0,))
         module = "tilewright.tune.builder"
         self._builders = [
             Child(module, memory_bytes=self.limits.memory_bytes, cpus=others) for _ in range(max(1, count))

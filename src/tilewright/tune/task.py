@@ -8,7 +8,6 @@ from tilewright.lower.kernel import Kernel
 from tilewright.lower.model import LoweredModel
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer
-from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.context import TYPICAL_SIZE
 from tilewright.tune.builder import BuildRequest
 from tilewright.tune.space import Point, Space
@@ -62,6 +61,4 @@ def _has_static_shapes(kernel: Kernel) -> bool:
 
 
 def _has_choice(task: Task) -> bool:
-    asked = Choices()
-    task.space().schedule(asked)
-    return any(len(question.options) > 1 for question in asked.asked.values())
+    return bool(task.space().open_questions)

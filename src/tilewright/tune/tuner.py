@@ -17,6 +17,7 @@ from typing import Literal
 
 from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
+from tilewright.tune.ahead import Ahead
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.forest import shipped
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
@@ -130,30 +131,34 @@ def tune(
     spent, measured_seconds, stopped = 0, 0.0, False
     progress = [_begin(task, database, options) for task in tasks]
     try:
-        while True:
-            left = options.trials - spent if options.trials else 1 << 30
-            if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
-                break
-            item = _most_promising(progress)
-            if item is None:
-                break
-            points = _next_points(item, min(options.batch, left))
-            if not points:
-                item.finished = True
-                continue
-            began = time.monotonic()
-            results: list[Measurement] = []
-            try:
-                # One by one: an interrupt in the middle of a batch loses nothing that was measured.
-                results.extend(measuring.measure(item.task, points))
-            finally:
-                measured_seconds += time.monotonic() - began
-                database.add(_records(item, results, run, spent))
-                spent += len(results)
-            _learn(item, results, options)
-            on_batch(progress, item, spent)
+        with Ahead(_next_points) as ahead:
+            while True:
+                left = options.trials - spent if options.trials else 1 << 30
+                if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
+                    break
+                item = _most_promising(progress)
+                if item is None:
+                    break
+                points = ahead.points(item, min(options.batch, left))
+                if not points:
+                    item.finished = True
+                    continue
+                following = _most_promising([other for other in progress if other is not item])
+                if following is not None and left > len(points):
+                    ahead.begin(following, options.batch)
+                began = time.monotonic()
+                results: list[Measurement] = []
+                try:
+                    # One by one: an interrupt in the middle of a batch loses nothing that was measured.
+                    results.extend(measuring.measure(item.task, points))
+                finally:
+                    measured_seconds += time.monotonic() - began
+                    database.add(_records(item, results, run, spent))
+                    spent += len(results)
+                _learn(item, results, options)
+                on_batch(progress, item, spent)
         for item in progress:
-            _confirm(item, database, measuring, options.confirm, run)
+            measured_seconds += _confirm(item, database, measuring, options.confirm, run)
     except KeyboardInterrupt:
         stopped = True
     finally:
@@ -261,10 +266,14 @@ def _note(item: Progress, result: Measurement | Record) -> float | None:
     return seconds
 
 
-def _confirm(item: Progress, database: Database, measuring: Measurer, most: int, run: str) -> None:
-    """Measure the best candidate of a task once more, and what is best then, until one stands by its time."""
+def _confirm(item: Progress, database: Database, measuring: Measurer, most: int, run: str) -> float:
+    """Measure the best candidate of a task once more, and what is best then, until one stands by its time.
+
+    Gives the seconds that it took.
+    """
     if item.gain == 1.0 or not most:
-        return
+        return 0.0
+    began = time.monotonic()
     target, confirmed = str(item.task.target), {key_of(item.space.default)}
     for _ in range(most):
         best = database.best(item.task.key, target)
@@ -276,6 +285,7 @@ def _confirm(item: Progress, database: Database, measuring: Measurer, most: int,
     best = database.best(item.task.key, target)
     if best is not None and best.relative is not None:
         item.best, item.best_seconds = dict(best.answers), best.relative * item.default_seconds
+    return time.monotonic() - began
 
 
 def _records(item: Progress, results: Sequence[Measurement], run: str, first: int) -> list[Record]:
