@@ -7,7 +7,7 @@
 Random schedules of every kernel of the ten models are measured for one core (`bench/tuning_runs.py`), and boosted trees
 learn to order them; `tilewright.tune.forest` reads them back. The kernels that `bench.tuning` compares searches on are
 left out: for these the shipped model is asked before anything of them was measured, as for a user's own kernels. What
-is known of one of them goes to the tests, so that they can say whether the model is of use.
+`bench.tuning` knows of one of them goes to the tests, so that they can say whether the model is of use.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from bench import harness, zoo
-from bench.tuning import MODELS, SEARCHES, choose_tasks, measured, random_programs
+from bench.tuning import MODELS, SEARCHES, choose_tasks, measured, programs_of
 from bench.tuning_quality import learned_from, quality
-from bench.tuning_runs import jobs_of, load_runs, run_all
+from bench.tuning_runs import jobs_of, run_all
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
 from tilewright.support.text import table
@@ -32,7 +32,8 @@ from tilewright.tune.task import Task, extract_tasks
 
 HELD_OUT = Path(__file__).parents[1] / "tests" / "tune" / "held_out.npz"
 ROUNDS = 250
-_FEWEST = 16
+_FEWEST, _KEPT = 16, 256
+"""Programs that a kernel needs to be learned from, and that are kept for the tests."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,31 +43,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = all_tasks(options.models.split(","))
     jobs = list(jobs_of(tasks, {"random": SEARCHES["random"]}, 1, options.trials))
     options.database.parent.mkdir(parents=True, exist_ok=True)
-    if options.learn_only:
-        runs = load_runs(options.database.with_suffix(".runs.gz"))
-    else:
+    if not options.learn_only:
         runs = run_all(jobs, options.database, options.processes, options.seconds, harness.say)
         if any(job.name not in runs for job in jobs):
             harness.say("the time was up before all was measured: the same command goes on from here")
             return 1
     held_out = {task.key for task in choose_tasks(MODELS, options.held_out)}
     with Database(options.database) as database:
-        known = {task.key: measured(task, database) for task in tasks}
-    programs = [random_programs(job.task, known[job.task.key], [runs[job.name].points]) for job in jobs]
+        programs = [programs_of(task, measured(task, database)) for task in tasks]
     programs = [item for item in programs if len(item.seconds) >= _FEWEST]
+    harness.say(f"{sum(len(item.seconds) for item in programs)} programs of {len(programs)} kernels")
     model = TreeModel(rounds=ROUNDS)
     learned_from(lambda: model, [item for item in programs if item.task not in held_out])
-    rows = []
-    for item in programs:
-        if item.task in held_out:
-            found = quality(model, item)
-            rows.append([item.task, *(f"{value:.3f}" for value in found.values())])
+    with Database(options.known) as database:
+        asked = [programs_of(task, measured(task, database)) for task in tasks if task.key in held_out]
+    asked = [item for item in asked if len(item.seconds) >= _FEWEST]
+    rows = [[item.task, *(f"{value:.3f}" for value in quality(model, item).values())] for item in asked]
     harness.say(table(["held-out kernel", "pairwise accuracy", "recall@30", "programs"], rows))
     target = tasks[0].target
     SHIPPED.mkdir(exist_ok=True)
     Forest.of(model).save(SHIPPED / f"{target.arch}.npz")
-    kept = next(item for item in programs if item.task in held_out)
-    np.savez_compressed(HELD_OUT, features=kept.features, seconds=np.asarray(kept.seconds, np.float32))
+    if asked:
+        most = max(asked, key=lambda item: len(item.seconds))
+        np.savez_compressed(HELD_OUT, features=most.features[:_KEPT], seconds=np.float32(most.seconds[:_KEPT]))
     return 0
 
 

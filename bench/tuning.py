@@ -35,7 +35,7 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
 from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.cost import CostModel, RandomModel, TreeModel
-from tilewright.tune.features import Vector, extract
+from tilewright.tune.features import Vector, extract, layout
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.space import Key, Point, Space, key_of
 from tilewright.tune.task import Task, extract_tasks
@@ -182,13 +182,21 @@ def cost_model_quality(
 
 def random_programs(task: Task, known: Mapping[Key, float | None], asked: Sequence[Sequence[Point]]) -> Programs:
     """The programs of a task among the points that were asked for, with features and times."""
+    points = {key_of(point) for points in asked for point in points}
+    return programs_of(task, {key: value for key, value in known.items() if key in points})
+
+
+def programs_of(task: Task, known: Mapping[Key, float | None]) -> Programs:
+    """The programs of a task that ran, with features and times; not those that the template does not make any more."""
     space = task.space()
-    points = {key_of(point): point for points in asked for point in points if known.get(key_of(point))}
-    rows = [
-        (extract(space.schedule(Choices(point)), task.target), 1.0 / (known[key] or inf))
-        for key, point in points.items()
-    ]
-    return Programs(task.key, np.stack([features for features, _ in rows]), tuple(seconds for _, seconds in rows))
+    rows: list[tuple[Vector, float]] = []
+    for key, value in known.items():
+        if value:
+            program = space.program(dict(key))
+            if key_of(space.settle(dict(key))) == key:
+                rows.append((extract(program, task.target), 1.0 / value))
+    features = np.stack([row for row, _ in rows]) if rows else np.zeros((0, layout().width), np.float32)
+    return Programs(task.key, features, tuple(seconds for _, seconds in rows))
 
 
 def throughput(tasks: Sequence[Task], count: int = 40) -> dict[str, float]:
