@@ -78,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.0, help="stop measuring after so long (default: no limit)")
     parser.add_argument("--learn-only", action="store_true", help="measure nothing")
     parser.add_argument("--database", type=Path, default=Path(".cache/pretrain.db"), help="where measurements are kept")
+    parser.add_argument(
+        "--known", type=Path, default=Path(".cache/bench-tuning.db"), help="what bench.tuning measured of those left out"
+    )
     return parser
 
 
