@@ -18,6 +18,7 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
@@ -88,7 +89,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         ]
     if options.target is not None:
         attend = module_pass("attention", requires="graph_typed")(attention)
-        passes += [attend.with_options(target=options.target), *_SIMPLIFY]
+        join = module_pass("joint_products", requires="graph_typed")(joint_products)
+        passes += [attend.with_options(target=options.target), join.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         passes.append(phases.with_options(target=options.target))

@@ -87,3 +87,12 @@ def test_phases_of_few_channels_are_one_convolution(taps: tuple[int, ...], attri
 def test_what_gains_nothing_stays(taps: tuple[int, ...], attributes: dict[str, object], target: Target) -> None:
     before = module((1, 6, 6, taps[2]), taps, **attributes)
     assert transposed_convolution(before, target)["main"] is before["main"]
+
+
+def test_a_gpu_takes_all_phases_whatever_the_channels() -> None:
+    shape = (1, 5, 6, 8)
+    before = module(shape, (4, 4, 8, 16), strides=(2, 2), padding=(1, 1, 1, 1))
+    assert calls(transposed_convolution(before, NEON), "nn.conv2d_transpose")
+    after = transposed_convolution(before, Target("cuda"))
+    assert calls(after, "nn.conv2d") and not calls(after, "nn.conv2d_transpose")
+    check_meaning(before, after, shape)

@@ -1,0 +1,55 @@
+"""Products of one value joined: that the meaning stays, and which are joined."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.graph.helpers import function, op, random, var
+from tilewright.graph.expr import GraphExpr, Tuple, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import is_call_to
+from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+GPU = Target("cuda")
+
+
+def products(module: IRModule) -> list[GraphExpr]:
+    return [item for item in post_order(module["main"]) if is_call_to(item, "matmul")]
+
+
+def test_products_of_one_value_are_one() -> None:
+    x = var("x", 2, 5, 8)
+    weights = [constant(random(n, 8, width)) for n, width in enumerate((6, 3, 4))]
+    parts = [op("tanh", op("matmul", x, weight)) for weight in weights]
+    # Another value, and a matrix that is no constant, have products of their own.
+    other = op("matmul", op("negative", x), weights[0])
+    free = op("matmul", x, op("transpose", x, axes=(0, 2, 1)))
+    before = infer_types(IRModule([function([x], Tuple((*parts, other, free)))]))
+    after = joint_products(before, GPU)
+    assert len(products(before)) == 5 and len(products(after)) == 3
+    given = random(7, 2, 5, 8)
+    for got, want in zip(evaluate(after, given), evaluate(before, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert joint_products(after, GPU)["main"] is after["main"]
+
+
+def test_transposed_matrices_are_joined_too() -> None:
+    x = var("x", 5, 8)
+    parts = [op("matmul", x, constant(random(n, width, 8)), transpose_b=True) for n, width in enumerate((6, 3))]
+    before = infer_types(IRModule([function([x], Tuple(tuple(parts)))]))
+    after = joint_products(before, GPU)
+    assert len(products(after)) == 1
+    given = random(7, 5, 8)
+    for got, want in zip(evaluate(after, given), evaluate(before, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_processors_keep_them_apart() -> None:
+    x = var("x", 5, 8)
+    parts = [op("matmul", x, constant(random(n, 8, 4))) for n in range(2)]
+    before = infer_types(IRModule([function([x], Tuple(tuple(parts)))]))
+    assert joint_products(before, Target("native")) is before
