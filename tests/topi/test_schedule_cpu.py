@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-import tilewright.graph.ops  # noqa: F401  (registers the operators)
+import tilewright as tw
+import tilewright.graph.ops
 from tilewright.graph.expr import Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
@@ -19,6 +20,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import For, LoopKind
+from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.cpu.tiling import register_tile, vector_length
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
@@ -369,3 +371,22 @@ def test_a_row_times_a_matrix_is_shared_evenly(cores: int, pieces: int) -> None:
     loops = find_all(schedule_cpu(func, TARGETS["avx512"].replace(cores=cores)).body, For)
     (shared,) = [loop for loop in loops if loop.kind is LoopKind.PARALLEL]
     assert ir.const_value(shared.extent) == pieces
+
+
+@pytest.mark.parametrize("cores", [2, 16])
+@pytest.mark.parametrize(("rows", "columns"), [(33, 656), (5, 592), (1, 1296), (3, 1000)])
+def test_partial_panels_are_shared_by_cores(rows: int, columns: int, cores: int) -> None:
+    """The last panel is narrower by whole vectors; its start, its sums and its results stay in one iteration."""
+    x, w = var("x", rows, 64), var("w", 64, columns)
+    func = kernel([x, w], call("matmul", x, w)).replace(attributes={CONSTANTS: (1,)})
+    target = Target("native").replace(cores=cores, l1_bytes=1 << 12, l2_bytes=1 << 14)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 64), (64, columns)))
+    options: list[dict[str, Answer]] = [{}, {"tile_vectors": 3}, {"tile_vectors": 4, "tile_rows": 1}]
+    for answers in options:
+        scheduled = schedule_cpu(func, target, Choices(answers))
+        assert LoopKind.PARALLEL in kinds(scheduled)
+        packing = packing_of(scheduled)
+        out = np.full((rows, columns), np.nan, np.float32)
+        tw.build(scheduled, target=target)(a, np.ascontiguousarray(packing[1].rearrange(b)) if packing else b, out)
+        np.testing.assert_allclose(out, a @ b, rtol=0, atol=1e-5)

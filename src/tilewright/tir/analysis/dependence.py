@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.expr import ZERO, Range
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
@@ -64,6 +65,8 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
     writing = _inner_loops(index, writer, fixed)
     if writing is None:
         return False
+    if _touches_alike(index, writer, writer.writes, reader, reader.reads, buffer, fixed):
+        return True
     given = conjuncts(reader.predicate)
     regions = [region for region in writer.writes if region.buffer is buffer]
     boxes = [exact_box(writer, region, writing, analyzer, given) for region in regions]
@@ -227,12 +230,58 @@ def _written_within(
     loops = _inner_loops(index, first, loop)
     if loops is None:
         return False
+    if _touches_alike(index, first, first.writes, other, other.writes, buffer, loop):
+        return True
     given = conjuncts(other.predicate)
     boxes = [exact_box(first, region, loops, analyzer, given) for region in first.writes if region.buffer is buffer]
     inner = index.loops_between(loop, other)
     regions = [region for region in other.writes if region.buffer is buffer]
     wanted = [box for _, box in relax(other, regions, inner, analyzer)]
     return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+
+
+def _touches_alike(
+    index: ProgramIndex,
+    first: Block,
+    first_regions: Sequence[BufferRegion],
+    other: Block,
+    other_regions: Sequence[BufferRegion],
+    buffer: Buffer,
+    loop: For,
+) -> bool:
+    """Whether a block touches, in each iteration of a loop, just what another does: the same places, in the same loops.
+
+    That is how the start of a sum, its steps and the copy of its result lie under the loop over tiles, whatever guards
+    say of the last tile. No arithmetic is needed to see it.
+    """
+    ours, theirs = (
+        [region for region in regions if region.buffer is buffer] for regions in (first_regions, other_regions)
+    )
+    if len(ours) != 1:
+        return False
+    place, guards, loops = _places(index, first, ours[0], loop)
+    idle = [item for item in index.loops_between(loop, first) if item not in loops]
+    if not all((const_value(item.extent) or 0) > 0 for item in idle):
+        return False
+    for region in theirs:
+        wanted, given, others = _places(index, other, region, loop)
+        if [(item.min, item.extent) for item in loops] != [(item.min, item.extent) for item in others]:
+            return False
+        names: dict[Var, PrimExpr] = {b.var: a.var for a, b in zip(loops, others, strict=True)}
+        same = all(a is substitute(b, names) for a, b in zip(place, wanted, strict=True))
+        if not same or not set(guards) <= {substitute(item, names) for item in given}:
+            return False
+    return bool(theirs)
+
+
+def _places(
+    index: ProgramIndex, block: Block, region: BufferRegion, loop: For
+) -> tuple[list[PrimExpr], list[PrimExpr], list[For]]:
+    """A region and the guards of its block in terms of loops, and the loops inside another that the region mentions."""
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    place = [substitute(part, values) for item in region.region for part in (item.min, item.extent)]
+    used = [item for item in index.loops_between(loop, block) if any(mentions(part, {item.var}) for part in place)]
+    return place, conjuncts(block.predicate), used
 
 
 def _reads_elsewhere(

@@ -181,11 +181,10 @@ def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, c
         """Vectors that the busiest core computes."""
         return -(-others * -(-whole // vectors) // cores) * vectors
 
-    least = min(map(rounds, range(1, tile.vectors + 1)))
-    fitting = [n for n in range(1, tile.vectors + 1) if rounds(n) <= _MOST_IDLE * least]
-    # Without a partial panel if that is not much narrower.
-    exact = [n for n in fitting if whole % n == 0 and 2 * n >= max(fitting)]
-    return RegisterTile(tile.rows, max(exact or fitting), tile.lanes)
+    # Where columns are whole vectors, panels are whole too.
+    widths = divisors(whole, tile.vectors) if columns % tile.lanes == 0 else range(1, tile.vectors + 1)
+    least = min(map(rounds, widths))
+    return RegisterTile(tile.rows, max(n for n in widths if rounds(n) <= _MOST_IDLE * least), tile.lanes)
 
 
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
