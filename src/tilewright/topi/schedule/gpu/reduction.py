@@ -16,11 +16,13 @@ from tilewright.topi.schedule.gpu.rows import schedule_long_rows, walks_row
 
 _FEW_STEPS = 32
 """Steps of a reduction below which one thread does them all."""
-_MANY_STEPS = 1 << 10
+_MANY_STEPS = 1 << 13
 """Steps of a reduction from which several blocks share those of one result, where results are few."""
+_PART_STEPS = 1 << 8
+"""Steps that such a block has at least."""
 _LANE_BYTES = 16
-_COLUMN_THREADS = 32
-"""Threads of a block next to each other, where others share the steps of their results."""
+_MOST_SHARING = 512
+"""Threads of a block that share steps."""
 _MOST_UNROLLED = 8
 
 
@@ -54,7 +56,8 @@ def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None
         _columns(context, handle, epilogue, 1)
         return True
     along = walks_row(context.block(handle))
-    blocks = results if along else -(-results // (_COLUMN_THREADS * 4))
+    across = _across(context, results)
+    blocks = results if along else -(-results // across)
     if blocks < cores and steps >= _MANY_STEPS:
         partial = _partial(context, reduce, max(2, 4 * cores // blocks))
         if partial is not None:
@@ -64,8 +67,13 @@ def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None
     if along:
         schedule_long_rows(context, handle, epilogue or sch.cache_write(handle, 0, "local"))
     else:
-        _columns(context, handle, epilogue, _sharing(context, results, steps))
+        _columns(context, handle, epilogue, _sharing(context, steps, across), across)
     return True
+
+
+def _across(context: CpuContext, results: int) -> int:
+    """Threads of a block next to each other: at least 32 bytes of memory, at most a warp, so that all cores work."""
+    return max(n for n in (8, 16, 32) if n == 8 or results >= n * context.target.cores)
 
 
 def _reducing(context: CpuContext, handle: BlockHandle) -> list[LoopHandle]:
@@ -117,15 +125,16 @@ def _several_results(
     sch.bind(sch.get_loops(partial)[1], "threadIdx.x")
 
 
-def _sharing(context: CpuContext, results: int, steps: int) -> int:
-    """Threads that share the steps of a result: as many as keep the device busy."""
-    most = min(context.target.max_threads // _COLUMN_THREADS, 16)
-    wanted = max(1, context.target.cores * THREADS * 8 // results)
-    default = max(n for n in (1, 2, 4, 8, 16) if n == 1 or (n <= most and n <= wanted and n * 8 <= steps))
-    return context.choose_again("sharing", [n for n in (1, 2, 4, 8, 16) if n <= max(1, most)], default)
+def _sharing(context: CpuContext, steps: int, across: int) -> int:
+    """Threads that share the steps of a result, so that each has a few: their loads are on their way together."""
+    most = min(context.target.max_threads, _MOST_SHARING) // across
+    options = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(1, most)]
+    return context.choose_again("sharing", options, max(n for n in options if n == 1 or n * 8 <= steps))
 
 
-def _columns(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int) -> None:
+def _columns(
+    context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int, across: int = 32
+) -> None:
     """A thread has a vector of results next to each other; several threads may share their steps.
 
     for i, k: c[i] += x[k, i]  ->  for bx: for tx: { for ty: for ko: part[v] += x[ko * 8 + ty, (bx, tx, v)]  (vectors);
@@ -148,7 +157,7 @@ def _columns(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | N
         loops[-1], lane = sch.split(loops[-1], [None, lanes])
     if sharing > 1:
         fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-        block, thread = sch.split(fused, [None, _COLUMN_THREADS])
+        block, thread = sch.split(fused, [None, across])
         sch.bind(block, "blockIdx.x")
         sch.bind(thread, "threadIdx.x")
     else:
@@ -187,7 +196,7 @@ def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -
                 if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
                     sch.unroll(loop)
         else:
-            _, inner = sch.split(reduce[-1], [None, max(n for n in (4, 2, 1) if count % n == 0)])
+            _, inner = sch.split(reduce[-1], [None, max(n for n in (8, 4, 2, 1) if count % n == 0)])
             sch.unroll(inner)
 
 
@@ -199,7 +208,7 @@ def _lanes(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> int
     bits = max(region.buffer.dtype.bits for region in (*block.reads, *block.writes, *last.writes))
     lanes = _LANE_BYTES * 8 // max(8, bits)
     count = prod(context.sizes(context.sch.get_loops(output)))
-    while lanes > 1 and (size % lanes or count // lanes < context.target.cores * _COLUMN_THREADS):
+    while lanes > 1 and (size % lanes or count // lanes < context.target.cores * 32):
         lanes //= 2
     made = {region.buffer for region in block.writes}
     for item in pre_order(block.body):
@@ -219,11 +228,11 @@ def _partial(context: CpuContext, reduce: list[LoopHandle], most: int) -> BlockH
     trial = context.sch.copy()
     sizes = context.sizes(reduce)
     loop, rest = reduce[0], prod(sizes[1:])
-    parts = _divisor(sizes[0], most, max(1, _MANY_STEPS // 4 // rest))
+    parts = _divisor(sizes[0], most, max(1, _PART_STEPS // rest))
     try:
         if 4 * parts < most and len(reduce) > 1:
             loop = trial.fuse(*reduce)
-            parts = _divisor(prod(sizes), most, _MANY_STEPS // 4)
+            parts = _divisor(prod(sizes), most, _PART_STEPS)
         if parts == 1:
             return None
         outer, _ = trial.split(loop, [parts, None])

@@ -172,7 +172,7 @@ def walks_row(block: Block) -> bool:
     loads = [item for item in loads if item.indices]
     if not loads or not steps:
         return False
-    largest = max(loads, key=lambda item: item.buffer.ndim)
+    largest = max(loads, key=lambda item: prod(item.buffer.static_shape or (0,)))
     return linear(largest.indices[-1]).terms.get(steps[-1]) == 1
 
 
