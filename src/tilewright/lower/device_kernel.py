@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.c.program import nbytes
-from tilewright.codegen.devices import device_code, device_kernels
+from tilewright.codegen.devices import device_code, device_kernels, device_source
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
@@ -34,12 +34,13 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     """Compile a scheduled kernel. `func` is the program before scheduling: its parameters are what steps pass."""
     try:
         split = device_kernels(scheduled, target)
+        source = device_source(split, target)
     except (UnsupportedError, UserError) as error:
         # What the device cannot do, or has no room for; the host computes it instead.
         return DeviceKernelCode(refused=str(error))
     table = SymbolTable()
     symbols = tuple(table.name(symbol) for symbol in kernel_symbols(func))
-    made = device_code(split, target, table.extent)
+    made = device_code(split, source, target, table.extent)
     known = [const_value(size) for size in made.workspaces]
     # Steps pass planned scratch right after the symbols: workspaces of symbolic size come last.
     order = sorted(range(len(known)), key=lambda number: known[number] is None)

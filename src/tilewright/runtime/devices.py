@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.runtime.cuda import cuda_device
 from tilewright.runtime.device_program import Device
 from tilewright.runtime.hip import hip_device
+from tilewright.runtime.metal import metal_device
 from tilewright.runtime.opencl import opencl_device
 from tilewright.runtime.vulkan import vulkan_device
 from tilewright.runtime.webgpu import webgpu_device
@@ -19,6 +20,7 @@ DEVICES: Final[dict[str, Callable[[], Device]]] = {
     "webgpu": webgpu_device,
     "vulkan": vulkan_device,
     "rocm": hip_device,
+    "metal": metal_device,
 }
 """How the first device of a kind is found; a `UserError` where there is none."""
 
