@@ -66,14 +66,28 @@ torch: $(READY)
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 expecttest 2>/dev/null \
 	    || echo "   (could not: those tests will skip)"; }
 
-# Kernels for GPUs run on PoCL, an OpenCL device made of the CPU, and are compiled by NVRTC. Those tests skip, with a
-# reason, where these are not.
+# Kernels for GPUs run on PoCL (OpenCL) and lavapipe (Vulkan, and WebGPU through wgpu), devices made of the CPU. They are
+# compiled by NVRTC and by clang (AMD; also a stand-in for Metal). Those tests skip, with a reason, where these are not.
 devices: $(READY)
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1; then \
 	  echo "== installing PoCL for the tests of OpenCL kernels"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y pocl-opencl-icd ocl-icd-libopencl1) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! command -v spirv-val >/dev/null; then \
+	  echo "== installing lavapipe and the SPIR-V tools for the tests of Vulkan and WebGPU kernels"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	    mesa-vulkan-drivers libvulkan1 spirv-tools) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
+	fi
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /usr/bin/clang-[12][0-9] >/dev/null 2>&1; then \
+	  echo "== installing clang for the tests of HIP and Metal kernels"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	    clang-19 lld-19) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
+	fi
+	@$(BIN)/python -c 'import wgpu' 2>/dev/null || { \
+	  echo "== installing wgpu for the tests of WebGPU kernels"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[webgpu]' 2>/dev/null \
+	    || echo "   (could not: those tests will skip)"; }
 	@$(BIN)/python -c 'import pyopencl' 2>/dev/null || { \
 	  echo "== installing pyopencl for the tests of OpenCL kernels"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[opencl]' 2>/dev/null \
