@@ -26,12 +26,18 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
+from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.matrix_form import matrix_form
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
+WGMMA = HOPPER.replace(arch="sm_90a")
 TF32 = HOPPER.replace(features="+tf32")
 HALF = DataType.of("float16")
 
@@ -165,3 +171,36 @@ def test_the_text_compiles() -> None:
         out = "int32" if dtype == "int8" else dtype
         source = text(schedule_gpu(product(128, 128, 64, dtype, out), target), target)
         assert b"ELF" in compile_cuda(source, "sm_90")[:8]
+
+
+def grouped(func: PrimFunc, tile: GroupTile) -> PrimFunc:
+    """A product by warp groups."""
+    context = CpuContext(Schedule(func), WGMMA)
+    anchor, output = context.sch.blocks()
+    item = group_product(WGMMA, HALF, tile.columns)
+    assert item is not None
+    schedule_group_tiles(context, matrix_form(context, anchor, output), item, tile)
+    return context.sch.func
+
+
+def test_warp_groups_mean_the_same() -> None:
+    func = product(60, 64, 128, "float16", "float32")
+    scheduled = grouped(func, GroupTile(1, 64, 3))
+    operands = arrays(func)
+    interpret(scheduled, *operands)
+    np.testing.assert_array_equal(operands[2], operands[0].astype(np.float32) @ operands[1].astype(np.float32) * 2)
+
+
+def test_warp_groups_read_ahead_and_wait() -> None:
+    source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 256, 4, 2)), WGMMA)
+    body = source[source.index("__global__") :]
+    order = ["tw_async_wait_1()", "tw_fence_async()", "__syncthreads()", "tw_copy_async_16(", "tw_async_commit()"]
+    order += ["tw_wgmma_fence()", "tw_wgmma_f16_n256(", "tw_wgmma_commit()", "tw_wgmma_wait_1()", "tw_wgmma_wait_0()"]
+    places = [body.index(word) for word in order]
+    assert places == sorted(places)
+    # One copy more than the pipeline is deep: products of the step before may still read theirs.
+    assert "% 4)" in body
+    require_nvrtc()
+    assert len(compile_cuda(source, "sm_90a")) > 10000
+    with pytest.raises(UnsupportedError, match=r"needs \+sm_90a"):
+        text(grouped(product(128, 256, 128, "float16", "float16"), GroupTile(2, 256, 4)), HOPPER)

@@ -66,11 +66,11 @@ class _Swizzle(StmtRewriter):
     def _place(self, buffer: Buffer, index: PrimExpr) -> PrimExpr:
         run = _RUN_BYTES // buffer.dtype.itemsize
         if isinstance(index, Ramp):
-            starts_run = self._analyzer.prove_equal(floormod(index.base, const(run)), const(0))
-            if not is_const_int(index.stride, 1) or run % index.lanes or not (starts_run or index.lanes == 1):
+            aligned = self._analyzer.prove_equal(floormod(index.base, const(index.lanes)), const(0))
+            if not is_const_int(index.stride, 1) or run % index.lanes or not aligned:
                 raise UserError(
-                    f"the swizzled buffer {buffer.name} is accessed by vectors that are not whole runs of 16 bytes",
-                    hint=f"vectorize loops of {run} neighbours",
+                    f"the swizzled buffer {buffer.name} is accessed by vectors that are not within runs of 16 bytes",
+                    hint=f"vectorize loops of at most {run} neighbours",
                 )
             return Ramp(self._swizzled(index.base, run), index.stride, index.lanes)
         if not index.dtype.is_scalar:
@@ -87,5 +87,8 @@ class _Swizzle(StmtRewriter):
         row = self._analyzer.simplify(floormod(floordiv(inside, const(run * _RUNS)), const(_RUNS)))
         if is_const_int(row, 0):
             return index
-        moved = Call("bitwise_xor", (inside, mul(row, const(run))), INDEX)
-        return add(expression(Linear(whole, form.constant - form.constant % group)), moved)
+        simplify = self._analyzer.simplify
+        # In runs: the code generator sees by this form that vectors start at multiples of their size.
+        moved = mul(Call("bitwise_xor", (simplify(floordiv(inside, const(run))), row), INDEX), const(run))
+        start = add(expression(Linear(whole, form.constant - form.constant % group)), moved)
+        return add(start, simplify(floormod(inside, const(run))))
