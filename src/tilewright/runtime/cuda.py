@@ -189,9 +189,9 @@ class CudaDevice(Device):
 
     def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, size: int) -> None:
         """Copy on the stream."""
-        self._call(
-            "cuMemcpyDtoDAsync", target.address + target_offset, source.address + source_offset, size, self.stream
-        )
+        if size:
+            places = target.address + target_offset, source.address + source_offset
+            self._call("cuMemcpyDtoDAsync", *places, size, self.stream)
 
     def write(self, memory: Any, array: Array) -> None:
         """Copy an array to memory, on the stream; the array may be changed afterwards."""

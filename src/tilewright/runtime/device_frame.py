@@ -22,6 +22,8 @@ from tilewright.support import settings
 from tilewright.support.errors import UserError
 
 Triple = tuple[int, int, int]
+_MOST_PLACES = 8
+"""Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Frame:
         self._bound: dict[ArgKind, list[Any]] = {}
         self._stages: list[Recording | Callable[[], None]] = []
         self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
+        self._seen: set[tuple[int, ...]] = set()
         self._watched = "launch" in settings.TRACE.get()
         self.kept: object = None
         """What must live until the run is over."""
@@ -90,8 +93,15 @@ class Frame:
             self._own[key] = self.device.allocate(self._sizes[kind][index])
         return self._own[key]
 
+    @property
+    def copies(self) -> bool:
+        """Whether inputs and outputs lie elsewhere in every call, so that copying them costs less than recording."""
+        return len(self._seen) > _MOST_PLACES
+
     def run(self, inputs: list[Any], outputs: list[Any]) -> None:
         """Start everything, on these pieces of memory."""
+        if not self.copies:
+            self._seen.add(tuple([_identity(memory) for memory in (*inputs, *outputs)]))
         self._bind(inputs, outputs)
         for stage in self._stages:
             if isinstance(stage, Recording):

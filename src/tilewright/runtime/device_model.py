@@ -191,9 +191,14 @@ class DevicePrepared:
         try:
             with self.device.lock:
                 memory = self._inputs(frame, inputs)
-                places = self._outputs(frame, on_device)
+                copies = on_device and frame.copies
+                places = self._outputs(frame, on_device and not copies)
                 frame.run(memory, places)
                 frame.kept = inputs
+                if copies:
+                    own, places = places, self._outputs(frame, on_device)
+                    for source, target, size in zip(own, places, self._output_bytes, strict=True):
+                        self.device.copy(source, 0, target, 0, size)
             results = [
                 DeviceArray(place, shape, info.dtype, self.device)
                 for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
@@ -205,10 +210,13 @@ class DevicePrepared:
     def _inputs(self, frame: Frame, inputs: Sequence[Value]) -> list[Any]:
         memory = []
         for index, value in enumerate(inputs):
-            if isinstance(value, DeviceArray):
+            if isinstance(value, DeviceArray) and not frame.copies:
                 memory.append(value.memory)
+                continue
+            memory.append(frame.own(ArgKind.INPUT, index))
+            if isinstance(value, DeviceArray):
+                self.device.copy(value.memory, 0, memory[-1], 0, value.nbytes)
             else:
-                memory.append(frame.own(ArgKind.INPUT, index))
                 self.device.write(memory[-1], value)
         return memory
 
