@@ -47,7 +47,7 @@ def test_build_for_opencl() -> None:
 def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     require_opencl()
     page = (Path(__file__).resolve().parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     names: dict[str, np.ndarray] = {}
     exec(block, names)
     np.testing.assert_array_equal(names["b"], names["a"] * 2 + 1)
