@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--learn-only", action="store_true", help="measure nothing")
     parser.add_argument("--database", type=Path, default=Path(".cache/pretrain.db"), help="where measurements are kept")
     parser.add_argument(
-        "--known", type=Path, default=Path(".cache/bench-tuning.db"), help="what bench.tuning measured of those left out"
+        "--known", type=Path, default=Path(".cache/bench-tuning.db"), help="what bench.tuning measured of them"
     )
     return parser
 
