@@ -65,7 +65,7 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
     writing = _inner_loops(index, writer, fixed)
     if writing is None:
         return False
-    if _touches_alike(index, writer, writer.writes, reader, reader.reads, buffer, fixed):
+    if _touches_alike(index, (writer, writer.writes), (reader, reader.reads), buffer, fixed, analyzer):
         return True
     given = conjuncts(reader.predicate)
     regions = [region for region in writer.writes if region.buffer is buffer]
@@ -230,7 +230,7 @@ def _written_within(
     loops = _inner_loops(index, first, loop)
     if loops is None:
         return False
-    if _touches_alike(index, first, first.writes, other, other.writes, buffer, loop):
+    if _touches_alike(index, (first, first.writes), (other, other.writes), buffer, loop, analyzer):
         return True
     given = conjuncts(other.predicate)
     boxes = [exact_box(first, region, loops, analyzer, given) for region in first.writes if region.buffer is buffer]
@@ -242,35 +242,34 @@ def _written_within(
 
 def _touches_alike(
     index: ProgramIndex,
-    first: Block,
-    first_regions: Sequence[BufferRegion],
-    other: Block,
-    other_regions: Sequence[BufferRegion],
+    first: tuple[Block, Sequence[BufferRegion]],
+    other: tuple[Block, Sequence[BufferRegion]],
     buffer: Buffer,
     loop: For,
+    analyzer: Analyzer,
 ) -> bool:
     """Whether a block touches, in each iteration of a loop, just what another does: the same places, in the same loops.
 
     That is how the start of a sum, its steps and the copy of its result lie under the loop over tiles, whatever guards
-    say of the last tile. No arithmetic is needed to see it.
+    say of the last tile. Hardly any arithmetic is needed to see it.
     """
-    ours, theirs = (
-        [region for region in regions if region.buffer is buffer] for regions in (first_regions, other_regions)
-    )
+    ours, theirs = ([item for item in regions if item.buffer is buffer] for _, regions in (first, other))
     if len(ours) != 1:
         return False
-    place, guards, loops = _places(index, first, ours[0], loop)
-    idle = [item for item in index.loops_between(loop, first) if item not in loops]
+    place, guards, loops = _places(index, first[0], ours[0], loop)
+    idle = [item for item in index.loops_between(loop, first[0]) if item not in loops]
     if not all((const_value(item.extent) or 0) > 0 for item in idle):
         return False
     for region in theirs:
-        wanted, given, others = _places(index, other, region, loop)
+        wanted, given, others = _places(index, other[0], region, loop)
         if [(item.min, item.extent) for item in loops] != [(item.min, item.extent) for item in others]:
             return False
         names: dict[Var, PrimExpr] = {b.var: a.var for a, b in zip(loops, others, strict=True)}
-        same = all(a is substitute(b, names) for a, b in zip(place, wanted, strict=True))
-        if not same or not set(guards) <= {substitute(item, names) for item in given}:
+        if not set(guards) <= {substitute(item, names) for item in given}:
             return False
+        for a, b in zip(place, (substitute(part, names) for part in wanted), strict=True):
+            if a is not b and analyzer.simplify(a) is not analyzer.simplify(b):
+                return False
     return bool(theirs)
 
 
