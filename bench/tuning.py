@@ -2,11 +2,12 @@
 
     python -m bench.tuning --quick                 # two tasks, two seeds, a few trials: does it all work
     python -m bench.tuning                         # tasks x searches x seeds, best so far against trials
+    python -m bench.tuning --throughput            # only how many candidates a second a search looks at
     python -m bench.tuning --seconds 80 --processes 16   # as much of it as fits; the same command goes on from there
 
 Tasks are kernels of ResNet-18, MobileNet and BERT for one core. Also: how well cost models order programs they have not
-seen (`bench/tuning_quality.py`), and how many candidates a second are sampled, scheduled, featurised and scored. Prints
-tables, writes JSON and curves into `bench/results/`, ends with one line of JSON. Measurements are kept in a database
+seen (`bench/tuning_quality.py`), and how many candidates a second are sampled, scheduled, featurised and scored
+(`bench/tuning_throughput.py`). Prints tables, writes JSON and curves into `bench/results/`, ends with one line of JSON. Measurements are kept in a database
 (`bench/tuning_runs.py`): a second run costs nothing but the searches' own time.
 """
 
@@ -21,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from random import Random
 
 import numpy as np
 
@@ -29,15 +29,15 @@ from bench import harness, zoo
 from bench.figures import draw_searches, pyplot
 from bench.tuning_quality import Programs, other_tasks, same_task
 from bench.tuning_runs import Curve, curve_of, jobs_of, run_all, speed_up
+from bench.tuning_throughput import report as throughput_report
+from bench.tuning_throughput import throughput
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
-from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
-from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.cost import CostModel, RandomModel, TreeModel
 from tilewright.tune.features import Vector, extract, layout
 from tilewright.tune.neural import NeuralModel
-from tilewright.tune.space import Key, Point, Space, key_of
+from tilewright.tune.space import Key, Point, key_of
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import TuneOptions
 
@@ -49,7 +49,9 @@ SEARCHES: dict[str, TuneOptions] = {
     "annealing, rank": TuneOptions(search="annealing", prior=None),
     "annealing, regression": TuneOptions(search="annealing", model=partial(TreeModel, "regression"), prior=None),
     "evolution, rank": TuneOptions(search="evolution", prior=None),
+    "evolution, shipped": TuneOptions(search="evolution"),
 }
+"""The last one starts from the shipped cost model, as `tilewright tune` does."""
 BASELINE = "random"
 COST_MODELS: dict[str, Callable[[], CostModel]] = {
     "trees, rank": TreeModel,
@@ -67,6 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.say(harness.machine_line())
     start = time.monotonic()
     tasks = choose_tasks(options.models.split(","), options.tasks)
+    if options.throughput:
+        rates = throughput(tasks, options.processes)
+        harness.say(throughput_report(rates))
+        print(json.dumps(rates))
+        return 0
     jobs = list(jobs_of(tasks, SEARCHES, options.seeds, options.trials))
     options.database.parent.mkdir(parents=True, exist_ok=True)
     runs = run_all(jobs, options.database, options.processes, options.seconds, harness.say)
@@ -87,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "measured": sum(map(len, known.values())),
         "searches": {name: _summary(list(curves.values()), name) for name in SEARCHES},
         "cost_models": cost_model_quality(tasks, known, [run.points for run in unbiased]),
-        "candidates_per_second": throughput(tasks),
+        "candidates_per_second": throughput(tasks, options.processes),
         "tasks": {
             task.key: {name: [_rounded(run.best) for run in found] for name, found in curves[task.key].items()}
             for task in tasks
@@ -104,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.tuning", description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a small run of everything")
+    parser.add_argument("--throughput", action="store_true", help="only how many candidates a second are looked at")
     parser.add_argument("--models", default=",".join(MODELS), help="models whose kernels are the tasks")
     parser.add_argument("--tasks", type=int, default=6, help="how many tasks (default: 6)")
     parser.add_argument("--trials", type=int, default=256, help="trials of each search (default: 256)")
@@ -197,34 +205,6 @@ def programs_of(task: Task, known: Mapping[Key, float | None]) -> Programs:
                 rows.append((extract(program, task.target), 1.0 / value))
     features = np.stack([row for row, _ in rows]) if rows else np.zeros((0, layout().width), np.float32)
     return Programs(task.key, features, tuple(seconds for _, seconds in rows))
-
-
-def throughput(tasks: Sequence[Task], count: int = 40) -> dict[str, float]:
-    """Candidates a second on one core: new ones (sampled, scheduled, featurised, scored), and known ones (scored)."""
-    fresh, known = [], []
-    for task in tasks:
-        space, random = task.space(), Random(0)
-        model = TreeModel()
-        start = time.thread_time()
-        tried = [_features(space, space.random(random)) for _ in range(count)]
-        features = [found for found in tried if found is not None]
-        matrix = np.stack(features)
-        taken = time.thread_time() - start
-        model.fit(matrix, np.linspace(0, 1, len(matrix), dtype=np.float32), [task.key] * len(matrix))
-        start = time.thread_time()
-        model.predict(matrix)
-        scoring = time.thread_time() - start
-        fresh.append(len(matrix) / (taken + scoring))
-        known.append(len(matrix) / max(scoring, 1e-6))
-    return {"new": statistics.geometric_mean(fresh), "known": statistics.geometric_mean(known)}
-
-
-def _features(space: Space, point: Point) -> Vector | None:
-    """The features of a point, or None if the template cannot make its program."""
-    try:
-        return extract(space.schedule(Choices(point)), space.target)
-    except TilewrightError:
-        return None
 
 
 def _print(result: Mapping[str, object]) -> None:
