@@ -7,8 +7,8 @@
 
 Tasks are kernels of ResNet-18, MobileNet and BERT for one core. Also: how well cost models order programs they have not
 seen (`bench/tuning_quality.py`), and how many candidates a second are sampled, scheduled, featurised and scored
-(`bench/tuning_throughput.py`). Prints tables, writes JSON and curves into `bench/results/`, ends with one line of JSON. Measurements are kept in a database
-(`bench/tuning_runs.py`): a second run costs nothing but the searches' own time.
+(`bench/tuning_throughput.py`). Prints tables, writes JSON and curves into `bench/results/`, ends with one line of JSON.
+Measurements are kept in a database (`bench/tuning_runs.py`): a second run costs nothing but the searches' own time.
 """
 
 from __future__ import annotations
