@@ -16,8 +16,7 @@ def _run(model: bytes, inputs: zoo.Arrays) -> list[np.ndarray]:
     return results
 
 
-@pytest.mark.parametrize("name", ["dqn", "lstm_lm_1"])
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("name", "half"), [("dqn", False), ("dqn", True), ("lstm_lm_1", False)])
 def test_a_batch_is_its_elements(name: str, half: bool) -> None:
     model, inputs = gpu_models.model(name, 2, half), gpu_models.inputs(name, 2, half)
     assert {item.dtype for item in inputs.values()} & {np.dtype(np.float16 if half else np.float32)}
