@@ -36,8 +36,9 @@ from tilewright.lower.database import Database
 from tilewright.support.text import table
 from tilewright.tune.cost import CostModel, RandomModel, TreeModel
 from tilewright.tune.features import Vector, extract, layout
+from tilewright.tune.forest import shipped
 from tilewright.tune.neural import NeuralModel
-from tilewright.tune.space import Key, Point, key_of
+from tilewright.tune.space import Key, key_of
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import TuneOptions
 
@@ -85,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     curves: Curves = {task.key: {name: [] for name in SEARCHES} for task in tasks}
     for job in jobs:
         curves[job.task.key][job.search].append(curve_of(runs[job.name], known[job.task.key]))
-    unbiased = [runs[job.name] for job in jobs if job.search == BASELINE]
+    unbiased: dict[str, set[Key]] = {task.key: set() for task in tasks}
+    for job in jobs:
+        if job.search == BASELINE:
+            unbiased[job.task.key].update(map(key_of, runs[job.name].points))
     result: dict[str, object] = {
         "machine": harness.machine(),
         "trials": options.trials,
@@ -93,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "minutes": round((time.monotonic() - start) / 60, 1),
         "measured": sum(map(len, known.values())),
         "searches": {name: _summary(list(curves.values()), name) for name in SEARCHES},
-        "cost_models": cost_model_quality(tasks, known, [run.points for run in unbiased]),
+        "cost_models": cost_model_quality(tasks, known, unbiased),
         "candidates_per_second": throughput(tasks, options.processes),
         "tasks": {
             task.key: {name: [_rounded(run.best) for run in found] for name, found in curves[task.key].items()}
@@ -175,23 +179,24 @@ def _summary(tasks: Sequence[dict[str, list[Curve]]], name: str) -> dict[str, ob
 
 
 def cost_model_quality(
-    tasks: Sequence[Task], known: Mapping[str, Mapping[Key, float | None]], asked: Sequence[Sequence[Point]]
+    tasks: Sequence[Task], known: Mapping[str, Mapping[Key, float | None]], asked: Mapping[str, set[Key]]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """For each cost model, how well it orders programs that random search asked for and it has not seen."""
-    programs = [random_programs(task, known[task.key], asked) for task in tasks]
+    programs = [
+        programs_of(task, {key: value for key, value in known[task.key].items() if key in asked[task.key]})
+        for task in tasks
+    ]
+    makers = dict(COST_MODELS)
+    prior = shipped(tasks[0].target)
+    if prior is not None:
+        makers |= {"shipped": lambda: prior, "trees on shipped": lambda: TreeModel(prior=prior)}
     return {
         name: {
             "other_tasks": other_tasks(make, programs, [task.key for task in tasks]),
             "same_task": same_task(make, programs),
         }
-        for name, make in COST_MODELS.items()
+        for name, make in makers.items()
     }
-
-
-def random_programs(task: Task, known: Mapping[Key, float | None], asked: Sequence[Sequence[Point]]) -> Programs:
-    """The programs of a task among the points that were asked for, with features and times."""
-    points = {key_of(point) for points in asked for point in points}
-    return programs_of(task, {key: value for key, value in known.items() if key in points})
 
 
 def programs_of(task: Task, known: Mapping[Key, float | None]) -> Programs:
