@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -52,6 +53,17 @@ def test_every_stage_prints(model: Path, stage: str, words: list[str], capsys: C
     text = printed(model, stage, capsys)
     for word in words:
         assert word in text
+
+
+def test_algorithms_can_be_forbidden(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "wide.onnx"
+    weight = onnx.numpy_helper.from_array(np.ones((64, 64, 3, 3), np.float32), "w")
+    shape = [1, 64, 56, 56]
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy")
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "wide", [x], [y], [weight])), path)
+    assert "nn.conv2d_winograd" in printed(path, "graph", capsys)
+    assert "nn.conv2d_winograd" not in printed(path, "graph", capsys, "--no-winograd")
 
 
 def test_the_stages_of_the_help_are_the_stages(capsys: Captured) -> None:

@@ -81,6 +81,7 @@ def test_profiles(folder: Path, tmp_path: Path, capsys: Captured) -> None:
         (["--input", "image=flat.npy"], "the input 'image' has the shape [4]"),
         (["--target", "native"], "is compiled already: --target changes nothing"),
         (["--shape", "image=1,3,32,32"], "is compiled already: --shape changes nothing"),
+        (["--no-winograd"], "is compiled already: --no-winograd changes nothing"),
         (["--output-file", "absent/out.npz"], "cannot write out.npz"),
         (["--html", "absent/profile.html"], "cannot write profile.html"),
     ],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from tilewright.cli.measure import Timing, format_ms, max_relative_error, measure
 from tilewright.cli.models import is_library, open_executable
-from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes, positive_int
+from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, parse_peers
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
@@ -34,6 +34,7 @@ _OURS = "tilewright"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser, "an ONNX model, or a library made by `tilewright compile` (which has no peers)")
+    add_algorithms(parser)
     add_inputs(parser)
     parser.add_argument(
         "--against",

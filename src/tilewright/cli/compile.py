@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tilewright.cli.models import open_compilation
-from tilewright.cli.options import add_model
+from tilewright.cli.options import add_algorithms, add_model
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.request import model_targets
 from tilewright.support.errors import UserError
@@ -33,6 +33,7 @@ Compiled kernels are kept in a cache: compiling the same model again takes a fra
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser)
+    add_algorithms(parser)
     parser.add_argument(
         "-o",
         "--output",

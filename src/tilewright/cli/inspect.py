@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilewright.cli.models import open_compilation
-from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes
+from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
@@ -50,6 +50,7 @@ Print a stage of the compilation of a model.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser)
+    add_algorithms(parser)
     parser.add_argument(
         "--stage", default="kernels", choices=list(_STAGES), metavar="STAGE", help="what to print (default: kernels)"
     )

@@ -35,6 +35,7 @@ def open_compilation(options: argparse.Namespace) -> Compilation:
         options.target or "native",
         options.threads,
         shapes=parse_shapes(options.shape),
+        winograd=options.winograd,
         database=options.database,
     )
 
@@ -43,7 +44,13 @@ def open_executable(options: argparse.Namespace) -> Executable:
     """The executable of a model file, compiled now, or of an exported library."""
     if not is_library(options.model):
         return open_compilation(options).executable()
-    for option, value in (("--target", options.target), ("--shape", options.shape), ("--database", options.database)):
+    given = {
+        "--target": options.target,
+        "--shape": options.shape,
+        "--database": options.database,
+        "--no-winograd": not options.winograd,
+    }
+    for option, value in given.items():
         if value:
             raise UserError(
                 f"{options.model} is compiled already: {option} changes nothing any more",

@@ -50,6 +50,16 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
     )
 
 
+def add_algorithms(parser: argparse.ArgumentParser) -> None:
+    """Options that forbid algorithms which round differently from the plain ones."""
+    parser.add_argument(
+        "--no-winograd",
+        dest="winograd",
+        action="store_false",
+        help="compute 3 x 3 convolutions directly: slower, and closer to the exact result",
+    )
+
+
 def positive_int(text: str) -> int:
     """A whole number of at least 1, as an argument."""
     if not text.isdecimal() or int(text) < 1:

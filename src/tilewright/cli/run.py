@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.models import open_executable
-from tilewright.cli.options import add_inputs, add_model, load_inputs, parse_sizes
+from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.support.files import replacing
 from tilewright.support.text import shorten
 
@@ -28,6 +28,7 @@ Inputs that are not given get random values: normal floats, small non-negative i
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser, "an ONNX model, or a library made by `tilewright compile`")
+    add_algorithms(parser)
     add_inputs(parser)
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")
     parser.add_argument("--profile", action="store_true", help="show the time of every kernel")
