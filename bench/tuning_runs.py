@@ -129,8 +129,8 @@ def _record(task: Task, result: Measurement) -> Record:
     return Record(task.key, str(task.target), result.answers, result.seconds, result.error, result.reference)
 
 
-def run_search(table: Table, options: TuneOptions, trials: int, until: float = float("inf")) -> Run | None:
-    """One search from nothing, for so many trials or until it has no more points; None if the time is up first."""
+def run_search(table: Table, options: TuneOptions, trials: int, stop: Callable[[], bool] = lambda: False) -> Run | None:
+    """One search from nothing, for so many trials or until it has no more points; None if it is stopped first."""
     asked: list[Point] = []
     start = time.thread_time()
     search = make_search(table.task.space(), table.task, options)
@@ -142,7 +142,7 @@ def run_search(table: Table, options: TuneOptions, trials: int, until: float = f
         if not points:
             break
         asked += points
-        if time.time() > until:
+        if stop():
             return None
         found = table.speed_ups(points)
         start = time.thread_time()
@@ -213,10 +213,14 @@ def _start(cpus: multiprocessing.Queue[int]) -> None:
 
 
 def _work(job: Job, database: Path, until: float) -> Run | None:
-    if time.time() > until:
+    def stop() -> bool:
+        parent = multiprocessing.parent_process()
+        return time.time() > until or (parent is not None and not parent.is_alive())
+
+    if stop():
         return None
     with Database(database) as opened:
-        return run_search(Table(job.task, opened, _measurer()), job.options, job.trials, until)
+        return run_search(Table(job.task, opened, _measurer()), job.options, job.trials, stop)
 
 
 @cache

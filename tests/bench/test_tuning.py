@@ -91,8 +91,8 @@ def test_a_small_space_ends_the_search(asked: tuple[tuning_runs.Table, FakeMeasu
     assert curve.best[-1] == max(curve.best) > 1.0
 
 
-def test_a_run_stops_when_its_time_is_up(asked: tuple[tuning_runs.Table, FakeMeasurer]) -> None:
-    assert tuning_runs.run_search(asked[0], QUICK["random"], 20, until=0.0) is None
+def test_a_run_can_be_stopped(asked: tuple[tuning_runs.Table, FakeMeasurer]) -> None:
+    assert tuning_runs.run_search(asked[0], QUICK["random"], 20, stop=lambda: True) is None
     assert not asked[1].asked
 
 
