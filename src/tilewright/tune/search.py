@@ -184,6 +184,8 @@ class _ModelSearch(_Base):
         self._knows = False
         self._blocks = max(1, len(find_all(space.func.body, Block)))
         self._programs_left = 0
+        self.programs = 0
+        """How many programs were scheduled to see their features."""
 
     def observe(self, results: Sequence[Observation]) -> None:
         """Learn from the results, together with all earlier ones."""
@@ -201,6 +203,7 @@ class _ModelSearch(_Base):
         """The features of a point's program; None if the template cannot make one."""
         key = key_of(point)
         if key not in self._features:
+            self.programs += 1
             try:
                 func = self.space.program(point)
                 self._features[key] = extract(func, self.space.target)
