@@ -12,6 +12,7 @@ import pytest
 
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.cuda import CudaDevice
+from tilewright.runtime.cuda_graph import even_share
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.device_program import BoundCall, Scalar
 from tilewright.support.errors import UserError
@@ -43,10 +44,17 @@ class ToyDriver:
         self.launches: list[tuple[Any, list[Any]]] = []
         self.memory: dict[int, Any] = {}
         self.capturing: list[Callable[[], None]] | None = None
-        self.numbers = {"COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 4,
-                        "L2_CACHE_SIZE": 1 << 20, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1 << 17,
-                        "MAX_THREADS_PER_MULTIPROCESSOR": 2048}  # fmt: skip
+        self.numbers = {
+            "COMPUTE_CAPABILITY_MAJOR": 9,
+            "COMPUTE_CAPABILITY_MINOR": 0,
+            "MULTIPROCESSOR_COUNT": 4,
+            "L2_CACHE_SIZE": 1 << 20,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1 << 17,
+            "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 1 << 18,
+            "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+        }
         self.state = SUCCESS
+        self.time_of: Callable[[list[Any]], float] = lambda configs: 1.0
 
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
         def call(*args: Any) -> tuple[Any, ...]:
@@ -121,6 +129,10 @@ class ToyDriver:
         self.calls.append("cuGraphInstantiate")
         return SUCCESS, graph
 
+    def cuEventElapsedTime(self, start: Any, end: Any) -> tuple[Any, float]:
+        """The last graph's time, by the way that its kernels were launched."""
+        return SUCCESS, self.time_of([config for config, _ in self.launches[-CALLS:]])
+
     def cuGraphLaunch(self, graph: Any, stream: Any) -> tuple[Any]:
         for run in graph:
             run()
@@ -146,6 +158,8 @@ def shift(source: int, target: int, amount: int) -> None:
 
 
 CODE = b"\x7fELF"
+CALLS = 3
+EARLY = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
 LAUNCHES = [
     LaunchInfo("double", (2, 1, 1), (64, 1, 1), (0, 1), dependent=True),
     LaunchInfo("shift", (2, 1, 1), (64, 1, 1), (0, 1, 2), 100_000, 100_000, (2, 1, 1), dependent=True),
@@ -167,7 +181,8 @@ def device(driver: ToyDriver) -> Iterator[CudaDevice]:
 def _calls(device: CudaDevice, memory: list[Any]) -> list[BoundCall]:
     kernels = device.load_code(CODE, LAUNCHES)
     first = BoundCall(kernels["double"], (2, 1, 1), (64, 1, 1), memory[:2])
-    return [first, BoundCall(kernels["shift"], (2, 1, 1), (64, 1, 1), [*memory[1:], Scalar(3, "int64")])]
+    second = BoundCall(kernels["shift"], (2, 1, 1), (64, 1, 1), [*memory[1:], Scalar(3, "int64")])
+    return [first, first, second]
 
 
 def _read(device: CudaDevice, memory: Any) -> list[float]:
@@ -191,29 +206,49 @@ def test_a_recording_is_a_graph_for_each_set_of_addresses(driver: ToyDriver, dev
     recording.run()
     recording.run()
     assert _read(device, result) == [3, 5, 7, 9]
-    recording.replace(0, [other, between])
+    for number in (0, 1):
+        recording.replace(number, [other, between])
     recording.run()
     assert _read(device, result) == [23, 25, 27, 29]
-    recording.replace(0, [source, between])
+    for number in (0, 1):
+        recording.replace(number, [source, between])
     recording.run()
     assert _read(device, result) == [3, 5, 7, 9]
-    # Three sets of arguments were seen: as recorded, exchanged, and exchanged back.
-    assert driver.calls.count("cuGraphInstantiate") == 3
+    # Three ways to launch were tried, then three sets of arguments seen: as recorded, exchanged, and exchanged back.
+    assert driver.calls.count("cuGraphInstantiate") == 6
 
 
 def test_launches_ask_for_clusters_shared_memory_and_early_starts(driver: ToyDriver, device: CudaDevice) -> None:
     memory = [device.allocate(16) for _ in range(3)]
     calls = _calls(device, memory)
     assert "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=100000" in driver.calls
+    driver.time_of = lambda configs: 2.0 - sum(len(config.attrs) for config in configs)
     device.record(calls).run()
-    (first, _), (second, _) = driver.launches
+    (first, _), (second, _), (third, _) = driver.launches[-CALLS:]
     assert first.attrs == [] and first.sharedMemBytes == 0
-    assert [attribute.id for attribute in second.attrs] == [
-        "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION",
-        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
-    ]
-    assert second.sharedMemBytes == 100_000 and second.attrs[0].value.clusterDim.x == 2
+    assert [attribute.id for attribute in second.attrs] == [EARLY]
+    assert [attribute.id for attribute in third.attrs] == ["CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", EARLY]
+    assert third.sharedMemBytes == 100_000 and third.attrs[0].value.clusterDim.x == 2
     assert device.describe(calls[0]) == "2 x 64, 32 registers +32 B, 2% full"
+
+
+def test_the_quickest_way_to_launch_is_kept(driver: ToyDriver, device: CudaDevice) -> None:
+    calls = _calls(device, [device.allocate(16) for _ in range(3)])
+    driver.time_of = lambda configs: 1.0 + sum(config.attrs != [] for config in configs)
+    device.record(calls).run()
+    assert not any(attribute.id == EARLY for config, _ in driver.launches[-CALLS:] for attribute in config.attrs)
+    # Two blocks for four multiprocessors: one each, if a block takes more than half of the shared memory.
+    driver.time_of = lambda configs: 1e6 - sum(config.sharedMemBytes for config in configs)
+    device.record(calls).run()
+    assert driver.launches[-1][0].sharedMemBytes == 100_000
+    assert driver.launches[-2][0].sharedMemBytes == (1 << 17) - 32
+
+
+@pytest.mark.parametrize(
+    ("blocks", "own", "expected"), [(132, 0, 114_001), (100, 120_000, 120_000), (264, 0, 76_001), (396, 90_000, 90_000)]
+)
+def test_an_even_share(blocks: int, own: int, expected: int) -> None:
+    assert even_share(blocks, 132, 228_000, own, 227_000) == expected
 
 
 def test_memory_goes_back_when_nothing_refers_to_it(driver: ToyDriver, device: CudaDevice) -> None:

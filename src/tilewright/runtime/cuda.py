@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.convert import Array, address_of, is_torch
+from tilewright.runtime.cuda_graph import CudaRecording, LaunchAs, Policy, even_share, quickest
 from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar
 from tilewright.runtime.dlpack import read_capsule
 from tilewright.runtime.dtypes import storage_dtype
@@ -25,7 +26,6 @@ _PLAIN_SHARED = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NO_SYNCHRONIZATION = -1
 _DEFAULT_STREAM = 1
-_MOST_GRAPHS = 8
 _COPIES = 20
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
 
@@ -159,8 +159,7 @@ class CudaDevice(Device):
         for launch in launches:
             function = self._call("cuModuleGetFunction", module, launch.symbol.encode())
             if launch.dynamic_bytes > _PLAIN_SHARED:
-                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._call("cuFuncSetAttribute", function, most, launch.dynamic_bytes)
+                self._allow_shared(function, launch.dynamic_bytes)
             if math.prod(launch.cluster) > _PORTABLE_CLUSTER:
                 large = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
                 self._call("cuFuncSetAttribute", function, large, 1)
@@ -212,10 +211,10 @@ class CudaDevice(Device):
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
         """Start a kernel on the stream."""
-        self._launch(self.stream, BoundCall(kernel, grid, block, args))
+        self._launch(self.stream, BoundCall(kernel, grid, block, args), LaunchAs(False, kernel.dynamic_bytes))
 
-    def _launch(self, stream: Any, call: BoundCall, dependent: bool = False) -> None:
-        """Start a kernel on a stream; `dependent` lets it start before the kernels in front of it end."""
+    def _launch(self, stream: Any, call: BoundCall, way: LaunchAs) -> None:
+        """Start a kernel on a stream."""
         driver, kernel = self._driver, call.kernel
         values = [_packed(arg) for arg in call.args]
         addresses = (ctypes.c_void_p * max(1, len(values)))(*[value.ctypes.data for value in values])
@@ -225,7 +224,7 @@ class CudaDevice(Device):
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = kernel.cluster
             attributes.append(attribute)
-        if dependent:
+        if way.early:
             attribute = driver.CUlaunchAttribute()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
@@ -233,7 +232,7 @@ class CudaDevice(Device):
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = call.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = call.block
-        config.sharedMemBytes = kernel.dynamic_bytes
+        config.sharedMemBytes = way.dynamic_bytes
         config.hStream = stream
         config.attrs = attributes
         config.numAttrs = len(attributes)
@@ -241,7 +240,7 @@ class CudaDevice(Device):
         if error != driver.CUresult.CUDA_SUCCESS:
             raise UserError(
                 f"{self.name} does not start the kernel {kernel.name} on {call.grid} blocks of {call.block} threads "
-                f"(clusters of {kernel.cluster}, {kernel.dynamic_bytes} bytes of shared memory asked for): {error.name}"
+                f"(clusters of {kernel.cluster}, {way.dynamic_bytes} bytes of shared memory asked for): {error.name}"
             )
 
     def wait(self) -> None:
@@ -255,22 +254,47 @@ class CudaDevice(Device):
 
     def record(self, calls: Sequence[BoundCall]) -> Recording:
         """Launches as one CUDA graph."""
-        return CudaRecording(self, calls)
+        return CudaRecording(self, self, calls) if calls else Recording(self, calls)
 
-    def captured(self, calls: Sequence[BoundCall]) -> Any:
-        """An executable graph of calls in order; those that can start early do, except for the first."""
+    def captured(self, calls: Sequence[BoundCall], policy: Policy) -> Any:
+        """An executable graph of calls in order, launched as a policy says; the first cannot start early."""
         self._call(
             "cuStreamBeginCapture", self._private, self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         )
         try:
             for number, call in enumerate(calls):
-                self._launch(self._private, call, dependent=number > 0 and call.kernel.dependent)
+                way = policy(self, call)
+                self._launch(self._private, call, LaunchAs(number > 0 and way.early, way.dynamic_bytes))
         finally:
             # Also after an error: the stream must not stay in this state.
             graph = self._call("cuStreamEndCapture", self._private)
         ready = self._call("cuGraphInstantiate", graph, 0)
         self._call("cuGraphDestroy", graph)
         return ready
+
+    def spread_bytes(self, call: BoundCall) -> int:
+        """Shared memory with which blocks are spread evenly over the multiprocessors."""
+        kernel = call.kernel
+        kind = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        static = self._call("cuFuncGetAttribute", kind, kernel.function)
+        blocks, threads = math.prod(call.grid), math.prod(call.block)
+        total = even_share(
+            blocks,
+            self._attribute("MULTIPROCESSOR_COUNT"),
+            self._attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+            static + kernel.dynamic_bytes,
+            self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        )
+        fits = self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.function, threads, kernel.dynamic_bytes)
+        if kernel.cluster != (1, 1, 1) or fits * self._attribute("MULTIPROCESSOR_COUNT") < blocks:
+            # Blocks of clusters go together; where there are more than fit at once, late ones fill the gaps.
+            return int(kernel.dynamic_bytes)
+        self._allow_shared(kernel.function, total - static)
+        return int(total - static)
+
+    def _allow_shared(self, function: Any, size: int) -> None:
+        most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", function, most, size)
 
     def start(self, graph: Any) -> None:
         """Run an executable graph on the stream."""
@@ -280,10 +304,8 @@ class CudaDevice(Device):
         """Give an executable graph back."""
         self._driver.cuGraphExecDestroy(graph)
 
-    def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
-        """Seconds by events around runs of a graph. Calls come `_COPIES` times in it, so that starting costs little."""
-        copies = max(1, _COPIES // len(calls))
-        graph = self.captured([call for _ in range(copies) for call in calls])
+    def seconds(self, graph: Any, repeat: int) -> list[float]:
+        """Seconds of a graph by events around it, after one run to warm up."""
         start, end = (self._call("cuEventCreate", 0) for _ in range(2))
         results = []
         for turn in range(repeat + 1):
@@ -292,10 +314,17 @@ class CudaDevice(Device):
             self._call("cuEventRecord", end, self.stream)
             self.wait()
             if turn:
-                results.append(float(self._call("cuEventElapsedTime", start, end)) * 1e-3 / copies)
-        self.discard(graph)
+                results.append(float(self._call("cuEventElapsedTime", start, end)) * 1e-3)
         for event in (start, end):
             self._call("cuEventDestroy", event)
+        return results
+
+    def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
+        """Seconds by events around runs of a graph. Calls come `_COPIES` times in it, so that starting costs little."""
+        copies = max(1, _COPIES // len(calls))
+        graph = self.captured([call for _ in range(copies) for call in calls], quickest(self, calls))
+        results = [seconds / copies for seconds in self.seconds(graph, repeat)]
+        self.discard(graph)
         return results
 
     def describe(self, call: BoundCall) -> str:
@@ -347,37 +376,6 @@ class CudaDevice(Device):
         self._call("cuEventRecord", event, self.stream)
         self._call("cuStreamWaitEvent", stream, event, 0)
         self._call("cuEventDestroy", event)
-
-
-class CudaRecording(Recording):
-    """Launches as CUDA graphs: one for each set of arguments, of which the latest are kept."""
-
-    def __init__(self, device: CudaDevice, calls: Sequence[BoundCall]) -> None:
-        super().__init__(device, calls)
-        self._gpu = device
-        self._graphs: dict[tuple[int, ...], Any] = {}
-        self._changed: dict[int, tuple[int, ...]] = {}
-
-    def replace(self, number: int, args: list[Any]) -> None:
-        """Give a call other arguments."""
-        super().replace(number, args)
-        self._changed[number] = tuple(arg.address for arg in args if isinstance(arg, (_Memory, _View)))
-
-    def run(self) -> None:
-        """Start the graph for the present arguments."""
-        if not self.calls:
-            return
-        key = tuple(address for number in sorted(self._changed) for address in (number, *self._changed[number]))
-        graph = self._graphs.get(key)
-        if graph is None:
-            if len(self._graphs) >= _MOST_GRAPHS:
-                self._gpu.discard(self._graphs.pop(next(iter(self._graphs))))
-            graph = self._graphs[key] = self._gpu.captured(self.calls)
-        self._gpu.start(graph)
-
-    def __del__(self) -> None:
-        for graph in self._graphs.values():
-            self._gpu.discard(graph)
 
 
 class _Memory:
