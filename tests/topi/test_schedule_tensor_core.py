@@ -194,6 +194,9 @@ def test_warp_groups_mean_the_same() -> None:
 def test_warp_groups_read_ahead_and_wait() -> None:
     source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 256, 4, 2)), WGMMA)
     body = source[source.index("__global__") :]
+    # The first copies stand in front of the loop, so that its products are under no condition.
+    assert 0 < body.index("tw_copy_async_16(") < body.index("tw_async_wait_1()")
+    body = body[body.index("tw_async_wait_1()") :]
     order = ["tw_async_wait_1()", "tw_fence_async()", "__syncthreads()", "tw_copy_async_16(", "tw_async_commit()"]
     order += ["tw_wgmma_fence()", "tw_wgmma_f16_n256(", "tw_wgmma_commit()", "tw_wgmma_wait_1()", "tw_wgmma_wait_0()"]
     places = [body.index(word) for word in order]

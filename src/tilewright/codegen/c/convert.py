@@ -28,11 +28,25 @@ def store_value(c: Expressions, text: str, dtype: DataType) -> str:
     name = dtype.element.name
     if name == "bool":
         return f"(({c.dialect.types['uint8']}){text})"
+    # A value that comes from 16 bits goes back to the same ones.
     if name == "float16":
-        return f"{c.helpers.half_bits(double=False)}({text})"
+        return _argument(text, c.helpers.half_value()) or f"{c.helpers.half_bits(double=False)}({text})"
     if name == "bfloat16":
-        return f"{c.helpers.brain_bits()}({text})"
+        return _argument(text, c.helpers.brain_value()) or f"{c.helpers.brain_bits()}({text})"
     return text
+
+
+def _argument(text: str, function: str) -> str | None:
+    """What a function is called with, if a text is nothing but that call."""
+    if not text.startswith(f"{function}(") or not text.endswith(")"):
+        return None
+    inner = text[len(function) + 1 : -1]
+    depth = 0
+    for letter in inner:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return None
+    return inner
 
 
 def cast(c: Expressions, expr: e.Cast) -> str:

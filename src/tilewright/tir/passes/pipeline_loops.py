@@ -15,11 +15,14 @@ overlap. A processor that runs ahead of memory
 Where threads of a block work together, one barrier at the start of an iteration orders all that stages exchange, and
 copies to shared memory are asynchronous:
 
-    for i in range(8):  # stages [0, 2]        for i in range(10):
-        S = alloc((16,), "shared")                 async_wait(1);  barrier
-        for t in threads: S[t] = A[i, t]    ->     if i < 8: for t in threads: S[i % 3, t] = async_copy(A[i, t])
-        for t in threads: use(S, i)                async_commit
-                                                   if 2 <= i: for t in threads: use(S[(i - 2) % 3], i - 2)
+    for i in range(8):  # stages [0, 2]        for i in range(2):
+        S = alloc((16,), "shared")                 for t in threads: S[i % 3, t] = async_copy(A[i, t])
+        for t in threads: S[t] = A[i, t]           async_commit
+        for t in threads: use(S, i)         -> for i in range(2, 10):
+                                                   async_wait(1);  barrier
+                                                   if i < 8: for t in threads: S[i % 3, t] = async_copy(A[i, t])
+                                                   async_commit
+                                                   for t in threads: use(S[(i - 2) % 3], i - 2)
 
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
 one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
@@ -98,19 +101,34 @@ def _pipelined(loop: For, asynchronous: bool) -> Stmt:
         if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
             body.append(Evaluate(machine_call(FENCE)))
         body.append(Evaluate(barrier("shared")))
+    ahead: list[Stmt] = []
+    start = Var(loop.var.name, loop.var.dtype)
+    # Where stages are the first and the last alone, the iterations before the last stage's first come in front: the
+    # loop itself then has its work without a condition.
+    peeled = asynchronous and bool(ordered) and {stage for stage, _ in parts} == {0, depth}
     for number, (stage, part) in enumerate(parts):
         if asynchronous and ordered and stage == depth and all(earlier < depth for earlier, _ in parts[:number]):
             body.append(Evaluate(async_commit()))
+            ahead.append(Evaluate(async_commit()))
         now = sub(time, const(stage, time.dtype))
         part = _Asynchronous(ordered).stmt(part) if asynchronous and ordered else part
         placed = _Versions(versions, sub(loop.var, loop.min)).stmt(part)
         moved = fresh_copy(placed, {loop.var: now})
-        conditions = [le(add(loop.min, const(stage)), time)] if stage else []
+        conditions = [le(add(loop.min, const(stage)), time)] if stage and not peeled else []
         if stage < depth:
             conditions.append(lt(time, add(add(loop.min, loop.extent), const(stage))))
+            before = lt(start, add(loop.min, loop.extent))
+            ahead.append(IfThenElse(before, fresh_copy(placed, {loop.var: start})))
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
-    extent = add(loop.extent, const(depth))
-    result: Stmt = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
+    result: Stmt
+    if peeled:
+        order = {ORDERED: notes[ORDERED]}
+        first = For(start, loop.min, const(depth), LoopKind.SERIAL, seq(*ahead), annotations=order)
+        rest = loop.replace(var=time, min=add(loop.min, const(depth)), body=seq(*body), annotations=notes)
+        result = seq(first, rest)
+    else:
+        extent = add(loop.extent, const(depth))
+        result = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result

@@ -195,7 +195,10 @@ def matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -
         _flatten(context, anchor, buffer, used[name], groups[name], product)
     for handle, name in ((rows, "rows"), (columns, "columns"), (output, "result")):
         parts = [[used[name].index(n) for n in group if n in used[name]] for group in groups[name]]
-        sch.fuse_iterators(handle, [part for part in parts if part])
+        found = [part for part in parts if part]
+        # Iterators of one value count nothing, whatever group they are in: they go with the first.
+        idle = [place for place, n in enumerate(used[name]) if all(n not in group for group in groups[name])]
+        sch.fuse_iterators(handle, [[*idle, *found[0]], *found[1:]])
     everything = [product.batch, product.row, product.column, product.depth]
     sch.fuse_iterators(anchor, [list(group) for group in everything if group])
     for handle in (rows, columns):
