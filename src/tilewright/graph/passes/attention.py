@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -30,21 +31,22 @@ from tilewright.target import Target
 _TYPES = ("float32", "float64")
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
+_MOST_KEYS = 2048
+"""Keys up to which the threads of a GPU have scores in registers."""
 _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
 
 def attention(module: IRModule, target: Target) -> IRModule:
-    """Put attention in the place of the operators that make it up, for CPUs."""
-    if not target.is_cpu:
-        return module
-    result = map_functions(module, _visit)
+    """Put attention in the place of the operators that make it up; on GPUs, where one kernel computes it."""
+    rules = RULES if target.is_cpu else (Rule(_NAME, _PATTERN, partial(_replace_on_gpu, target)),)
+
+    def visit(function: Function) -> Function:
+        return apply_rules(function, rules)
+
+    result = map_functions(module, visit)
     assert isinstance(result, IRModule)
     return result
-
-
-def _visit(function: Function) -> Function:
-    return apply_rules(function, RULES)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,24 @@ def _replace(b: Bindings) -> GraphExpr | None:
     if len(sizes) == 4:
         return make("transpose", result, axes=_HEADS_LAST)
     return make("reshape", result, shape=known_sizes(outer))
+
+
+def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
+    """The same where sizes fill the threads of a block and the scores of some queries fit its memory."""
+    outer, weights = b.call("outer"), b.call("weights")
+    sizes, results = known_sizes(weights), known_sizes(outer)
+    scores = None if sizes is None else _scores(b, weights.args[0], sizes)
+    if sizes is None or results is None or scores is None:
+        return None
+    depths = known_sizes(scores.product.args[0])
+    if depths is None or not all(isinstance(size, int) for size in (*sizes[-2:], results[-1], depths[-1])):
+        return None
+    queries, keys, width, depth = (int(str(size)) for size in (*sizes[-2:], results[-1], depths[-1]))
+    whole = queries % 8 == 0 and keys % 32 == 0 and width % 32 == 0 and depth % 4 == 0
+    tiles = 0 < keys <= _MOST_KEYS and (keys < 128 or keys % 128 == 0)
+    memory = 4 * (8 * keys + 136 * (depth + 4)) + 4096
+    fits = whole and tiles and memory <= target.shared_bytes and queries > 0
+    return _replace(b) if fits and target.max_threads >= 256 else None
 
 
 def _is_maximum(item: Call, rank: int) -> bool:
@@ -191,11 +211,7 @@ def _mask(masks: Sequence[GraphExpr], rank: int) -> list[GraphExpr]:
 
 _WEIGHTS = P.op("nn.softmax", P.any("scores"), name="weights")
 _BLIND = P.op("equal", P.op("max", P.any("scores"), name="largest"), P.value(-np.inf))
-RULES = (
-    Rule(
-        "attention",
-        P.op("matmul", _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _WEIGHTS), P.any("value"), name="outer"),
-        _replace,
-    ),
-)
+_NAME = "attention"
+_PATTERN = P.op("matmul", _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _WEIGHTS), P.any("value"), name="outer")
+RULES = (Rule(_NAME, _PATTERN, _replace),)
 """All rules, tried in order at each node."""

@@ -13,6 +13,8 @@ from tilewright.topi.schedule.gpu.attempt import attempt
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
+_FEWEST = 64
+"""Threads of a block where there are not enough for all cores."""
 _VECTOR_BYTES = 16
 """The widest access of a thread."""
 _TILE = 32
@@ -66,6 +68,9 @@ def spread(context: CpuContext, loops: list[LoopHandle], each: int = 1) -> LoopH
     extent = context.extent(fused)
     threads = min(THREADS, context.target.max_threads)
     if extent is not None:
+        # Small blocks where there are few: more cores have one.
+        while threads > _FEWEST and extent < threads * each * context.target.cores:
+            threads //= 2
         threads = min(threads, max(1, extent))
     if each > 1:
         block, step, thread = sch.split(fused, [None, each, threads])

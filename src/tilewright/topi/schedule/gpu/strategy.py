@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 
+from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
 from tilewright.tir.buffer import BufferLoad
@@ -39,7 +41,22 @@ def schedule_gpu(
     return with_packing(context.sch.func, context.packing)
 
 
+def _inline_scalars(context: CpuContext) -> None:
+    """Inline stages of a single element: a kernel for one number costs as much as any."""
+    outputs = context.sch.get_output_blocks()
+    for handle in context.sch.blocks():
+        block = context.block(handle)
+        if handle not in outputs and block.init is None and not block.iters and context.sch.get_consumers(handle):
+            attempt(context, partial(_inline, handle=handle))
+
+
+def _inline(context: CpuContext, handle: BlockHandle) -> bool:
+    context.sch.compute_inline(handle)
+    return True
+
+
 def _schedule(context: CpuContext) -> None:
+    _inline_scalars(context)
     if is_recurrence(context) and attempt(context, schedule_recurrence):
         return
     if is_attention(context) and attempt(context, schedule_attention):
@@ -96,13 +113,19 @@ def _epilogue(context: CpuContext, handle: BlockHandle) -> BlockHandle | None:
     if any(param is block.writes[0].buffer for param in sch.func.params):
         return None
     stage = context.block(consumers[0])
-    own = tuple(item.var for item in stage.iters)
-    results = [item.domain.extent for item in block.iters if item.kind is IterKind.SPATIAL]
-    if stage.is_reduction or [item.domain.extent for item in stage.iters] != results:
-        return None
     made = block.writes[0].buffer
-    loads = [item for item in pre_order(stage.body) if isinstance(item, BufferLoad) and item.buffer is made]
-    return consumers[0] if all(tuple(item.indices) == own for item in loads) else None
+    if stage.is_reduction or any(item.kind is not IterKind.SPATIAL for item in stage.iters):
+        return None
+    whole = [item.var for item in stage.iters if const_value(item.domain.extent) != 1]
+    for item in pre_order(stage.body):
+        if isinstance(item, BufferLoad) and item.buffer is made:
+            # Axes of one element may come and go.
+            used = [index for index in item.indices if not isinstance(index, IntImm)]
+            if [index for index in used if index in whole] != whole or len(used) > len(stage.iters):
+                return None
+    sizes = [prod(context.sizes(sch.get_loops(handle))) for handle in (handle, consumers[0])]
+    steps = prod(const_value(item.domain.extent) or 1 for item in block.iters if item.kind is IterKind.REDUCE)
+    return consumers[0] if sizes[0] == sizes[1] * steps else None
 
 
 def _is_plain_nest(context: CpuContext, loops: list[LoopHandle]) -> bool:
