@@ -3,7 +3,8 @@
 Without gradients the model's weights become constants of the compiled code, laid out and folded as the compiler likes.
 A weight that is changed in place afterwards is noticed (by torch's version counter) and the graph is compiled once
 more, with its weights as inputs. A graph whose sizes vary is compiled for each set of sizes that it meets. Tensors go
-in and out without copies. An operator that is not supported is an error that names it, never a silent fall back.
+in and out without copies; a graph of tensors on a GPU is compiled for that. An operator that is not supported is an
+error that names it, never a silent fall back.
 """
 
 from __future__ import annotations
@@ -95,6 +96,9 @@ class CompiledGraph:
 
     def __init__(self, graph: Any, inputs: Sequence[Any], weights: dict[int, Any], options: dict[str, Any]) -> None:
         self.graph, self.inputs, self.options = graph, inputs, options
+        self.on_gpu = any(getattr(item, "is_cuda", False) for item in inputs)
+        if self.on_gpu:
+            self.options = {"target": "cuda", **options}
         self.held = {place: (value.data_ptr(), value._version) for place, value in weights.items()}
         self.executable = self._compile(weights)
 
@@ -102,7 +106,8 @@ class CompiledGraph:
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
         with unset_fake_temporarily():  # torch captures with tensors that have no elements; weights have theirs
-            module, self.given, self.computed = import_graph(self.graph, self.inputs, constants)
+            values = {place: value.cpu() for place, value in constants.items()}
+            module, self.given, self.computed = import_graph(self.graph, self.inputs, values)
         return None if module is None else compile(module, **self.options)
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -117,10 +122,10 @@ class CompiledGraph:
             result = self.executable(*(inputs[place] for place in self.given))
             found = list(result) if isinstance(result, tuple) else [result]
         values = iter(found)
-        return [_tensor(next(values)) if computed else None for computed in self.computed]
+        return [self._tensor(next(values)) if computed else None for computed in self.computed]
 
-
-def _tensor(value: Any) -> Any:
-    """A result as a torch tensor (a graph without inputs gives arrays)."""
-    torch = load_torch()
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    def _tensor(self, value: Any) -> Any:
+        """A result as a torch tensor where torch expects it (a graph without inputs gives arrays)."""
+        torch = load_torch()
+        found = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        return found.cuda() if self.on_gpu and not found.is_cuda else found

@@ -345,13 +345,13 @@ class CudaDevice(Device):
         if not hasattr(value, "__dlpack_device__"):
             return None
         if is_torch(value) and value.is_cuda:
+            value = value.detach().contiguous()
             quick = self._from_torch(value)
             if quick is not None:
                 return quick
         kind, index = value.__dlpack_device__()
         if (int(kind), int(index)) != self.dlpack:
             return None
-        value = value.detach() if is_torch(value) else value
         found = read_capsule(value.__dlpack__(stream=int(self.stream)))
         if not found.contiguous:
             raise UserError(
@@ -364,7 +364,7 @@ class CudaDevice(Device):
         torch = sys.modules["torch"]
         index = tensor.device.index
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if index != self._ordinal or torch.cuda.current_stream(index).cuda_stream or not tensor.is_contiguous():
+        if index != self._ordinal or torch.cuda.current_stream(index).cuda_stream:
             return None
         return ImportedArray(_View(tensor, tensor.data_ptr()), tuple(tensor.shape), dtype)
 
