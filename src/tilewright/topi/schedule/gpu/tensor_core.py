@@ -261,13 +261,22 @@ def _load_fragment(
 
 
 def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: WarpTile) -> None:
-    """Divide two nested loops over all threads of a block, the inner one to neighbouring threads."""
+    """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
+
+    Where the inner loop fits the threads, the outer one alone is guarded: by the very index that counts rows.
+    """
     sch = context.sch
     (first, many), (second, few) = tile.warps
-    loops = sch.split(sch.fuse(outer, inner), [None, many, few, 32])
-    for loop, axis in zip(loops[1:], (first, second, "threadIdx.x"), strict=True):
+    rows, width, threads = context.extent(outer), context.extent(inner), tile.threads
+    if rows and width and threads % width == 0 and rows % (threads // width) == 0:
+        own, part = sch.split(outer, [None, threads // width])
+        place = sch.fuse(part, inner)
+    else:
+        own, place = sch.split(sch.fuse(outer, inner), [None, threads])
+    loops = sch.split(place, [many, few, 32])
+    for loop, axis in zip(loops, (first, second, "threadIdx.x"), strict=True):
         sch.bind(loop, axis)
-    sch.unroll(loops[0])
+    sch.unroll(own)
 
 
 def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
