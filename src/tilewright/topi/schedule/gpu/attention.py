@@ -25,6 +25,8 @@ _MOST_SCORES = 96
 class _Sizes:
     """The sizes of an attention: what the template needs to know of them."""
 
+    heads: int
+    """Heads of all sequences."""
     queries: int
     keys: int
     depth: int
@@ -92,12 +94,12 @@ def _sizes(context: CpuContext, stage: dict[str, BlockHandle], output: BlockHand
     extents, outside = context.extents(loops), context.extents(sch.get_loops(output))
     if extents is None or outside is None or prod(extents) == 0 or prod(outside) == 0:
         return None
-    _, _, queries, keys, depth = extents
+    batch, heads, queries, keys, depth = extents
     width = outside[-1]
     whole = keys % _LANES == 0 and depth % _VECTOR == 0 and width % _LANES == 0 and queries % _WARPS == 0
     tiles = keys % _TILE == 0 or keys < _TILE
     enough = context.target.max_threads >= _LANES * _WARPS
-    return _Sizes(queries, keys, depth, width) if whole and tiles and enough else None
+    return _Sizes(batch * heads, queries, keys, depth, width) if whole and tiles and enough else None
 
 
 def _choose_queries(context: CpuContext, sizes: _Sizes) -> int | None:
@@ -111,7 +113,9 @@ def _choose_queries(context: CpuContext, sizes: _Sizes) -> int | None:
             options.append(count)
     if not options:
         return None
-    default = options[min(1, len(options) - 1)]
+    # Many queries a block read keys and values less often; where blocks are few, or scores many, fewer do.
+    few = sizes.heads * sizes.queries // 32 < 2 * context.target.cores or sizes.keys > 4 * _TILE
+    default = max(count for count in options if count == options[0] or count <= (16 if few else 32))
     return context.choose("queries", options, default)
 
 

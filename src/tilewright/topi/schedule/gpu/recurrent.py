@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.recurrent import ANCHOR
@@ -11,6 +13,8 @@ from tilewright.topi.schedule.gpu.injective import schedule_injective
 _MOST_STEPS = 64
 """Steps that become kernels of their own; longer sequences run in one block of threads, which can wait for itself."""
 _MOST_UNROLLED = 8
+_OPERANDS = 100
+"""Weights and states that a thread has in registers."""
 
 
 def is_recurrence(context: CpuContext) -> bool:
@@ -47,7 +51,8 @@ def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
     (consumer,) = sch.get_consumers(product)
     time, *_, step = sch.get_loops(product)
     lanes = min(max(context.target.warp_size, 32), context.target.max_threads)
-    warps = context.choose_again("warps", (1, 2, 4, 8), min(4, max(1, context.target.max_threads // lanes)))
+    warps = _choose_warps(context, sch.get_loops(consumer)[-1], max(1, context.target.max_threads // lanes))
+    (length,) = context.sizes([step])
     _, lane = sch.split(step, [None, lanes])
     partial = sch.rfactor(lane, 0)
     _, batch, column = sch.get_loops(consumer)
@@ -76,9 +81,34 @@ def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
     for loop in results:
         if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
             sch.unroll(loop)
-    if reduce and (context.extent(reduce[0]) or 0) > 1:
-        _, inner = sch.split(reduce[0], [None, min(_MOST_UNROLLED, context.extent(reduce[0]) or 1)])
+    if reduce:
+        _unroll_steps(context, reduce[0], prod(context.sizes(results)), length // lanes)
+
+
+def _unroll_steps(context: CpuContext, loop: LoopHandle, sums: int, whole: int) -> None:
+    """Write out as many steps as registers hold operands for: all their loads are on their way at once.
+
+    The last step, which not all lanes have, is on its own, so that the others need no guard.
+    """
+    sch = context.sch
+    count = context.extent(loop) or 1
+    if 0 < whole < count:
+        loop, tail = sch.partition(loop, [whole])
+        sch.unroll(tail)
+        count = whole
+    most = max(1, _OPERANDS // (sums + 1))
+    factor = max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
+    if factor > 1:
+        _, inner = sch.split(loop, [None, factor])
         sch.unroll(inner)
+
+
+def _choose_warps(context: CpuContext, column: LoopHandle, most: int) -> int:
+    """Elements of the state of a block: they divide the state, so that no warp needs a guard, and all cores work."""
+    (size,) = context.sizes([column])
+    options = [n for n in range(1, min(8, most) + 1) if size % n == 0 or n == 4]
+    busy = [n for n in options if size % n == 0 and size // n >= context.target.cores]
+    return context.choose_again("warps", options, max(busy) if busy else min(4, most))
 
 
 def _sequences(context: CpuContext, batch: LoopHandle) -> int:
