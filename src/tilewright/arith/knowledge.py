@@ -51,6 +51,7 @@ class _Facts(NamedTuple):
         dict[PrimExpr, Interval],
         dict[PrimExpr, ModularSet],
         dict[PrimExpr, bool],
+        dict[object, object],
     ]
 
 
@@ -85,6 +86,8 @@ class Knowledge(ABC):
         self._bounds: dict[PrimExpr, Interval] = {}
         self._modular: dict[PrimExpr, ModularSet] = {}
         self._proofs: dict[PrimExpr, bool] = {}
+        self.answers: dict[object, object] = {}
+        """What others found out with the present facts, under keys of their own."""
 
     def save(self) -> _Facts:
         """The present state; knowledge added from here on can be dropped by `restore`."""
@@ -94,7 +97,7 @@ class Knowledge(ABC):
             self.residues,
             self.inequalities,
             self.truths,
-            (self._simplified, self._forms, self._bounds, self._modular, self._proofs),
+            (self._simplified, self._forms, self._bounds, self._modular, self._proofs, self.answers),
         )
         self.values = dict(self.values)
         self.ranges = dict(self.ranges)
@@ -116,7 +119,7 @@ class Knowledge(ABC):
         other._variables, other._failing = self._variables, self._failing
         # Caches hold for the present facts, which are the same; who learns something starts new ones.
         other._simplified, other._forms, other._bounds = self._simplified, self._forms, self._bounds
-        other._modular, other._proofs = self._modular, self._proofs
+        other._modular, other._proofs, other.answers = self._modular, self._proofs, self.answers
         return other
 
     def restore(self, saved: _Facts) -> None:
@@ -126,7 +129,7 @@ class Knowledge(ABC):
         self.residues = saved.residues
         self.inequalities = saved.inequalities
         self.truths = saved.truths
-        self._simplified, self._forms, self._bounds, self._modular, self._proofs = saved.memos
+        self._simplified, self._forms, self._bounds, self._modular, self._proofs, self.answers = saved.memos
 
     def learn_range(self, term: PrimExpr, interval: Interval) -> None:
         """A term lies in an interval (together with what was known)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
@@ -70,6 +71,14 @@ def _relax_region(
 def _relax_slowly(block: Block, item: Range, loops: Sequence[For], analyzer: Analyzer) -> Range | None:
     values: dict[Var, PrimExpr] = {entry.var: entry.value for entry in block.iters}
     low, extent = substitute(item.min, values), substitute(item.extent, values)
+    # Whoever moves a block asks before and after, about the same loops.
+    key = ("relax", low, extent, *((loop.var, loop.min, loop.extent) for loop in loops))
+    if key not in analyzer.answers:
+        analyzer.answers[key] = _touched_range(low, extent, loops, analyzer)
+    return cast("Range | None", analyzer.answers[key])
+
+
+def _touched_range(low: PrimExpr, extent: PrimExpr, loops: Sequence[For], analyzer: Analyzer) -> Range | None:
     domains = {loop.var: Range(loop.min, loop.extent) for loop in loops}
     if mentions(extent, domains):
         return None

@@ -413,7 +413,7 @@ def replace_buffers(root: N, mapping: Mapping[Buffer, Buffer]) -> N:
 
 
 def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[Node], Node | None]) -> N:
-    """Rewrite bottom-up as `transform` does, but leave out expressions that read none of some buffers."""
+    """Rewrite bottom-up as `transform` does, but leave out blocks and expressions that use none of some buffers."""
     done: dict[PrimExpr, Node] = {}
 
     def visit(item: Node) -> Node:
@@ -423,7 +423,7 @@ def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[No
                 reads = any(buffer in buffers for buffer in _buffers_in(item))
                 found = done[item] = rewritten(item) if reads else item
             return found
-        return rewritten(item)
+        return rewritten(item) if not isinstance(item, Block) or _uses(item, buffers) else item
 
     def rewritten(item: Node) -> Node:
         rebuilt = item.rebuild(visit)
@@ -433,7 +433,20 @@ def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[No
     return cast(N, visit(root))
 
 
+def _uses(block: Block, buffers: Collection[Buffer]) -> bool:
+    """Whether a block has to do with any of some buffers, inside or in what is said of it."""
+    if any(region.buffer in buffers for region in (*block.reads, *block.writes)):
+        return True
+    if any(buffer in buffers for buffer in block.allocations):
+        return True
+    # Of a block that only stands under other loops, the parts are what they were.
+    parts = [block.body, block.predicate, *block.iters]
+    if block.init is not None:
+        parts.append(block.init)
+    return any(buffer in buffers for part in parts for buffer in _buffers_in(part))
+
+
 @lru_cache(maxsize=1 << 13)
-def _buffers_in(expr: PrimExpr) -> tuple[Buffer, ...]:
-    """The buffers that an expression reads."""
-    return tuple({load.buffer: None for load in find_all(expr, BufferLoad)})
+def _buffers_in(node: Node) -> tuple[Buffer, ...]:
+    """The buffers that occur in an expression or a statement."""
+    return tuple(find_all(node, Buffer))
