@@ -9,13 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import strategies as st
 
 from tests.codegen.c.test_c_expressions import CLOSE_CALLS, COUNT, EXACT_CALLS, SPECIAL, TYPES, _integers, _program
+from tests.tir.programs import expressions
 from tilewright.ir import build, intrinsics
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
+from tilewright.ir.visit import pre_order, substitute
 from tilewright.runtime.device_program import DeviceModule
+from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -57,6 +61,32 @@ class Checks:
                     np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-30, err_msg=str(value))
                 else:
                     np.testing.assert_array_equal(one, other, err_msg=str(value))
+
+
+def check_random_integers(device: Build, data: st.DataObject) -> None:
+    """Expressions over all types of integers."""
+    i = Var("i")
+    buffers = {name: make_buffer(f"b_{name}", (COUNT,), name) for name in TYPES}
+    variables = {DataType.of(name): [Var(f"v_{name}", DataType.of(name))] for name in TYPES}
+    loads: dict[Var, PrimExpr] = {variables[DataType.of(name)][0]: buffer[i] for name, buffer in buffers.items()}
+    rng = np.random.default_rng(data.draw(st.integers(0, 100)))
+    arrays = [_integers(rng, name) for name in TYPES]
+    values = []
+    for name in TYPES:
+        value = substitute(data.draw(expressions(DataType.of(name), variables, depth=3)), loads)
+        kinds = {item.dtype for item in pre_order(value) if isinstance(item, PrimExpr)}
+        if any(kind.is_float or kind.bits == 4 for kind in kinds):
+            continue
+        func, (result,) = _program("one", list(buffers.values()), [value], i)
+        try:
+            interpret(func, *arrays, np.zeros(COUNT, result.dtype.numpy()))
+        except UserError:
+            continue  # a division by zero
+        values.append(value)
+    if values:
+        checks = Checks(device)
+        checks.add("random", list(buffers.values()), arrays, values, i, 0.0)
+        checks.run()
 
 
 def check_integers(device: Build) -> None:

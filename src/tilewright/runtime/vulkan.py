@@ -26,10 +26,11 @@ _CAPABILITIES: Final = {10: "float64", 11: "64-bit integers", 4433: "16-bit stor
 class VulkanDevice(Device):
     """One device and its queue. Launches are collected in a command buffer and sent when something waits for them."""
 
-    def __init__(self, library: Any, physical: Any, name: str) -> None:
+    def __init__(self, library: Any, physical: Any, properties: vk.Properties) -> None:
         super().__init__()
         self._vk = library
-        self.name = name
+        self.name = properties.name
+        self._properties = properties
         self._missing = self._create(physical)
         self._command = ctypes.c_void_p()
         pool = self._make("vkCreateCommandPool", vk.CommandPoolCreateInfo, 39, flags=2, family=self._family)
@@ -43,6 +44,11 @@ class VulkanDevice(Device):
         self._recording = False
         self._used = [0, 0]
         self._alive: list[Any] = []
+
+    def numbers(self) -> dict[str, str | int]:
+        """The limits of blocks, as far as they are tighter than usual."""
+        found = self._properties
+        return {"max_threads": min(found.max_threads, 256), "shared_bytes": min(found.shared_bytes, 16384)}
 
     # ---------------------------------------------------------------- the driver
 
@@ -168,6 +174,11 @@ class VulkanDevice(Device):
 
     def allocate(self, size: int) -> Any:
         """A storage buffer."""
+        if size > self._properties.largest_buffer:
+            raise UserError(
+                f"{self.name} takes arrays of up to {self._properties.largest_buffer} bytes, not {size}",
+                hint="divide the work into smaller arrays, or use another target",
+            )
         return _Memory(self, max(8, -(-size // 8) * 8))
 
     def view(self, memory: Any, offset: int, size: int) -> Any | None:
@@ -349,19 +360,17 @@ def vulkan_device() -> VulkanDevice:
         raise UserError("there is no Vulkan device here", hint=_HINT)
     devices = (ctypes.c_void_p * count.value)()
     library.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), devices)
-    described = [(*_describe_device(library, device or 0), device) for device in devices]
+    described = [(_describe_device(library, device or 0), device) for device in devices]
     # Discrete, integrated and virtual GPUs before processors.
     order = {2: 0, 1: 1, 3: 2, 4: 3}
-    _, name, chosen = min(described, key=lambda item: order.get(item[0], 4))
-    return VulkanDevice(library, ctypes.c_void_p(chosen), name)
+    properties, chosen = min(described, key=lambda item: order.get(item[0].kind, 4))
+    return VulkanDevice(library, ctypes.c_void_p(chosen), properties)
 
 
-def _describe_device(library: Any, device: int) -> tuple[int, str]:
-    """The kind and the name of a device: both stand at the beginning of its properties."""
-    properties = ctypes.create_string_buffer(4096)
-    library.vkGetPhysicalDeviceProperties(ctypes.c_void_p(device), properties)
-    kind = int.from_bytes(properties.raw[16:20], "little")
-    return kind, properties.raw[20:276].split(b"\0")[0].decode(errors="replace")
+def _describe_device(library: Any, device: int) -> vk.Properties:
+    raw = ctypes.create_string_buffer(4096)
+    library.vkGetPhysicalDeviceProperties(ctypes.c_void_p(device), raw)
+    return vk.Properties.read(raw.raw)
 
 
 def _loader() -> Any:

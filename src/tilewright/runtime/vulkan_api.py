@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any, Final
 
 _TYPES: Final[dict[str, Any]] = {
@@ -65,9 +66,7 @@ MemoryRequirements = _structure("MemoryRequirements", "u64 size, u64 alignment, 
 MemoryAllocateInfo = _structure("MemoryAllocateInfo", "u32 sType, ptr pNext, u64 size, u32 type")
 ShaderModuleCreateInfo = _structure("ShaderModuleCreateInfo", "u32 sType, ptr pNext, u32 flags, size size, ptr code")
 SetLayoutBinding = _structure("SetLayoutBinding", "u32 binding, u32 kind, u32 count, u32 stages, ptr samplers")
-SetLayoutCreateInfo = _structure(
-    "SetLayoutCreateInfo", "u32 sType, ptr pNext, u32 flags, u32 count, ptr bindings"
-)
+SetLayoutCreateInfo = _structure("SetLayoutCreateInfo", "u32 sType, ptr pNext, u32 flags, u32 count, ptr bindings")
 PushRange = _structure("PushRange", "u32 stages, u32 offset, u32 size")
 PipelineLayoutCreateInfo = _structure(
     "PipelineLayoutCreateInfo", "u32 sType, ptr pNext, u32 flags, u32 setCount, ptr sets, u32 rangeCount, ptr ranges"
@@ -108,3 +107,24 @@ STORAGE_DESCRIPTOR: Final = 7
 HOST_VISIBLE, HOST_COHERENT, DEVICE_LOCAL = 2, 4, 1
 SHADER_FLOAT64, SHADER_INT64, ROBUST_ACCESS = 39, 40, 0
 """Places of features among the 55."""
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What matters of a device's properties."""
+
+    name: str
+    kind: int
+    largest_buffer: int
+    shared_bytes: int
+    max_threads: int
+
+    @classmethod
+    def read(cls, raw: bytes) -> Properties:
+        """Out of `VkPhysicalDeviceProperties`: type and name at 16 and 20, limits from 296 on."""
+
+        def number(offset: int) -> int:
+            return int.from_bytes(raw[offset : offset + 4], "little")
+
+        name = raw[20:276].split(b"\0")[0].decode(errors="replace")
+        return cls(name, number(16), number(296 + 28), number(296 + 216), number(296 + 232))

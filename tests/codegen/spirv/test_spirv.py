@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.codegen import portable, portable_kernels
@@ -31,6 +33,12 @@ def _validate(funcs: Sequence[PrimFunc], folder: Path) -> None:
     path.write_bytes(assemble(vulkan_program(funcs).source))
     done = subprocess.run([validator, "--target-env", "vulkan1.1", str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@settings(max_examples=6)
+@given(data=st.data())
+def test_random_integers(data: st.DataObject) -> None:
+    portable.check_random_integers(on_vulkan, data)
 
 
 def test_integers() -> None:
@@ -138,6 +146,9 @@ def test_parts_of_memory() -> None:
     device.read(whole, 8, part)
     np.testing.assert_array_equal(part, [9, 9, 4, 5])
     assert device.view(whole, 4, 4) is None
+    assert device.numbers() == {"max_threads": 256, "shared_bytes": 16384}
+    with pytest.raises(UserError, match="takes arrays of up to"):
+        device.allocate(1 << 40)
 
 
 def test_missing_capabilities_are_named() -> None:

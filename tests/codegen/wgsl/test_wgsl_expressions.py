@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.codegen import portable
 from tests.codegen.c.test_c_expressions import TYPES
 from tests.codegen.on_device import on_webgpu
+
+
+@settings(max_examples=6)
+@given(data=st.data())
+def test_random_integers(data: st.DataObject) -> None:
+    portable.check_random_integers(on_webgpu, data)
 
 
 def test_integers() -> None:

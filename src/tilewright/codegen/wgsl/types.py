@@ -66,7 +66,7 @@ def integer_text(value: int, dtype: DataType) -> str:
     if kind == "u32":
         return f"{value}u"
     # The least integer has no literal of its own.
-    return f"({value + 1} - 1)" if value == -(1 << 31) else f"({value})" if value < 0 else str(value)
+    return f"({value + 1}i - 1i)" if value == -(1 << 31) else f"({value}i)" if value < 0 else f"{value}i"
 
 
 def float_text(value: float) -> str:
