@@ -19,7 +19,7 @@ from tilewright.support.progress import Progress as Line
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
 from tilewright.tune.cluster import ClusterMeasurer
 from tilewright.tune.measure import Measurer
-from tilewright.tune.model import default_database, tune_model
+from tilewright.tune.model import COST_MODELS, default_database, tune_model
 from tilewright.tune.remote import RemoteMeasurer
 from tilewright.tune.report import write_report
 from tilewright.tune.task import Task
@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time", type=duration, metavar="20m", help="stop after so long: 90, 90s, 20m or 1.5h")
     parser.add_argument(
         "--search", choices=SEARCHES, default="evolution", help="how to look for candidates (default: evolution)"
+    )
+    parser.add_argument(
+        "--cost-model", choices=COST_MODELS, default="trees", help="what guides the search (default: trees)"
     )
     parser.add_argument("--seed", type=natural_int, default=0, metavar="N", help="seed of the search (default: 0)")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with curves and gains")
@@ -93,6 +96,7 @@ def execute(options: argparse.Namespace) -> int:
             seconds=seconds,
             database=database,
             search=options.search,
+            cost_model=options.cost_model,
             seed=options.seed,
             shapes=parse_shapes(options.shape),
             measurer=measurer,

@@ -111,6 +111,11 @@ class TreeModel:
             data.set_base_margin(start)
         return np.asarray(self._booster.predict(data, output_margin=True), np.float32)
 
+    @staticmethod
+    def check_installed() -> None:
+        """An error if what trees are grown with is not installed: better now than after the first measurements."""
+        _xgboost()
+
     def dump(self) -> str:
         """The trees (without those of a prior) in xgboost's own text format; `Forest.of` reads it."""
         if self._booster is None:
@@ -119,10 +124,14 @@ class TreeModel:
 
 
 def _xgboost() -> Any:
+    """The library of boosted trees, which is loaded when it is first needed."""
     try:
         import xgboost
     except ImportError:
-        raise MissingDependencyError.for_extra("xgboost-cpu", "tune", "the cost model of boosted trees") from None
+        raise MissingDependencyError(
+            "the cost model of boosted trees needs the package 'xgboost-cpu', which is not installed",
+            hint="pip install 'tilewright[tune]', or take the model that needs no extra: --cost-model neural",
+        ) from None
     return xgboost
 
 

@@ -12,9 +12,13 @@ from tilewright.request import SHIPPED, ModelLike
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 from tilewright.target import Target
+from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.measure import Measurer
+from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
-from tilewright.tune.tuner import OnBatch, Report, TuneOptions, tune
+from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune
+
+COST_MODELS: dict[str, Callable[[], CostModel]] = {"trees": TreeModel, "neural": NeuralModel}
 
 
 def tune_model(
@@ -26,6 +30,7 @@ def tune_model(
     seconds: float = 0.0,
     database: Database | str | os.PathLike[str] | None = None,
     search: str = "evolution",
+    cost_model: str = "trees",
     seed: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     specialize: Sequence[Mapping[str, int]] = (),
@@ -36,11 +41,18 @@ def tune_model(
     """Measure schedules of a model's kernels for at most `trials` candidates and `seconds` (0: no limit).
 
     Records go to `database` (None: the user's own), from which `tw.compile` takes the best ones; tuning again goes on
-    where it stopped. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each batch brought.
+    where it stopped. `search` is one of `tuner.SEARCHES`; those that ask a cost model ask `trees` (extra `tune`) or a
+    `neural` one, which needs no extra. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each
+    batch brought.
     """
     if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
         raise UserError("the shipped records are read only", hint="tune into a database of your own")
-    options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed).checked()
+    if cost_model not in COST_MODELS:
+        raise UserError(f"unknown cost model {cost_model!r}", hint=f"one of {', '.join(COST_MODELS)}")
+    if cost_model == "trees" and search in GUIDED:
+        TreeModel.check_installed()
+    made = COST_MODELS[cost_model]
+    options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed, model=made).checked()
     compilation = Compilation(model, target, threads, shapes=shapes, specialize=specialize)
     if measurer is None and not compilation.target.is_host:
         raise UserError(

@@ -34,7 +34,9 @@ from tilewright.tune.search import (
 from tilewright.tune.space import Point, Space, key_of
 from tilewright.tune.task import Task
 
-SEARCHES = ("annealing", "evolution", "genetic", "random", "grid")
+GUIDED = ("annealing", "evolution")
+"""The searches that ask a cost model."""
+SEARCHES = (*GUIDED, "genetic", "random", "grid")
 
 
 @dataclass(frozen=True, slots=True)
