@@ -359,7 +359,11 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = []
         for layer in layers:
-            tiles = options_of(layer)[: args.configs] or [()]
+            options = options_of(layer)
+            # The best by the model, and some of the others.
+            half = (args.configs + 1) // 2
+            tiles = [*options[:half], *options[-(args.configs - half) :]] if args.configs > 1 else options[:1]
+            tiles = list(dict.fromkeys(tiles)) or [()]
             jobs.append((layer, [(tile, pool.submit(build, layer, tile)) for tile in tiles]))
         runner = Runner()
         for layer, futures in jobs:

@@ -14,6 +14,7 @@ from tests.codegen.on_device import OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.topi.differential import Array, random_array, run_reference
 from tilewright import te
 from tilewright.graph.op import get_operator
+from tilewright.ir.expr import const_value
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.ir.visit import pre_order
 from tilewright.runtime.cuda import compile_cuda
@@ -130,6 +131,8 @@ TILES = [
     Tile(3, 4, 4, 8, slices=1, step=16, stages=2),
     Tile(5, 8, 2, 4, slices=8, step=64, stages=1),
     Tile(2, 4, 16, 2, slices=2, step=128, stages=4),
+    Tile(4, 4, 4, 4, slices=2, step=8, stages=2, cluster=4),
+    Tile(2, 8, 4, 2, slices=1, step=16, stages=3, cluster=2),
 ]
 
 
@@ -153,17 +156,37 @@ def test_a_convolution_is_one_kernel_of_asynchronous_copies_and_vectors() -> Non
     assert text.count("__global__") == 1
     assert "cp.async.cg.shared.global" in text and "tw_copy_async_16(" in text
     assert "*(float4*)(z_" in text and "*(const float4*)(in3_" in text
-    main = text[text.index("tw_async_wait_1();") :]
+    main = text[text.rindex("tw_async_wait_") :]
     main = main[: main.index("tw_async_commit();")]
     assert main.count("__syncthreads();") == 1
     require_nvrtc()
     assert len(compile_cuda(text, "sm_90a")) > 5000
 
 
-def test_tiles_are_as_large_as_they_were_asked_for() -> None:
+def test_blocks_of_a_cluster_share_the_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    func, _ = _layer(14, 64, 32)
+    tile = Tile(4, 8, 8, 4, slices=2, step=16, stages=4, cluster=4)
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    scheduled = schedule_gpu(func, HOPPER)
+    (kernel,) = split_host_device(lower(scheduled, HOPPER), HOPPER).kernels
+    assert kernel.cluster == 4
+    assert [const_value(extent) for extent in kernel.grid] == [4, 7, 1]
+    assert {buffer.scope for buffer in kernel.shared} == {"shared", "shared.cluster"}
+    text = cuda_text([scheduled], HOPPER)
+    assert text.count("barrier.cluster.arrive.aligned") == 2
+    assert "tw_cluster_load_float4(" in text
+    require_nvrtc()
+    assert len(compile_cuda(text, "sm_90a")) > 5000
+    monkeypatch.undo()
+    assert any(option.cluster > 1 for option in ranked_tiles(Shape(1, 49, 512, 4608), HOPPER)[:20])
+    assert all(option.cluster == 1 for option in ranked_tiles(Shape(1, 49, 512, 4608), Target("cuda -arch=sm_80")))
+
+
+def test_tiles_are_as_large_as_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     func, _ = _layer(28, 128, 128)
     tile = Tile(7, 8, 4, 4, slices=16, step=128, stages=3)
-    lowered = lower(schedule_gpu(func, HOPPER, Choices(given={"tile": tile.answer})), HOPPER)
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    lowered = lower(schedule_gpu(func, HOPPER), HOPPER)
     (kernel,) = split_host_device(lowered, HOPPER).kernels
     assert 0 <= tile.shared_bytes(4) - kernel.shared_bytes <= 64
     threads = {

@@ -409,7 +409,7 @@ class _Compiler:
         return found
 
     def _for(self, loop: For, depth: int) -> None:
-        group = loop.kind is LoopKind.VTHREAD or (loop.thread or "").startswith("threadIdx")
+        group = loop.kind is LoopKind.VTHREAD or (loop.thread or "").startswith(("threadIdx", "clusterIdx"))
         if group and self._has_barrier(loop):
             self._threads(loop, depth)
             return

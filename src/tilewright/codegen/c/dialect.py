@@ -137,6 +137,10 @@ class Dialect(KernelLanguage):
         """
         return None
 
+    def cluster_load_helper(self, name: str, element: str, lanes: int) -> str:
+        """The text of `name(place, block)`: what lies at a place of shared memory in another block of the cluster."""
+        raise UnsupportedError(f"{self.name} kernels do not read the shared memory of other blocks")
+
     def async_helper(self, name: str) -> str | None:
         """`tw_async_commit()` (the copies started are a group) or `tw_async_wait_<n>()` (for all groups but n)."""
         return None

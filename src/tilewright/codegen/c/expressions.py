@@ -16,6 +16,7 @@ from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.intrinsics import call
 from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
+from tilewright.ir.build import const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
@@ -46,6 +47,18 @@ class Expressions(KernelValues):
         self.helpers = helpers
         self.own_places: dict[Buffer, PrimExpr] = {}
         """The index of the thread's own element in buffers of a warp, which are registers."""
+        self.cluster: tuple[Var, int] | None = None
+        """The number of this block in its cluster, and how many blocks that has."""
+
+    def part_of_cluster(self, buffer: Buffer, index: PrimExpr, own: bool = False) -> tuple[PrimExpr, PrimExpr]:
+        """The block of the cluster that holds an element, and its place there; `own`: it must be this block."""
+        assert self.cluster is not None and isinstance(buffer.shape[0], e.IntImm)
+        rank, count = self.cluster
+        size = const(buffer.shape[0].value // count)
+        block = self.analyzer.simplify(floordiv(index, size))
+        if own and block is not rank:
+            raise UnsupportedError("a block stores to the shared memory of another one")
+        return block, self.analyzer.simplify(floormod(index, size))
 
     def emit(self, expr: PrimExpr) -> str:
         """The text of an expression that was not met before."""
@@ -151,6 +164,11 @@ def _load(c: Expressions, expr: PrimExpr) -> str:
         name, index = c.name(expr.buffer), expr.indices[0]
         held = name if index is c.own_places[expr.buffer] else c.dialect.shuffle(name, c.value(index))
         return load_value(c, held, expr.buffer.dtype)
+    if expr.buffer.scope == "shared.cluster":
+        block, index = c.part_of_cluster(expr.buffer, expr.indices[0])
+        helper = c.helpers.cluster_load(c.dialect.memory_type(expr.buffer.dtype), 1)
+        text = f"{helper}({c.name(expr.buffer)} + {c.value(index)}, {c.value(block)})"
+        return load_value(c, text, expr.buffer.dtype)
     return load_value(c, f"{c.name(expr.buffer)}[{c.value(expr.indices[0])}]", expr.buffer.dtype)
 
 

@@ -127,6 +127,13 @@ class Helpers:
         self.texts.setdefault(name, text)
         return name
 
+    def cluster_load(self, element: str, lanes: int) -> str:
+        """A value, or a vector, of the shared memory of another block of the cluster, by its place and number."""
+        name = f"tw_cluster_load_{element.replace(' ', '_')}{lanes if lanes > 1 else ''}"
+        if name not in self.texts:
+            self.texts[name] = self._dialect.cluster_load_helper(name, element, lanes)
+        return name
+
     def async_groups(self, wait: int | None) -> str | None:
         """The function that waits until some groups of copies are under way, or (None) that makes a group."""
         name = "tw_async_commit" if wait is None else f"tw_async_wait_{wait}"

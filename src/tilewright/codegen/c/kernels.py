@@ -17,6 +17,7 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.bind_threads import CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
 from tilewright.tir.stmt import (
@@ -75,7 +76,9 @@ class _Kernel:
         for var, (axis, extent) in kernel.axes.items():
             c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
             c.decide(var, narrow=True)
-            c.line(f"const int {c.name(var)} = {dialect.axis(axis)};")
+            c.line(f"const int {c.name(var)} = {_place(dialect, axis, kernel.cluster)};")
+            if axis == CLUSTER_AXIS:
+                c.cluster = (var, kernel.cluster)
         self._lines(dialect.wait_for_predecessors())
         self._release = release_point(kernel.func.body, kernel.written)
         self._stmt(kernel.func.body)
@@ -266,8 +269,17 @@ class _Kernel:
 
     def _assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
         c = self._e
+        if buffer.scope == "shared.cluster":
+            _, index = c.part_of_cluster(buffer, index, own=True)
         place = c.name(buffer) if buffer.scope == "warp" else f"{c.name(buffer)}[{c.value(index)}]"
         c.line(f"{place} = {store_value(c, text, buffer.dtype)};")
+
+
+def _place(dialect: Dialect, axis: str, cluster: int) -> str:
+    """The place of a block or thread along an axis; blocks of a cluster follow each other along the first one."""
+    if cluster > 1 and axis in (CLUSTER_AXIS, "blockIdx.x"):
+        return f"{dialect.axis('blockIdx.x')} {'%' if axis == CLUSTER_AXIS else '/'} {cluster}"
+    return dialect.axis(axis)
 
 
 def merged(stmts: Sequence[Stmt]) -> list[Stmt]:

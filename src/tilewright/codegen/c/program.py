@@ -50,7 +50,9 @@ def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[Prim
     args = tuple(next(n for n, place in enumerate(places) if place is param) for param in given)
     x, y, z = (show(extent) for extent in kernel.grid)
     dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
-    return LaunchInfo(kernel.func.name, (x, y, z), kernel.block, args, kernel.shared_bytes, dynamic)
+    return LaunchInfo(
+        kernel.func.name, (x, y, z), kernel.block, args, kernel.shared_bytes, dynamic, (kernel.cluster, 1, 1)
+    )
 
 
 def _extent(extent: PrimExpr) -> Extent:

@@ -55,8 +55,15 @@ class VectorMemory:
             kind = c.dialect.vector_type(element, width)
             assert kind is not None
             for start in range(0, load.dtype.lanes, width):
-                place = f"{c.name(load.buffer)} + {c.value(self._lanes.of(load.indices[0], start))}"
-                vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
+                first = self._lanes.of(load.indices[0], start)
+                if load.buffer.scope == "shared.cluster":
+                    block, first = c.part_of_cluster(load.buffer, first)
+                    place = f"{c.name(load.buffer)} + {c.value(first)}"
+                    text = f"{c.helpers.cluster_load(element, width)}({place}, {c.value(block)})"
+                else:
+                    place = f"{c.name(load.buffer)} + {c.value(first)}"
+                    text = c.dialect.load_vector(element, width, place, load.buffer.scope)
+                vector = c.declare(kind, text)
                 for lane in range(width):
                     text = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
                     c.know(self._lanes.of(load, start + lane), text)
@@ -98,7 +105,10 @@ class VectorMemory:
             return False
         element = c.dialect.memory_type(buffer.dtype)
         for start in range(0, len(texts), width):
-            place = f"{c.name(buffer)} + {c.value(self._lanes.of(index, start))}"
+            first = self._lanes.of(index, start)
+            if buffer.scope == "shared.cluster":
+                _, first = c.part_of_cluster(buffer, first, own=True)
+            place = f"{c.name(buffer)} + {c.value(first)}"
             c.line(c.dialect.store_vector(element, place, texts[start : start + width], buffer.scope))
         return True
 

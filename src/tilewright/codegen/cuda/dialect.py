@@ -97,6 +97,8 @@ class CudaDialect(Dialect):
 
     def barrier(self, scope: str) -> str:
         """A barrier of the block; it orders shared and global memory."""
+        if scope == "cluster":
+            return 'asm volatile("barrier.cluster.arrive.aligned;\\nbarrier.cluster.wait.aligned;" ::: "memory");'
         return "__syncthreads();"
 
     def shuffle(self, value: str, thread: str) -> str:
@@ -136,10 +138,19 @@ class CudaDialect(Dialect):
         return f"{name[wide, leading]}(({self.types['uint64' if wide else 'uint32']}){value})"
 
     def shared_array(self, size: int, is_dynamic: bool) -> str | None:
-        """An array of fixed size, or the one whose size the launch gives."""
-        if is_dynamic:
-            return "extern __shared__ __align__(16) unsigned char tw_shared[];"
-        return f"__shared__ __align__(16) unsigned char tw_shared[{size}];"
+        """An array of fixed size, or the one whose size the launch gives, by an address in a register.
+
+        The address of a shared array is that of the block in its cluster, which is slow to read: the compiler would
+        read it again at each use, were it not hidden from it.
+        """
+        extent, kind = ("", "extern __shared__") if is_dynamic else (str(size), "__shared__")
+        return (
+            f"{kind} __align__(16) unsigned char tw_memory[{extent}];\n"
+            "  unsigned int tw_address;\n"
+            '  asm volatile("mov.u32 %0, %1;" : "=r"(tw_address) : '
+            '"r"((unsigned int)__cvta_generic_to_shared(tw_memory)));\n'
+            "  unsigned char* const tw_shared = (unsigned char*)__cvta_shared_to_generic(tw_address);"
+        )
 
     def private(self, element: str, name: str, size: int) -> str:
         """An array that the compiler keeps in registers; small elements are read several at a time."""
@@ -167,6 +178,32 @@ class CudaDialect(Dialect):
             "#else\n"
             f"  *({word}*)to = bytes ? *(const {word}*)from : {zero};\n"
             "#endif\n"
+            "}"
+        )
+
+    def cluster_load_helper(self, name: str, element: str, lanes: int) -> str:
+        """`ld.shared::cluster` at the address that `mapa` gives."""
+        kind, letter = {
+            "float": ("f32", "f"),
+            "int": ("s32", "r"),
+            "unsigned int": ("u32", "r"),
+            "double": ("f64", "d"),
+        }[element]
+        vector = element if lanes == 1 else str(self.vector_type(element, lanes))
+        parts = ["v"] if lanes == 1 else [f"v.{lane}" for lane in "xyzw"[:lanes]]
+        outputs = ", ".join(f'"={letter}"({part})' for part in parts)
+        registers = ", ".join(f"%{number}" for number in range(lanes))
+        target = registers if lanes == 1 else f"{{{registers}}}"
+        suffix = "" if lanes == 1 else f".v{lanes}"
+        return (
+            f"{self.function_prefix}{vector} {name}(const {element}* place, int block) {{\n"
+            "  unsigned int address;\n"
+            '  asm("mapa.shared::cluster.u32 %0, %1, %2;"\n'
+            '    : "=r"(address) : "r"((unsigned int)__cvta_generic_to_shared(place)), "r"(block));\n'
+            f"  {vector} v;\n"
+            f'  asm volatile("ld.shared::cluster{suffix}.{kind} {target}, [%{lanes}];"\n'
+            f'    : {outputs} : "r"(address) : "memory");\n'
+            "  return v;\n"
             "}"
         )
 

@@ -15,6 +15,9 @@ one thread loop are independent (`bind` proves it), so threads exchange data onl
 there, and only in code that all threads reach, barriers are placed. A buffer of a block in which every thread keeps to
 its own elements is private to the thread (`local`), any other is `shared`; buffers that several kernels use are
 `global`. Buffers of scope `warp`, which `combine_threads` makes, stay so: their threads meet without a barrier.
+
+Loops over `clusterIdx.x` are over the blocks of one cluster. They come one after another as loops over threads do; what
+the blocks exchange is `shared.cluster` (each holds the part that it writes), and they meet at barriers of the cluster.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ from tilewright.tir.warp_instructions import FENCE
 
 BLOCK_AXES: Final = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+CLUSTER_AXIS: Final = "clusterIdx.x"
+"""The place of a block in its cluster: blocks that run together and read each other's shared memory."""
 
 
 def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
@@ -165,6 +170,10 @@ class _Kernel:
     leaves: dict[int, _Leaf] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
     """Buffers of a block of threads."""
+    of_one_block: set[Buffer] = field(default_factory=set)
+    """Those of them that each block of a cluster has for itself."""
+    between: set[Buffer] = field(default_factory=set)
+    """Buffers through which the blocks of a cluster exchange data."""
 
     def bind(self, stmt: Stmt) -> Stmt:
         """The kernel of a statement."""
@@ -174,13 +183,20 @@ class _Kernel:
         exchanged: set[Buffer] = set()
         for buffer in self._accessed(body):
             apart = self._keeps_apart(buffer, body)
+            if self._is_between_blocks(buffer, body):
+                self.between.add(buffer)
             if buffer in self.buffers:
                 scope = "local" if apart else "warp" if buffer.scope == "warp" else "shared"
+                if buffer in self.between:
+                    scope = "shared.cluster"
                 if buffer.scope != scope:
                     scopes[buffer] = buffer.replace(scope=scope)
-            if not apart:
+            if not apart or buffer in self.between:
                 exchanged.add(buffer)
-        body, _ = self._meet(body, _Pending(), frozenset(exchanged), ())
+        body, left = self._meet(body, _Pending(), frozenset(exchanged), ())
+        if (left.reads | left.writes) & self.between:
+            # Others may still read the shared memory of a block that is done.
+            body = seq(body, Evaluate(barrier("cluster")))
         body = _Rescope(scopes).stmt(body)
         placed = [scopes.get(buffer, buffer) for buffer in self.buffers]
         for buffer in placed:
@@ -189,6 +205,10 @@ class _Kernel:
         body = self._loops(THREAD_AXES, body)
         for buffer in placed:
             if buffer.scope in ("shared", "warp"):
+                body = Allocate(buffer, body)
+        body = self._loops((CLUSTER_AXIS,), body)
+        for buffer in placed:
+            if buffer.scope == "shared.cluster":
                 body = Allocate(buffer, body)
         return self._loops(BLOCK_AXES, body)
 
@@ -272,10 +292,14 @@ class _Kernel:
         old = stmt.buffer
         if not names:
             self.buffers.append(old)
+            if CLUSTER_AXIS in bound:
+                self.of_one_block.add(old)
             return stmt.body
         sizes = tuple(self.extents[name] for name in names)
         fresh = old.replace(shape=(*sizes, *old.shape), strides=())
         self.buffers.append(fresh)
+        if CLUSTER_AXIS in bound:
+            self.of_one_block.add(fresh)
         return _Rescope({old: fresh}, tuple(self.axes[name] for name in names)).stmt(stmt.body)
 
     def _spread_if(self, stmt: IfThenElse, guards: tuple[PrimExpr, ...], bound: frozenset[str]) -> Stmt:
@@ -334,6 +358,15 @@ class _Kernel:
             return False
         return any(self._apart_in_order(buffer, body, order) for order in permutations(names))
 
+    def _is_between_blocks(self, buffer: Buffer, body: Stmt) -> bool:
+        """Whether blocks of a cluster touch the same elements of a buffer, and some of them write."""
+        if CLUSTER_AXIS not in self.extents or buffer in self.of_one_block:
+            return False
+        rank = For(
+            self.axes[CLUSTER_AXIS], ZERO, self.extents[CLUSTER_AXIS], LoopKind.SERIAL, self._loops(THREAD_AXES, body)
+        )
+        return touches(buffer, rank) and not is_apart(buffer, rank)
+
     def _apart_in_order(self, buffer: Buffer, body: Stmt, order: tuple[str, ...]) -> bool:
         """Whether threads that differ along the first axis are apart whatever the others are, and so on inward."""
         for number, name in enumerate(order):
@@ -358,7 +391,7 @@ class _Kernel:
                 return stmt, before.joined(own)
             if all(buffer.scope == "warp" for buffer in meeting):
                 return seq(Evaluate(barrier("warp")), stmt), before.without_warps().joined(own)
-            return seq(self._barrier(before, loops), stmt), own
+            return seq(self._barrier(before, loops, own), stmt), own.joined(self._kept(before, own))
         match stmt:
             case SeqStmt():
                 items: list[Stmt] = []
@@ -370,7 +403,7 @@ class _Kernel:
                 return self._meet_in_loop(stmt, before, exchanged, loops)
             case Evaluate():
                 is_barrier = isinstance(stmt.value, Call) and stmt.value.name == "barrier"
-                return stmt, _Pending() if is_barrier else before
+                return stmt, self._kept(before, _Pending()) if is_barrier else before
             case LetStmt():
                 body, after = self._meet(stmt.body, before, exchanged, loops)
                 return stmt.replace(body=body), after
@@ -403,8 +436,8 @@ class _Kernel:
         body, after = met(before)
         if runs and (before.reads or before.writes):
             other, left = met(_Pending())
-            if _barriers(other) < _barriers(body):
-                return seq(self._barrier(before, loops), stmt.replace(body=other)), left
+            if _barriers(other) < _barriers(body) and not (before.reads | before.writes) & self.between:
+                return seq(self._barrier(before, loops, before), stmt.replace(body=other)), left
         return stmt.replace(body=body), after if runs else before.joined(after)
 
     def _is_apart_along(self, buffer: Buffer, loop: For) -> bool:
@@ -413,13 +446,21 @@ class _Kernel:
             return True
         return is_apart(buffer, loop.replace(body=self._loops(THREAD_AXES, loop.body)))
 
-    def _barrier(self, pending: _Pending, loops: tuple[For, ...]) -> Stmt:
+    def _kept(self, before: _Pending, later: _Pending) -> _Pending:
+        """What is still pending behind a barrier: if it is one of the block alone, what blocks exchange."""
+        if before.conflicts(later) & self.between:
+            return _Pending()
+        return _Pending(before.reads & self.between, before.writes & self.between)
+
+    def _barrier(self, pending: _Pending, loops: tuple[For, ...], later: _Pending) -> Stmt:
         for loop in loops:
             if self._is_divergent(loop.min, loop.extent):
                 raise UnsupportedError(
                     f"threads meet in loop {loop.var.name}, which they run a different number of times",
                     where=f"function {self.where}",
                 )
+        if pending.conflicts(later) & self.between:
+            return Evaluate(barrier("cluster"))
         outside = any(buffer not in self.buffers for buffer in pending.reads | pending.writes)
         return Evaluate(barrier("global" if outside else "shared"))
 

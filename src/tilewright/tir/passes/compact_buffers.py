@@ -165,6 +165,8 @@ def _is_shorter(extent: PrimExpr, other: PrimExpr) -> bool:
 
 
 def _is_shared_in(buffer: Buffer, loop: For) -> bool:
+    if buffer.scope == "shared.cluster":
+        return (loop.thread or "").startswith(("threadIdx", "clusterIdx"))
     return buffer.scope in ("shared", "warp") and (loop.thread or "").startswith("threadIdx")
 
 

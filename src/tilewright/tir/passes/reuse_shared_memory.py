@@ -32,26 +32,28 @@ def reuse_shared_memory(func: PrimFunc) -> PrimFunc:
     return func.replace(body=_Kernels().stmt(func.body))
 
 
-def shared_offsets(buffers: Sequence[Buffer], body: Stmt) -> tuple[list[int], int]:
-    """Where the shared buffers of a kernel lie, in bytes, and how many bytes that is in all."""
+def shared_offsets(buffers: Sequence[Buffer], body: Stmt, cluster: int = 1) -> tuple[list[int], int]:
+    """Where the shared buffers of a kernel lie, in bytes, and how many bytes that is in all.
+
+    Each block of a cluster holds its part of what they exchange.
+    """
+    sizes = [_size(buffer, cluster if buffer.scope == "shared.cluster" else 1) for buffer in buffers]
     items = _top(body)
     spans = [_span(buffer, items) for buffer in buffers]
     meets = [number for number, item in enumerate(items) if _is_barrier(item)]
     offsets: list[int] = []
-    for number, buffer in enumerate(buffers):
+    for number, size in enumerate(sizes):
         place = 0
         # The lowest place at which nothing lies that is used at the same time.
         others = sorted(
-            (offsets[n], offsets[n] + _size(buffers[n]))
-            for n in range(number)
-            if not _is_apart(spans[n], spans[number], meets)
+            (offsets[n], offsets[n] + sizes[n]) for n in range(number) if not _is_apart(spans[n], spans[number], meets)
         )
         for start, end in others:
-            if place + _size(buffer) <= start:
+            if place + size <= start:
                 break
             place = max(place, end)
         offsets.append(place)
-    total = max((offset + _size(buffer) for offset, buffer in zip(offsets, buffers, strict=True)), default=0)
+    total = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
     return offsets, total
 
 
@@ -62,7 +64,7 @@ class _Kernels(StmtRewriter):
         self._shared: list[Buffer] = []
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
-        if stmt.buffer.scope != "shared":
+        if stmt.buffer.scope not in ("shared", "shared.cluster"):
             return super().visit_allocate(stmt)
         self._shared.append(stmt.buffer)
         result = super().visit_allocate(stmt)
@@ -127,10 +129,10 @@ def _is_barrier(stmt: Stmt) -> bool:
     return isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.name == "barrier"
 
 
-def _size(buffer: Buffer) -> int:
-    """The bytes of a buffer of constant size, rounded up."""
+def _size(buffer: Buffer, parts: int) -> int:
+    """The bytes of one of some equal parts of a buffer of constant size, rounded up."""
     total = buffer.dtype.itemsize
     for dim in buffer.shape:
         assert isinstance(dim, IntImm)
         total *= dim.value
-    return -(-total // _ALIGNMENT) * _ALIGNMENT
+    return -(-total // parts // _ALIGNMENT) * _ALIGNMENT

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.ir.build import mul
 from tilewright.ir.expr import ONE, Call, IntImm, PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
@@ -21,7 +22,7 @@ from tilewright.target.target import Target
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.bind_threads import BLOCK_AXES, THREAD_AXES
+from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
@@ -51,6 +52,8 @@ class DeviceKernel:
     """Shared memory of a block, laid out so."""
     is_dynamic: bool = False
     """Whether the launch asks for the shared memory: declarations of fixed size may not take so much."""
+    cluster: int = 1
+    """Blocks of a cluster: they follow each other along the first axis of the grid."""
     steps: tuple[For, ...] = ()
     """Loops of the host around the kernel, whose variables are its last parameters."""
 
@@ -128,18 +131,25 @@ def _kernel(
             extents[stmt.thread] = stmt.extent
             axes[stmt.var] = (stmt.thread, stmt.extent)
             stmt = stmt.body
-        elif isinstance(stmt, Allocate) and stmt.buffer.scope in ("shared", "warp"):
-            (shared if stmt.buffer.scope == "shared" else warp).append(stmt.buffer)
+        elif isinstance(stmt, Allocate) and stmt.buffer.scope in ("shared", "shared.cluster", "warp"):
+            (warp if stmt.buffer.scope == "warp" else shared).append(stmt.buffer)
             stmt = stmt.body
         else:
             break
     _check_sizes(shared, func)
-    offsets, total = shared_offsets(shared, stmt)
+    offsets, total = shared_offsets(shared, stmt, _constant(extents.get(CLUSTER_AXIS, ONE)))
     if target.kind not in _MOST_STATIC_SHARED:
         # Each buffer is declared by itself.
         total = sum(buffer_bytes(buffer) or 0 for buffer in shared)
     _check(stmt, shared, total, func, target)
     grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
+    cluster = _constant(extents.get(CLUSTER_AXIS, ONE))
+    if cluster > 1:
+        if target.kind != "cuda":
+            raise UnsupportedError(
+                f"blocks of {target.kind} targets do not work together", where=f"function {func.name}"
+            )
+        grid[0] = mul(grid[0], cluster)
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
     used, written = _used(stmt, grid)
     params = tuple(item for item in (*func.params, *workspaces) if item in used)
@@ -156,6 +166,7 @@ def _kernel(
         tuple(offsets),
         total,
         total > _MOST_STATIC_SHARED.get(target.kind, total),
+        cluster,
         steps,
     )
 

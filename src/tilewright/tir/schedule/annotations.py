@@ -11,7 +11,10 @@ from tilewright.tir.schedule.loops import require_blocks
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 
-THREAD_AXES: Final = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
+THREAD_AXES: Final = (
+    *(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz"),
+    "clusterIdx.x",
+)
 """The hardware axes that a loop can be bound to, besides `vthread`."""
 
 

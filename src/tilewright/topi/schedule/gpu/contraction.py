@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.tensor_core import schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
@@ -14,6 +19,8 @@ _LEAST_SIDE = 4
 """Rows and columns of a product from which on tiles pay."""
 _LEAST_DEPTH = 8
 """Steps of a product from which on tiles pay."""
+_TRIED = 8
+"""Tiles that are tried."""
 _LEAST_THREADS = 16
 """Threads of a block that tiles need."""
 
@@ -44,12 +51,25 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     if item is not None:
         schedule_warp_tiles(context, form, item, choose_warp_tile(context, form, item))
     else:
-        schedule_tiles(context, form, _choose(context, form))
-    return [handle for handle in sch.blocks() if handle.name not in others]
+        _schedule_by_threads(context, form)
+    return [handle for handle in context.sch.blocks() if handle.name not in others]
 
 
-def _choose(context: CpuContext, form: MatrixForm) -> Tile:
-    """The tile of a product: by the model, or by the tuner."""
+def _schedule_by_threads(context: CpuContext, form: MatrixForm) -> None:
+    """Tiles of threads: a tile whose steps cannot all be shown to be right (guards that meet) gives way to the next."""
+    for tile in _choose(context, form):
+        if attempt(context, partial(_by_tile, form=replace(form), tile=tile)):
+            return
+    raise ScheduleError("no tile fits the product", func=context.sch.func)
+
+
+def _by_tile(context: CpuContext, form: MatrixForm, tile: Tile) -> bool:
+    schedule_tiles(context, form, tile)
+    return True
+
+
+def _choose(context: CpuContext, form: MatrixForm) -> list[Tile]:
+    """The tile of a product, by the model or by the tuner, and what to take in its place."""
     item = max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads)
     shape = Shape(
         form.batch,
@@ -62,4 +82,5 @@ def _choose(context: CpuContext, form: MatrixForm) -> Tile:
     )
     ranked = ranked_tiles(shape, context.target)
     options = [tile.answer for tile in tile_options(ranked)]
-    return Tile(*context.choose_again("tile", options, options[0]))
+    chosen = Tile(*context.choose_again("tile", options, options[0]))
+    return [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen)]

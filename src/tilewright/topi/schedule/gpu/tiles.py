@@ -36,6 +36,13 @@ class Tile:
     """Steps that are in shared memory at a time."""
     stages: int = 2
     """Copies of the operands' tiles in shared memory: one is computed with, the others are on their way."""
+    cluster: int = 1
+    """Blocks of a cluster that take a part of the steps each."""
+
+    @property
+    def parts(self) -> int:
+        """Parts of the steps that are summed up separately."""
+        return self.slices * self.cluster
 
     @property
     def block_rows(self) -> int:
@@ -63,7 +70,7 @@ class Tile:
         `reused`: whether the sums of slices take the place of the operands' tiles.
         """
         staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns) * item
-        partial = self.slices * self.block_rows * self.block_columns * _SUM_BYTES if self.slices > 1 else 0
+        partial = self.slices * self.block_rows * self.block_columns * _SUM_BYTES if self.parts > 1 else 0
         return max(staged, partial) if reused else staged + partial
 
 
@@ -78,7 +85,7 @@ def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
         for threads: result = epilogue(sum of the slices)
     """
     sch = context.sch
-    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step)
+    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
     sums = _slice_steps(context, form, tile)
     block_column, place = _place_output(context, form, tile)
     if place is None:
@@ -102,11 +109,13 @@ def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
 def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHandle:
     """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
     sch = context.sch
-    if tile.slices == 1:
+    if tile.parts == 1:
         sch.set_scope(form.anchor, 0, "local")
         return form.anchor
     *_, k = sch.get_loops(form.anchor)
-    _, part, _ = sch.split(k, [None, tile.slices, tile.step // tile.slices])
+    block, step, part, inside = sch.split(k, [tile.cluster, None, tile.slices, tile.step // tile.slices])
+    sch.reorder(block, part, step, inside)
+    part = sch.fuse(block, part)
     partial = sch.rfactor(part, 1 if form.batch > 1 else 0)
     sch.set_scope(partial, 0, "shared")
     sch.cache_write(partial, 0, "local")
@@ -141,9 +150,10 @@ def _place_output(
     """
     sch = context.sch
     place: tuple[LoopHandle, LoopHandle] | None = None
+    rank: LoopHandle | None = None
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
     *batch, row, column = sch.get_loops(form.output)
-    if tile.slices == 1:
+    if tile.parts == 1:
         block_row, row_inner, row_thread = sch.split(row, [None, tile.rows, tile.row_threads])
         block_column, column_inner, column_thread, lane = sch.split(
             column, [None, tile.columns // VECTOR, tile.column_threads, VECTOR]
@@ -157,19 +167,27 @@ def _place_output(
         block_row, row_inner = sch.split(row, [None, tile.block_rows])
         block_column, vector, lane = sch.split(column, [None, tile.block_columns // VECTOR, VECTOR])
         sch.reorder(block_row, block_column, row_inner, vector, lane)
+        if tile.cluster > 1:
+            # Each block gives some columns: there is a power of two of them, so that none is guarded.
+            rank, vector = sch.split(vector, [tile.cluster, None])
+            sch.reorder(rank, row_inner, vector)
         place = (row_inner, vector)
         sch.set_scope(form.anchor, 0, "local")
         sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
         *_, m, n, part = loops_below(context, form.anchor, vector)
-        sch.reorder(part, m, n)
-        sch.unroll(part)
-        start = sch.decompose_reduction(form.anchor, part)
+        held, own = sch.split(part, [tile.cluster, tile.slices])
+        sch.reorder(held, own, m, n)
+        sch.unroll(held)
+        sch.unroll(own)
+        start = sch.decompose_reduction(form.anchor, held)
         sch.vectorize(n)
         sch.vectorize(loops_below(context, start, vector)[-1])
     if lanes == VECTOR:
         sch.vectorize(lane)
     else:
         sch.unroll(lane)
+    if rank is not None:
+        sch.bind(rank, "clusterIdx.x")
     outer = [*batch, block_row, block_column]
     for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
         sch.bind(loop, axis)
@@ -209,13 +227,20 @@ def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None
     row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
     sch.reorder(row_thread, column_thread, row_inner, column_inner, lane)
-    if tile.slices > 1:
-        sch.bind(outer[-1], "threadIdx.z")
+    _bind_parts(context, tile, outer[-1])
     sch.bind(row_thread, "threadIdx.y")
     sch.bind(column_thread, "threadIdx.x")
     sch.unroll(row_inner)
     sch.unroll(column_inner)
     sch.vectorize(lane)
+
+
+def _bind_parts(context: CpuContext, tile: Tile, part: LoopHandle) -> None:
+    """The loop over parts of the steps, over the blocks of a cluster and slices of threads."""
+    rank, own = context.sch.split(part, [tile.cluster, tile.slices])
+    if tile.cluster > 1:
+        context.sch.bind(rank, "clusterIdx.x")
+    context.sch.bind(own, "threadIdx.z")
 
 
 def _schedule_sums(
@@ -225,17 +250,23 @@ def _schedule_sums(
     sch = context.sch
     # One loop for each iterator: the slice, the product of a batch, row, column, steps.
     below = loops_below(context, sums, block_column)
-    parts = [below.pop(0)] if tile.slices > 1 else []
+    parts: list[LoopHandle] = []
     place = block_column
+    if tile.parts > 1:
+        rank = below.pop(0)
+        if tile.slices > 1:
+            rank, own = sch.split(rank, [tile.cluster, tile.slices])
+            parts = [own]
+        place = rank
     if form.batch > 1:
         place = below.pop(0)
         sch.reorder(place, *parts, *below)
     row, column, *steps = below
-    if tile.slices == 1:
+    if tile.parts == 1:
         step, group, inside = sch.split(steps[0], [None, tile.step // VECTOR, VECTOR])
     else:
         # All steps at once leave no loop over them.
-        step = steps[0] if len(steps) > 1 else sch.add_unit_loop(parts[0])
+        step = steps[0] if len(steps) > 1 else sch.add_unit_loop((*parts, row)[0])
         group, inside = sch.split(steps[-1], [None, VECTOR])
     row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
@@ -266,6 +297,8 @@ def _schedule_sums(
     for loops in (threads, first):
         for loop, axis in zip(loops, axes, strict=False):
             sch.bind(loop, axis)
+    if tile.cluster > 1:
+        sch.bind(rank, "clusterIdx.x")
     return step
 
 
