@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +36,7 @@ class WebGPUDevice(Device):
         limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
         self._device = adapter.request_device_sync(required_limits=limits)
         self._largest = min(limits[name] for name in ("max-storage-buffer-binding-size", "max-buffer-size"))
-        self._most_buffers = limits["max-storage-buffers-per-shader-stage"]
+        self.most_buffers = limits["max-storage-buffers-per-shader-stage"]
         self.name = str(adapter.info["device"])
         self.max_threads = int(limits["max-compute-invocations-per-workgroup"])
         self.shared_bytes = int(limits["max-compute-workgroup-storage-size"])
@@ -49,12 +50,25 @@ class WebGPUDevice(Device):
         """Compile the kernels of a program; errors of the device's compiler are bugs of ours."""
         if not program.source:
             return {}
+        self._check_buffers(program.source)
+        symbols = [launch.symbol for function in program.functions for launch in function.launches]
         try:
             module = self._device.create_shader_module(code=program.source)
-            symbols = [launch.symbol for function in program.functions for launch in function.launches]
             return {symbol: self._pipeline(module, symbol) for symbol in symbols}
         except self._wgpu.GPUError as error:
             raise CompilerBug(f"WebGPU refused a program on {self.name}: {error}") from error
+
+    def _check_buffers(self, source: str) -> None:
+        """Kernels declare their buffers before they begin."""
+        parts = source.split("@compute")
+        for declared, kernel in itertools.pairwise(parts):
+            count = declared.count("var<storage")
+            if count > self.most_buffers:
+                name = kernel.partition("fn ")[2].partition("(")[0]
+                raise UserError(
+                    f"the kernel {name} uses {count} buffers, {self.name} allows {self.most_buffers} to WebGPU",
+                    hint="divide it into smaller stages, or use another target",
+                )
 
     def _pipeline(self, module: Any, symbol: str) -> Any:
         return self._device.create_compute_pipeline(
@@ -108,12 +122,7 @@ class WebGPUDevice(Device):
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
         """Put a kernel behind those that were started before."""
-        buffers = [arg for arg in args if not isinstance(arg, Scalar)]
-        if len(buffers) > self._most_buffers:
-            raise UserError(
-                f"the kernel {kernel.label} uses {len(buffers)} buffers, {self.name} allows {self._most_buffers}"
-            )
-        bindings = [*buffers]
+        bindings = [arg for arg in args if not isinstance(arg, Scalar)]
         scalars = [arg.bits for arg in args if isinstance(arg, Scalar)]
         if scalars:
             bindings.append(self._uniform(tuple(scalars)))
