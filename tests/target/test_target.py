@@ -74,6 +74,8 @@ def test_known_processors_have_the_right_shapes() -> None:
     assert neoverse.l2_bytes == 1024 * 1024
     assert Target("llvm -mtriple=riscv64-unknown-linux-gnu -mattr=+v,+zvl256b").vector_bits == 256
     assert Target("cuda -arch=sm_90").has_fma
+    assert Target("cuda -arch=sm_90a").shared_bytes == 227 << 10
+    assert Target("cuda -arch=sm_90a -shared-bytes=1024").shared_bytes == 1024
     assert Target("llvm -mcpu=cortex-m55").vector_bits == 128
 
 

@@ -41,9 +41,18 @@ _IMPLIED: tuple[tuple[str, frozenset[str]], ...] = (
 _NUMBERS = ("cores", "vector_bits", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")
 
 
+_ARCHITECTURES: dict[str, dict[str, int]] = {
+    "sm_90": {"cores": 132, "l2_bytes": 50 << 20, "shared_bytes": 227 << 10},
+    "sm_100": {"cores": 148, "l2_bytes": 126 << 20, "shared_bytes": 227 << 10},
+}
+"""Numbers of the server GPUs of NVIDIA's architectures, where they are not the kind's own."""
+
+
 def resolve_gpu(kind: TargetKind, texts: dict[str, str], numbers: dict[str, int]) -> dict[str, str | int]:
-    """The fields of a GPU target: the kind's defaults, overridden by what was written."""
-    return {"triple": "", "cpu": "", "features": "", "arch": kind.arch, **kind.defaults, **texts, **numbers}
+    """The fields of a GPU target: the kind's defaults and what is known of the architecture, then what was written."""
+    arch = texts.get("arch", kind.arch)
+    known = _ARCHITECTURES.get(arch.rstrip("af"), {}) if kind.name == "cuda" else {}
+    return {"triple": "", "cpu": "", "features": "", "arch": arch, **kind.defaults, **known, **texts, **numbers}
 
 
 def resolve_cpu(texts: dict[str, str], numbers: dict[str, int], where: str) -> dict[str, str | int]:
