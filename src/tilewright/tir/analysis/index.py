@@ -6,7 +6,7 @@ that came of another one by replacing statements shares all others with it: its 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from tilewright.ir.expr import Var
 from tilewright.support.errors import CompilerBug
@@ -127,6 +127,27 @@ class ProgramIndex:
             self._scopes_from(before)
         else:
             self.blocks = _blocks_in_order(self.root)
+
+    def with_changed(self, func: PrimFunc, path: Sequence[tuple[Stmt, Stmt]]) -> ProgramIndex:
+        """The index of a program in which one statement and those above it were changed, and nothing below them.
+
+        `path` has each of them as it was and as it is.
+        """
+        other = object.__new__(ProgramIndex)
+        other.func, other.root = func, func.root
+        other.loops, other.blocks, other._parents = dict(self.loops), dict(self.blocks), dict(self._parents)
+        other._positions, other._scopes = {}, {}
+        for old, new in path:
+            other._parents.pop(id(old), None)
+            if isinstance(new, For):
+                other.loops[new.var] = new
+            elif isinstance(new, Block):
+                other.blocks[new.name] = new
+        for _, new in path:
+            for child in child_statements(new):
+                other._parents[id(child)] = new
+        other._scopes_from(self)
+        return other
 
     def _scopes_from(self, before: ProgramIndex) -> None:
         """What is known about scopes whose blocks are still the same ones in the same order."""

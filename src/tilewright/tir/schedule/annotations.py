@@ -53,7 +53,7 @@ def parallel(state: ScheduleState, loop: For) -> None:
     """for i: B(i)  ->  for i in parallel: B(i). Iterations must be independent."""
     _require_free(state, loop, "parallel")
     _require_independent(state, loop, "parallel", private=True)
-    state.replace(loop, loop.replace(kind=LoopKind.PARALLEL))
+    state.relabel(loop, loop.replace(kind=LoopKind.PARALLEL))
 
 
 def vectorize(state: ScheduleState, loop: For) -> None:
@@ -61,14 +61,14 @@ def vectorize(state: ScheduleState, loop: For) -> None:
     _require_free(state, loop, "vectorize")
     _require_constant(state, loop, "vectorize")
     _require_independent(state, loop, "vectorize", private=False)
-    state.replace(loop, loop.replace(kind=LoopKind.VECTORIZED))
+    state.relabel(loop, loop.replace(kind=LoopKind.VECTORIZED))
 
 
 def unroll(state: ScheduleState, loop: For) -> None:
     """for i in 4: B(i)  ->  for i in unroll(4): B(i): the body is repeated when the program is lowered."""
     _require_free(state, loop, "unroll")
     _require_constant(state, loop, "unroll")
-    state.replace(loop, loop.replace(kind=LoopKind.UNROLLED))
+    state.relabel(loop, loop.replace(kind=LoopKind.UNROLLED))
 
 
 def zigzag(state: ScheduleState, loop: For) -> None:
@@ -80,7 +80,7 @@ def zigzag(state: ScheduleState, loop: For) -> None:
     _require_independent(state, loop, "zigzag", private=True)
     if not any(above.kind is LoopKind.SERIAL for above in state.index.loops_above(loop)):
         state.fail(f"zigzag: there is no serial loop around loop {loop.var.name} to turn with", loop)
-    state.replace(loop, loop.replace(annotations={**loop.annotations, ZIGZAG: True}))
+    state.relabel(loop, loop.replace(annotations={**loop.annotations, ZIGZAG: True}))
 
 
 def bind(state: ScheduleState, loop: For, thread: str) -> None:
@@ -99,9 +99,9 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
     if not (thread.startswith("threadIdx") and _only_reduces(state, loop)):
         _require_independent(state, loop, "bind", private=True)
     if thread == "vthread":
-        state.replace(loop, loop.replace(kind=LoopKind.VTHREAD))
+        state.relabel(loop, loop.replace(kind=LoopKind.VTHREAD))
     else:
-        state.replace(loop, loop.replace(kind=LoopKind.THREAD, thread=thread))
+        state.relabel(loop, loop.replace(kind=LoopKind.THREAD, thread=thread))
 
 
 def _only_reduces(state: ScheduleState, loop: For) -> bool:
@@ -115,7 +115,7 @@ def _only_reduces(state: ScheduleState, loop: For) -> bool:
 
 def annotate(state: ScheduleState, target: For | Block, key: str, value: object) -> None:
     """Attach a note to a loop or a block, replacing one of the same key."""
-    state.replace(target, target.replace(annotations={**target.annotations, key: value}))
+    state.relabel(target, target.replace(annotations={**target.annotations, key: value}))
 
 
 def unannotate(state: ScheduleState, target: For | Block, key: str) -> None:
@@ -123,4 +123,4 @@ def unannotate(state: ScheduleState, target: For | Block, key: str) -> None:
     if key not in target.annotations:
         state.fail(f"unannotate: there is no annotation {key!r} here", target)
     notes = {name: value for name, value in target.annotations.items() if name != key}
-    state.replace(target, target.replace(annotations=notes))
+    state.relabel(target, target.replace(annotations=notes))

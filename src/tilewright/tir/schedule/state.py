@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NoReturn, TypeVar, cast
+from typing import NoReturn, TypeVar, cast, overload
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
@@ -175,6 +175,14 @@ class ScheduleState:
         """Replace one statement and commit."""
         self.commit(self.edited({old: new}))
 
+    def relabel(self, old: For | Block, new: For | Block) -> None:
+        """Replace a loop or a block by one with the same variable or name and the same inside, and commit."""
+        path: list[tuple[Stmt, Stmt]] = [(old, new)]
+        for above in self.index.ancestors(old):
+            path.append((above, _with_child(above, *path[-1])))
+        index = self.index.with_changed(self.func.replace(body=path[-1][1]), path)
+        self.commit_index(index)
+
     def fresh_block_name(self, base: str) -> str:
         """A block name that is not in use."""
         return unique_name(base, self.index.blocks)
@@ -280,12 +288,22 @@ def edit_tree(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Block:
 
 def _edit_one(index: ProgramIndex, old: Stmt, new: Stmt | None) -> Stmt | None:
     for above in index.ancestors(old):
-        if new is not None and isinstance(above, (For, Block)) and above.body is old:
-            new = above.replace(body=new)
-        else:
-            new = with_children(above, [new if child is old else child for child in child_statements(above)])
+        new = _with_child(above, old, new)
         old = above
     return new
+
+
+@overload
+def _with_child(above: Stmt, old: Stmt, new: Stmt) -> Stmt: ...
+@overload
+def _with_child(above: Stmt, old: Stmt, new: None) -> Stmt | None: ...
+@overload
+def _with_child(above: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None: ...
+def _with_child(above: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
+    """A statement with one child replaced."""
+    if new is not None and isinstance(above, (For, Block)) and above.body is old:
+        return above.replace(body=new)
+    return with_children(above, [new if child is old else child for child in child_statements(above)])
 
 
 def _edit_several(index: ProgramIndex, edits: Mapping[Stmt, Stmt | None]) -> Stmt | None:
