@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
@@ -69,20 +70,15 @@ class Shape:
     column_lanes: int = VECTOR
 
 
-def best_tile(shape: Shape, target: Target) -> Tile | None:
-    """The tile that the model likes best, or None where the target has no room for any."""
-    ranked = ranked_tiles(shape, target)
-    return ranked[0] if ranked else None
-
-
-def ranked_tiles(shape: Shape, target: Target) -> list[Tile]:
-    """All tiles that fit, cheapest first."""
+@functools.lru_cache(maxsize=256)
+def ranked_tiles(shape: Shape, target: Target) -> tuple[Tile, ...]:
+    """All tiles that fit, cheapest first. Layers of one shape ask again and again."""
     found = [(cost(shape, tile, target), tile) for tile in _candidates(shape, target)]
     found.sort(key=lambda item: item[0])
-    return [tile for _, tile in found]
+    return tuple(tile for _, tile in found)
 
 
-def tile_options(ranked: list[Tile]) -> list[Tile]:
+def tile_options(ranked: Sequence[Tile]) -> list[Tile]:
     """What a tuner may choose from: the best of a ranking, and some of the others."""
     rest = ranked[_OPTIONS:]
     return [*ranked[:_OPTIONS], *random.Random(0).sample(rest, min(_OPTIONS, len(rest)))]
