@@ -71,6 +71,8 @@ def spread(context: CpuContext, loops: list[LoopHandle], each: int = 1) -> LoopH
         # Small blocks where there are few: more cores have one.
         while threads > _FEWEST and extent < threads * each * context.target.cores:
             threads //= 2
+        options = [n for n in (64, 128, 256, 512) if n <= min(extent, context.target.max_threads)]
+        threads = context.choose_again("threads", options, threads) if len(options) > 1 else threads
         threads = min(threads, max(1, extent))
     if each > 1:
         block, step, thread = sch.split(fused, [None, each, threads])

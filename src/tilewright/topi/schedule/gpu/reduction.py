@@ -155,6 +155,11 @@ def _columns(
     lane: LoopHandle | None = None
     if lanes > 1:
         loops[-1], lane = sch.split(loops[-1], [None, lanes])
+    pixels = _pixels(context, handle, loops, sharing)
+    if pixels is not None:
+        inside = [pixels] if lane is None else [pixels, lane]
+        sch.reorder(*loops, *inside)
+        sch.unroll(pixels)
     if sharing > 1:
         fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
         block, thread = sch.split(fused, [None, across])
@@ -178,6 +183,20 @@ def _columns(
         sch.vectorize(lane)
 
 
+def _pixels(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], sharing: int) -> LoopHandle | None:
+    """Neighbouring windows that a thread has, of a convolution or a pool by channels: what they share is read once."""
+    anchor = context.block(handle).annotations.get("anchor")
+    if anchor not in ("depthwise_conv2d", "pool2d") or len(loops) < 2 or sharing > 1:
+        return None
+    width = context.extent(loops[-2]) or 1
+    options = [n for n in (1, 2, 4) if width % n == 0]
+    count = context.choose_again("pixels", options, 1)
+    if count == 1:
+        return None
+    loops[-2], inner = context.sch.split(loops[-2], [None, count])
+    return inner
+
+
 def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -> None:
     """The loops of a reduction in a thread: steps outside, a vector of results inside."""
     sch = context.sch
@@ -187,8 +206,10 @@ def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -
     results = [loop for loop in below if loop not in reduce]
     if results and reduce:
         sch.reorder(*reduce, *results)
-    if len(results) == 1 and (context.extent(results[0]) or 0) > 1:
-        sch.vectorize(results[0])
+    for loop in results[:-1]:
+        sch.unroll(loop)
+    if results and (context.extent(results[-1]) or 0) > 1:
+        sch.vectorize(results[-1])
     if reduce:
         count = context.extent(reduce[-1]) or 1
         if count <= _MOST_UNROLLED:
