@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,7 +91,7 @@ class FakeRay:
             raise ConnectionResetError("the node died\nwith many words")
         return reference()
 
-    def cancel(self, reference: object, recursive: bool) -> None:
+    def cancel(self, reference: object) -> None:
         self.cancelled += 1
 
 
@@ -112,7 +112,16 @@ def test_candidates_are_built_and_run_by_tasks(ray: FakeRay, task: Task) -> None
     assert [result.answers for result in results] == points
     assert all(result.error is None and result.seconds and result.reference for result in results)
     assert ray.connected[0][0] == "local" and ray.connected[0][1]["num_cpus"] == 2
-    assert ray.connected[-1][0] == "closed" and ray.cancelled == 2
+    assert ray.connected[-1][0] == "closed" and ray.cancelled == 0
+
+
+def test_what_is_not_wanted_any_more_is_called_off(ray: FakeRay, task: Task) -> None:
+    with ClusterMeasurer(budget=BUDGET) as measurer:
+        results = measurer.measure(task, [{}, {"rows": (4, 4)}, {"rows": (2, 8)}])
+        assert next(results).error is None
+        assert isinstance(results, Generator)
+        results.close()
+    assert ray.cancelled == 2
 
 
 def test_failures_are_the_candidates_own(ray: FakeRay, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -74,17 +75,20 @@ class ClusterMeasurer:
         self._check_room(task.target)
         default = self._ray.put(self._defaults.code(task))
         run = self._run.options(num_cpus=task.target.cores)
-        waiting = []
+        waiting: deque[object] = deque()
         for point in points:
             # What is built goes from task to task, not through this process.
             code = self._build.remote(task.request(point), self.limits)
             waiting.append(run.remote(task.kernel.func, task.target, code, default, self.budget, self.limits))
         try:
-            for point, reference in zip(points, waiting, strict=True):
-                yield self._result(point, reference)
+            for point in points:
+                result = self._result(point, waiting[0])
+                waiting.popleft()
+                yield result
         finally:
+            # Only what is not done: Ray does not bear that a task that has just ended is called off.
             for reference in waiting:
-                self._ray.cancel(reference, recursive=True)
+                self._ray.cancel(reference)
 
     def _result(self, point: Point, reference: object) -> Measurement:
         try:
