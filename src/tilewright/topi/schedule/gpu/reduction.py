@@ -20,6 +20,8 @@ _MANY_STEPS = 1 << 13
 """Steps of a reduction from which several blocks share those of one result, where results are few."""
 _PART_STEPS = 1 << 8
 """Steps that such a block has at least."""
+_MUCH = 1 << 23
+"""Elements from which on memory decides."""
 _LANE_BYTES = 16
 _MOST_SHARING = 512
 """Threads of a block that share steps."""
@@ -56,7 +58,7 @@ def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None
         _columns(context, handle, epilogue, 1)
         return True
     along = walks_row(context.block(handle))
-    across = _across(context, results)
+    across = _across(context, results, steps)
     blocks = results if along else -(-results // across)
     if blocks < cores and steps >= _MANY_STEPS:
         partial = _partial(context, reduce, max(2, 4 * cores // blocks))
@@ -71,8 +73,13 @@ def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None
     return True
 
 
-def _across(context: CpuContext, results: int) -> int:
-    """Threads of a block next to each other: at least 32 bytes of memory, at most a warp, so that all cores work."""
+def _across(context: CpuContext, results: int, steps: int) -> int:
+    """Threads of a block next to each other: a warp, or fewer, so that all cores work; at least 32 bytes of memory.
+
+    Long sums are divided anyway, and memory is quickest in whole lines.
+    """
+    if results * steps >= _MUCH:
+        return 32
     return max(n for n in (8, 16, 32) if n == 8 or results >= n * context.target.cores)
 
 
