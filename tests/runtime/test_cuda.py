@@ -232,16 +232,20 @@ def test_launches_ask_for_clusters_shared_memory_and_early_starts(driver: ToyDri
     assert device.describe(calls[0]) == "2 x 64, 32 registers +32 B, 2% full"
 
 
+def _early(driver: ToyDriver) -> list[bool]:
+    """Which kernels of the last graph start early."""
+    return [any(item.id == EARLY for item in config.attrs) for config, _ in driver.launches[-CALLS:]]
+
+
 def test_the_quickest_way_to_launch_is_kept(driver: ToyDriver, device: CudaDevice) -> None:
     calls = _calls(device, [device.allocate(16) for _ in range(3)])
-    driver.time_of = lambda configs: 1.0 + sum(config.attrs != [] for config in configs)
-    device.record(calls).run()
-    assert not any(attribute.id == EARLY for config, _ in driver.launches[-CALLS:] for attribute in config.attrs)
-    # Two blocks for four multiprocessors: one each, if a block takes more than half of the shared memory.
-    driver.time_of = lambda configs: 1e6 - sum(config.sharedMemBytes for config in configs)
-    device.record(calls).run()
-    assert driver.launches[-1][0].sharedMemBytes == 100_000
-    assert driver.launches[-2][0].sharedMemBytes == (1 << 17) - 32
+    for wanted in ([False, False, False], [False, True, False], [False, True, True]):
+        driver.time_of = lambda configs, wanted=wanted: float(_early(driver) != wanted)  # type: ignore[misc]
+        device.record(calls).run()
+        assert _early(driver) == wanted
+        # Two blocks for four multiprocessors: one each, if a block takes more than half of the shared memory.
+        kept_apart = (1 << 17) - 32 if wanted[1] else 0
+        assert [config.sharedMemBytes for config, _ in driver.launches[-2:]] == [kept_apart, 100_000]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.convert import Array, address_of, is_torch
-from tilewright.runtime.cuda_graph import CudaRecording, LaunchAs, Policy, even_share, quickest
+from tilewright.runtime.cuda_graph import CudaRecording, LaunchAs, Policy, even_share, plain, quickest
 from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar
 from tilewright.runtime.dlpack import read_capsule
 from tilewright.runtime.dtypes import storage_dtype
@@ -263,8 +263,7 @@ class CudaDevice(Device):
         )
         try:
             for number, call in enumerate(calls):
-                way = policy(self, call)
-                self._launch(self._private, call, LaunchAs(number > 0 and way.early, way.dynamic_bytes))
+                self._launch(self._private, call, policy(self, call) if number else plain(self, call))
         finally:
             # Also after an error: the stream must not stay in this state.
             graph = self._call("cuStreamEndCapture", self._private)
@@ -272,25 +271,24 @@ class CudaDevice(Device):
         self._call("cuGraphDestroy", graph)
         return ready
 
-    def spread_bytes(self, call: BoundCall) -> int:
-        """Shared memory with which blocks are spread evenly over the multiprocessors."""
-        kernel = call.kernel
+    def spread_bytes(self, call: BoundCall) -> int | None:
+        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be."""
+        kernel, blocks = call.kernel, math.prod(call.grid)
+        if kernel.cluster != (1, 1, 1):
+            # The blocks of a cluster go together, and not every multiprocessor has neighbours enough.
+            return None
         kind = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
         static = self._call("cuFuncGetAttribute", kind, kernel.function)
-        blocks, threads = math.prod(call.grid), math.prod(call.block)
-        total = even_share(
-            blocks,
-            self._attribute("MULTIPROCESSOR_COUNT"),
-            self._attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-            static + kernel.dynamic_bytes,
-            self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        )
+        threads, processors = math.prod(call.block), self._attribute("MULTIPROCESSOR_COUNT")
         fits = self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.function, threads, kernel.dynamic_bytes)
-        if kernel.cluster != (1, 1, 1) or fits * self._attribute("MULTIPROCESSOR_COUNT") < blocks:
-            # Blocks of clusters go together; where there are more than fit at once, late ones fill the gaps.
+        if fits * processors < blocks:
+            # Where there are more than fit at once, late ones fill the gaps.
             return int(kernel.dynamic_bytes)
-        self._allow_shared(kernel.function, total - static)
-        return int(total - static)
+        capacity = self._attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
+        most = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        size = even_share(blocks, processors, capacity, static + kernel.dynamic_bytes, most) - static
+        self._allow_shared(kernel.function, size)
+        return int(size)
 
     def _allow_shared(self, function: Any, size: int) -> None:
         most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -2,9 +2,9 @@
 
 From sm_90 on kernels may start before those in front of them are done, which hides what starting them costs. But blocks
 that come early go to whatever multiprocessor has room, several to one; where there are hardly more blocks than
-multiprocessors, that one is late. `spread` keeps blocks apart: it asks for so much shared memory that no more of them
-fit than each multiprocessor should get. Which way is quicker depends on the kernels and on their neighbours, so a few
-runs decide.
+multiprocessors, that one is late. So blocks are kept apart: kernels that start early ask for so much shared memory that
+no more of their blocks fit than each multiprocessor should get. Clusters cannot be kept apart like that. Whether they
+had better start early too, or nothing at all, depends on the kernels and on their neighbours: a few runs decide.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class GraphDevice(Protocol):
     def seconds(self, graph: Any, repeat: int) -> list[float]:
         """The time of a graph, `repeat` times over."""
 
-    def spread_bytes(self, call: BoundCall) -> int:
-        """Shared memory with which blocks are spread evenly over the multiprocessors."""
+    def spread_bytes(self, call: BoundCall) -> int | None:
+        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be."""
 
 
 def plain(device: GraphDevice, call: BoundCall) -> LaunchAs:
@@ -57,19 +57,19 @@ def plain(device: GraphDevice, call: BoundCall) -> LaunchAs:
     return LaunchAs(False, call.kernel.dynamic_bytes)
 
 
-def early(device: GraphDevice, call: BoundCall) -> LaunchAs:
-    """Every kernel that can starts early."""
-    return LaunchAs(call.kernel.dependent, call.kernel.dynamic_bytes)
-
-
 def spread(device: GraphDevice, call: BoundCall) -> LaunchAs:
-    """Every kernel that can starts early, its blocks kept apart."""
-    return LaunchAs(
-        call.kernel.dependent, device.spread_bytes(call) if call.kernel.dependent else call.kernel.dynamic_bytes
-    )
+    """Kernels start early whose blocks can be kept apart."""
+    size = device.spread_bytes(call) if call.kernel.dependent else None
+    return plain(device, call) if size is None else LaunchAs(True, size)
 
 
-POLICIES: tuple[Policy, ...] = (plain, early, spread)
+def early(device: GraphDevice, call: BoundCall) -> LaunchAs:
+    """All kernels start early that can, with their blocks kept apart where they can be."""
+    size = device.spread_bytes(call) if call.kernel.dependent else None
+    return LaunchAs(call.kernel.dependent, call.kernel.dynamic_bytes if size is None else size)
+
+
+POLICIES: tuple[Policy, ...] = (plain, spread, early)
 
 
 def quickest(device: GraphDevice, calls: Sequence[BoundCall]) -> Policy:
