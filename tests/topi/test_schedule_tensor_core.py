@@ -85,6 +85,8 @@ def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
         ("float16", "float16", (32, 32, 32), (16, 16, 2, 2, 16, 3), HOPPER),
         ("float16", "float32", (20, 24, 36), (16, 16, 1, 2, 32, 2), HOPPER),
         ("float16", "float32", (20, 32, 100), (16, 16, 2, 1, 64, 2, 4), HOPPER),
+        ("float16", "float16", (20, 40, 100), (16, 32, 1, 1, 32, 2, 2, 2), HOPPER),
+        ("float16", "float32", (16, 16, 96), (16, 16, 1, 1, 16, 2, 1, 4), HOPPER),
         ("bfloat16", "float32", (16, 16, 64), (16, 16, 1, 1, 64, 2, 2), HOPPER),
         ("float32", "float32", (16, 32, 16), (16, 32, 1, 1, 8, 2), TF32),
         ("int8", "int32", (16, 16, 64), (16, 16, 1, 1, 32, 2), HOPPER),

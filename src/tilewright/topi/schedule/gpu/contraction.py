@@ -10,10 +10,9 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
-from tilewright.topi.schedule.gpu.tensor_core import schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.tiles import VECTOR, Tile, schedule_tiles
-from tilewright.topi.schedule.gpu.warp_choice import choose_warp_tile, tensor_core_product
+from tilewright.topi.schedule.gpu.warp_choice import schedule_on_tensor_cores
 
 _LEAST_SIDE = 4
 """Rows and columns of a product from which on tiles pay."""
@@ -47,10 +46,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     sch = context.sch
     others = {handle.name for handle in sch.blocks()} - {anchor.name, output.name}
     form = matrix_form(context, anchor, output)
-    item = tensor_core_product(context, form)
-    if item is not None:
-        schedule_warp_tiles(context, form, item, choose_warp_tile(context, form, item))
-    else:
+    if not schedule_on_tensor_cores(context, form):
         _schedule_by_threads(context, form)
     return [handle for handle in context.sch.blocks() if handle.name not in others]
 

@@ -41,6 +41,13 @@ class WarpTile:
     """Copies of the operands' tiles in shared memory: one is computed with, the others are on their way."""
     slices: int = 1
     """Groups of warps that take a part of the steps each."""
+    cluster: int = 1
+    """Blocks of a cluster that take a part of the steps each."""
+
+    @property
+    def parts(self) -> int:
+        """Parts of the steps that are summed up separately."""
+        return self.slices * self.cluster
 
     @property
     def block_rows(self) -> int:
@@ -69,18 +76,18 @@ class WarpTile:
         size = item.row.itemsize
         rows = self.block_rows * (self.step * size + 16)
         columns = self.step * (self.block_columns * size + 16)
-        sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.slices > 1 else 0
+        sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.parts > 1 else 0
         return max(self.stages * (rows + columns), sums)
 
 
 def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> None:
     """Compute a product in matrix form by tiles of warps."""
     sch = context.sch
-    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step)
+    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
     sums = _slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
-    if tile.slices == 1:
+    if tile.parts == 1:
         place = _place_output(context, form, tile)
         sch.compute_at(sums, place, preserve_unit_loops=True)
     else:
@@ -101,12 +108,13 @@ def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct
 def _slice_steps(context: CpuContext, form: MatrixForm, tile: WarpTile) -> BlockHandle:
     """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
     sch = context.sch
-    if tile.slices == 1:
+    if tile.parts == 1:
         sch.set_scope(form.anchor, 0, "local")
         return form.anchor
     *_, k = sch.get_loops(form.anchor)
-    _, part, _ = sch.split(k, [None, tile.slices, tile.step // tile.slices])
-    partial = sch.rfactor(part, 1 if form.batch > 1 else 0)
+    block, step, part, inside = sch.split(k, [tile.cluster, None, tile.slices, tile.step // tile.slices])
+    sch.reorder(block, part, step, inside)
+    partial = sch.rfactor(sch.fuse(block, part), 1 if form.batch > 1 else 0)
     sch.set_scope(partial, 0, "shared")
     sch.cache_write(partial, 0, "local")
     return partial
@@ -142,12 +150,19 @@ def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandl
     block_row, row_inner = sch.split(row, [None, tile.block_rows])
     block_column, vector, lane = sch.split(column, [None, tile.block_columns // _VECTOR, _VECTOR])
     sch.reorder(block_row, block_column, row_inner, vector, lane)
+    rank: LoopHandle | None = None
+    if tile.cluster > 1:
+        # Each block of the cluster gives some columns.
+        rank, vector = sch.split(vector, [tile.cluster, None])
+        sch.reorder(rank, row_inner, vector)
     sch.set_scope(form.anchor, 0, "local")
     sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
     *_, m, n, part = loops_below(context, form.anchor, vector)
-    sch.reorder(part, m, n)
-    sch.unroll(part)
-    start = sch.decompose_reduction(form.anchor, part)
+    held, own = sch.split(part, [tile.cluster, tile.slices])
+    sch.reorder(held, own, m, n)
+    sch.unroll(held)
+    sch.unroll(own)
+    start = sch.decompose_reduction(form.anchor, held)
     sch.vectorize(n)
     sch.vectorize(loops_below(context, start, vector)[-1])
     if lanes == _VECTOR:
@@ -155,6 +170,8 @@ def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandl
     else:
         sch.unroll(lane)
     _bind_blocks(context, [*batch, block_row, block_column])
+    if rank is not None:
+        sch.bind(rank, "clusterIdx.x")
     (written,) = sch.get_consumers(sums)
     sch.compute_at(written, block_column, preserve_unit_loops=True)
     sch.compute_at(sums, block_column, preserve_unit_loops=True)
@@ -163,8 +180,14 @@ def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandl
     *_, part, written_row, written_column = loops_below(context, written, block_column)
     element = _divide_tile(context, tile, written_row, written_column)
     sch.vectorize(element)
-    sch.bind(part, "threadIdx.z")
-    sch.storage_align(written, 0, -2, 32, 8)
+    written_rank, written_part = sch.split(part, [tile.cluster, tile.slices])
+    if tile.cluster > 1:
+        sch.bind(written_rank, "clusterIdx.x")
+    if tile.slices > 1:
+        sch.bind(written_part, "threadIdx.z")
+    if tile.cluster == 1:
+        # Blocks of a cluster hold equal parts, which padded rows would not be.
+        sch.storage_align(written, 0, -2, 32, 8)
     return block_column
 
 
@@ -199,13 +222,19 @@ def _schedule_sums(
     sch = context.sch
     # One loop for each iterator: the slice, the product of a batch, row, column, steps.
     below = loops_below(context, sums, place)
-    parts = [below.pop(0)] if tile.slices > 1 else []
+    parts: list[LoopHandle] = []
+    if tile.parts > 1:
+        rank, own = sch.split(below.pop(0), [tile.cluster, tile.slices])
+        place = rank
+        if tile.cluster > 1:
+            sch.bind(rank, "clusterIdx.x")
+        parts = [own]
     if form.batch > 1:
         outer = below.pop(0)
         sch.reorder(outer, *parts, *below)
         place = outer
     row, column, *steps = below
-    if tile.slices == 1:
+    if tile.parts == 1:
         step, slab, k_inside = sch.split(steps[0], [None, tile.step // item.depth, item.depth])
     else:
         # All steps at once leave no loop over them.

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.pipeline_loops import LATE
@@ -35,7 +36,7 @@ class GroupTile:
     stages: int = 4
     """Copies of the operands' tiles: one is read, one may still be read, the others are on their way."""
     together: int = 1
-    """Rows of blocks that are computed before the next column: what they share stays in the second-level cache."""
+    """Rows of blocks that are computed before the next column, if they divide: what they share stays in the cache."""
 
     @property
     def rows(self) -> int:
@@ -81,7 +82,7 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: GroupTile) -> Loo
     *batch, row, column = sch.get_loops(form.output)
     block_row, rest_row = sch.split(row, [None, tile.rows])
     block_column, rest_column = sch.split(column, [None, tile.columns])
-    outer_row, block_row = sch.split(block_row, [None, tile.together])
+    outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     element = _divide_tile(context, tile, rest_row, rest_column)
     if lanes == 2:
