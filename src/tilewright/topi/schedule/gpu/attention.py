@@ -15,6 +15,8 @@ _WARPS = 8
 _TILE = 128
 """Keys that are in shared memory at a time."""
 _VECTOR = 4
+_AHEAD = 4
+"""Vectors of powers, and the values that belong to them, that are on their way at once."""
 _SPARE = 4096
 """Bytes of shared memory for sums across threads, on devices without shuffles."""
 _MOST_SCORES = 96
@@ -172,9 +174,9 @@ def _schedule_mixed(
     """The sums of values: a warp has the same queries as before, its lanes some elements next to each other."""
     sch = context.sch
     row, column = loops
-    warp, step = sch.split(row, [_WARPS, None])
+    warp, query = sch.split(row, [_WARPS, None])
     lane, element = sch.split(column, [_LANES, sizes.width // _LANES])
-    sch.reorder(warp, lane, step, element)
+    sch.reorder(warp, lane, query, element)
     sch.compute_at(mixed, lane)
     sch.bind(warp, "threadIdx.y")
     sch.bind(lane, "threadIdx.x")
@@ -183,8 +185,8 @@ def _schedule_mixed(
     own = _below(context, mixed, lane)
     key = own[-1]
     results = own[:-1]
-    outer, inner = sch.split(key, [None, _VECTOR])
-    sch.reorder(outer, inner, *results)
+    step, outer, inner = sch.split(key, [None, _AHEAD, _VECTOR])
+    sch.reorder(step, outer, inner, *results)
     powers = next(region.buffer for region in context.block(mixed).reads if region.buffer.name == "attention_powers")
     copy = sch.cache_read(mixed, powers.name, "local")
     sch.compute_at(copy, outer)
@@ -192,7 +194,7 @@ def _schedule_mixed(
     if sizes.width > _LANES:
         sch.vectorize(results[-1])
         results = results[:-1]
-    for loop in (inner, *results):
+    for loop in (outer, inner, *results):
         sch.unroll(loop)
 
 
