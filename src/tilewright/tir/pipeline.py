@@ -13,6 +13,7 @@ from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.bind_threads import bind_threads
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
@@ -92,6 +93,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
+            function_pass("hoist_guards")(hoist_guards),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
             function_pass("simplify_again")(simplify_loops),
             *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if target.kind == "cuda" else []),

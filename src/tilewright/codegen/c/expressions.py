@@ -49,16 +49,20 @@ class Expressions(KernelValues):
         """The index of the thread's own element in buffers of a warp, which are registers."""
         self.cluster: tuple[Var, int] | None = None
         """The number of this block in its cluster, and how many blocks that has."""
+        self.guards: list[PrimExpr] = []
+        """The conditions around the statement at hand."""
 
     def part_of_cluster(self, buffer: Buffer, index: PrimExpr, own: bool = False) -> tuple[PrimExpr, PrimExpr]:
         """The block of the cluster that holds an element, and its place there; `own`: it must be this block."""
         assert self.cluster is not None and isinstance(buffer.shape[0], e.IntImm)
         rank, count = self.cluster
         size = const(buffer.shape[0].value // count)
-        block = self.analyzer.simplify(floordiv(index, size))
+        with self.analyzer.assume(*self.guards):
+            block = self.analyzer.simplify(floordiv(index, size))
+            place = self.analyzer.simplify(floormod(index, size))
         if own and block is not rank:
             raise UnsupportedError("a block stores to the shared memory of another one")
-        return block, self.analyzer.simplify(floormod(index, size))
+        return block, place
 
     def emit(self, expr: PrimExpr) -> str:
         """The text of an expression that was not met before."""

@@ -198,7 +198,9 @@ class _Kernel:
             return
         c.start(stmt.condition)
         c.line(f"if ({c.value(stmt.condition)}) {{")
+        c.guards.append(stmt.condition)
         self._body(stmt.then_body)
+        c.guards.pop()
         if stmt.else_body is not None:
             c.line("} else {")
             self._body(stmt.else_body)

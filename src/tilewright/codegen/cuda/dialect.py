@@ -182,7 +182,7 @@ class CudaDialect(Dialect):
         )
 
     def cluster_load_helper(self, name: str, element: str, lanes: int) -> str:
-        """`ld.shared::cluster` at the address that `mapa` gives."""
+        """`ld.shared::cluster` at the address that `mapa` gives. It stays behind the barrier, which is volatile too."""
         kind, letter = {
             "float": ("f32", "f"),
             "int": ("s32", "r"),
@@ -202,7 +202,7 @@ class CudaDialect(Dialect):
             '    : "=r"(address) : "r"((unsigned int)__cvta_generic_to_shared(place)), "r"(block));\n'
             f"  {vector} v;\n"
             f'  asm volatile("ld.shared::cluster{suffix}.{kind} {target}, [%{lanes}];"\n'
-            f'    : {outputs} : "r"(address) : "memory");\n'
+            f'    : {outputs} : "r"(address));\n'
             "  return v;\n"
             "}"
         )

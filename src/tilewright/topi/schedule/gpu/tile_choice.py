@@ -47,8 +47,10 @@ _START: Final = 2930.0
 """Cycles of a kernel beside its steps."""
 _TURN: Final = 320.0
 """Cycles until a block that follows another one has its first operands."""
-_MEETING: Final = 800.0
+_MEETING: Final = 1500.0
 """Cycles of the two barriers of a cluster."""
+_GROUP: Final = 16
+"""Multiprocessors of a group: the blocks of a cluster are in one."""
 _SPARE_SHARED: Final = 1024
 """Bytes of shared memory that a block costs beside what it asks for."""
 _OPTIONS: Final = 64
@@ -99,9 +101,9 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
                 continue
             tiles = -(-shape.rows // tall) * -(-shape.columns // wide) * shape.batch
             clusters = [1]
-            if has_clusters(target) and tall <= shape.rows:
+            if has_clusters(target) and tall <= shape.rows and shape.columns % wide == 0:
                 # Several blocks for a tile where tiles alone would leave multiprocessors idle.
-                fitting = [count for count in (2, 4, 8) if tiles * count <= 1.1 * target.cores]
+                fitting = [count for count in (2, 4, 8) if tiles * count <= target.cores - target.cores % _GROUP]
                 clusters += [count for count in fitting if wide // VECTOR % count == 0]
             for slices in (1, 2, 4, 8, 16):
                 threads = row_threads * column_threads * slices
