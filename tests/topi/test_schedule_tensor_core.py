@@ -42,9 +42,8 @@ TF32 = HOPPER.replace(features="+tf32")
 HALF = DataType.of("float16")
 
 
-def product(rows: int, columns: int, depth: int, dtype: str, out: str, batch: int = 1) -> PrimFunc:
-    """A matrix product with sums in the wide type, and its result in another."""
-    lead = (batch,) if batch > 1 else ()
+def product(rows: int, columns: int, depth: int, dtype: str, out: str, lead: tuple[int, ...] = ()) -> PrimFunc:
+    """A matrix product (or several) with sums in the wide type, and its result in another."""
     total = DataType.of("float32" if DataType.of(dtype).is_float else "int32")
     a = te.placeholder((*lead, rows, depth), dtype, "a")
     b = te.placeholder((*lead, depth, columns), dtype, "b")
@@ -122,7 +121,11 @@ def test_convolutions_and_batches_of_products_use_them() -> None:
         word in source for word in ("tw_mma_f16(", "tw_ldmatrix_x4(", "tw_ldmatrix_x4_trans(", "tw_copy_async_16(")
     )
     assert source.count("__global__") == 1
-    assert "tw_mma_bf16(" in text(schedule_gpu(product(64, 64, 32, "bfloat16", "bfloat16", batch=3), HOPPER))
+    assert "tw_mma_bf16(" in text(schedule_gpu(product(64, 64, 32, "bfloat16", "bfloat16", lead=(3,)), HOPPER))
+    several = text(schedule_gpu(product(64, 64, 32, "float16", "float16", lead=(1, 3)), HOPPER))
+    assert several.count("__global__") == 1 and "tw_mma_f16(" in several
+    # What was rounded to a half is stored as it is.
+    assert "tw_half_bits_float(tw_half_value(" not in several
 
 
 def test_true_float32_stays_true_float32() -> None:
