@@ -149,8 +149,10 @@ def _columns(
     """
     sch = context.sch
     partial: BlockHandle | None = None
+    steps = 0
     if sharing > 1:
         reduce = _reducing(context, handle)
+        steps = prod(context.sizes(reduce))
         step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
         _, share = sch.split(step, [None, sharing])
         partial = sch.rfactor(share, 0)
@@ -183,7 +185,7 @@ def _columns(
         sch.bind(own[-1], "threadIdx.y")
         share = sch.get_loops(partial)[sch.get_loops(partial).index(thread) + 1]
         sch.bind(share, "threadIdx.y")
-        _accumulate(context, partial, share)
+        _accumulate(context, partial, share, steps // sharing)
     else:
         _accumulate(context, handle, thread)
     if lane is not None:
@@ -204,8 +206,11 @@ def _pixels(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], s
     return inner
 
 
-def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -> None:
-    """The loops of a reduction in a thread: steps outside, a vector of results inside."""
+def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle, whole: int | None = None) -> None:
+    """The loops of a reduction in a thread: steps outside, a vector of results inside.
+
+    `whole` is the number of steps that all threads have, where not all have as many.
+    """
     sch = context.sch
     own = sch.get_loops(handle)
     below = own[own.index(outside) + 1 :]
@@ -224,8 +229,21 @@ def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle) -
                 if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
                     sch.unroll(loop)
         else:
-            _, inner = sch.split(reduce[-1], [None, max(n for n in (8, 4, 2, 1) if count % n == 0)])
-            sch.unroll(inner)
+            _unroll_most(context, reduce[-1], min(count, whole or count))
+
+
+def _unroll_most(context: CpuContext, loop: LoopHandle, whole: int) -> None:
+    """Several steps at a time: their loads are on their way together. What is left over, or needs a guard, is apart."""
+    sch = context.sch
+    main = whole - whole % _MOST_UNROLLED
+    if main == 0:
+        return
+    if main < (context.extent(loop) or 0):
+        loop, rest = sch.partition(loop, [main])
+        if (context.extent(rest) or 0) <= _MOST_UNROLLED:
+            sch.unroll(rest)
+    _, inner = sch.split(loop, [None, _MOST_UNROLLED])
+    sch.unroll(inner)
 
 
 def _lanes(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> int:
