@@ -118,6 +118,7 @@ SMALL = (
     ),
     Case("mean 7x7", "mean", ((1, 7, 7, 2048),), {"axes": (1, 2)}),
     Case("dense 1x2048x1000", "matmul", ((1, 2048), (2048, 1000)), scale=0.02),
+    Case("dense 1x1300x2600", "matmul", ((1, 1300), (1300, 2600)), scale=0.02),
     Case("dense 1x768x768", "matmul", ((1, 768), (768, 768)), scale=0.02),
     Case("dense t 1x2048x1000", "matmul", ((1, 2048), (1000, 2048)), {"transpose_b": True}, scale=0.02),
     Case("dense t 1x650x10000", "matmul", ((1, 650), (10000, 650)), {"transpose_b": True}, scale=0.02),
