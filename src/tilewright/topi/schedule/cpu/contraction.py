@@ -15,8 +15,10 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8
 """With so few rows reading weights is all the work; tiles of which cores have so many each are shared evenly enough."""
-_MOST_IDLE = 1.03
-"""How much longer than with the best sharing the busiest core may take."""
+_IDLE = (1.03, 1.1)
+"""How much longer than with the best sharing the busiest core may take: better little than more."""
+_LEAST_VECTORS = 4
+"""Sums of fewer vectors wait for each other."""
 _NARROW = 7
 """Lines of so few pixels share a tile with others."""
 _LEAST_TILES = 8
@@ -168,8 +170,8 @@ def _tile(
 def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, cores: int) -> RegisterTile:
     """The tile, or a narrower one where tiles are so few that cores would be idle.
 
-    2600 columns are 33 panels of five vectors, which sixteen cores finish in three rounds; of 15 panels of eleven
-    vectors each core but one has one.
+    2600 columns are 33 panels of five vectors, which sixteen cores finish in three rounds of five; of panels
+    of four they finish 41 in as many rounds. There are a few panels for each core, so that a slow one holds up nobody.
     """
     if cores < 2 or elements >= tile.rows * tile.columns * _SHARED_EVENLY * cores:
         return tile
@@ -184,7 +186,12 @@ def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, c
     # Where columns are whole vectors, panels are whole too.
     widths = divisors(whole, tile.vectors) if columns % tile.lanes == 0 else range(1, tile.vectors + 1)
     least = min(map(rounds, widths))
-    return RegisterTile(tile.rows, max(n for n in widths if rounds(n) <= _MOST_IDLE * least), tile.lanes)
+    for idle in _IDLE:
+        good = [n for n in widths if rounds(n) <= idle * least and n >= min(_LEAST_VECTORS, tile.vectors)]
+        several = [n for n in good if others * -(-whole // n) >= _TILES_PER_CORE * cores]
+        if several:
+            return RegisterTile(tile.rows, max(several), tile.lanes)
+    return RegisterTile(tile.rows, max(n for n in widths if rounds(n) == least), tile.lanes)
 
 
 def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
