@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice, product
 from typing import Final
 
@@ -57,19 +57,25 @@ _OPTIONS: Final = 48
 """Candidates that a tuner chooses from."""
 
 
+@cache
 def ranked_warp_tiles(
     batch: int, rows: int, columns: int, depth: int, item: WarpProduct, target: Target
-) -> list[WarpTile]:
+) -> tuple[WarpTile, ...]:
     """The tiles that fit a target, cheapest first."""
     found = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in _candidates(item, target)]
     found.sort(key=lambda entry: entry[0])
     ranked = [tile for _, tile in found]
     # The best of those that sum up all steps in one place are among the options, whatever the others are.
     plain = [tile for tile in ranked if tile.parts == 1][: _OPTIONS // 4]
-    return list(dict.fromkeys([*ranked[:_OPTIONS], *plain]))
+    return tuple(dict.fromkeys([*ranked[:_OPTIONS], *plain]))
 
 
-def _candidates(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
+@cache
+def _candidates(item: WarpProduct, target: Target) -> tuple[WarpTile, ...]:
+    return tuple(_all_tiles(item, target))
+
+
+def _all_tiles(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
     clusters = (1, 2, 4, 8) if target.has_feature("sm_90") else (1,)
     for rows, columns in product(_SIDES, _SIDES):
         if rows * columns > _MOST_RESULTS:
