@@ -274,7 +274,7 @@ def test_options_that_make_no_sense() -> None:
         tw.compile(model, target="gameboy")
     with pytest.raises(UserError, match=r"a target is a text or a tw\.Target, not a int"):
         tw.compile(model, target=3)  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="there is no back end for the target kind 'metal' yet"):
+    with pytest.raises(UnsupportedError, match="does not run programs for Metal"):
         tw.compile(model, target="metal")
     with pytest.raises(UserError, match="one kind of device and a host, not 'host'"):
         tw.compile(model, target={"host": "native"})
