@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import math
@@ -115,6 +116,12 @@ class CudaDevice(Device):
         pool = self._call("cuDeviceGetDefaultMemPool", device)
         kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         self._call("cuMemPoolSetAttribute", pool, kept, driver.cuuint64_t(2**64 - 1))
+        # When Python ends, the driver's functions may be gone before what was to be given back through them.
+        self._ending = False
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._ending = True
 
     def _attribute(self, name: str) -> int:
         kinds = self._driver.CUdevice_attribute
@@ -180,7 +187,8 @@ class CudaDevice(Device):
 
     def free(self, address: int) -> None:
         """Give memory back, after the work that was started on it."""
-        self._driver.cuMemFreeAsync(address, self.stream)
+        if not self._ending:
+            self._driver.cuMemFreeAsync(address, self.stream)
 
     def view(self, memory: Any, offset: int, size: int) -> Any:
         """A place inside memory, which it keeps alive."""
@@ -300,7 +308,8 @@ class CudaDevice(Device):
 
     def discard(self, graph: Any) -> None:
         """Give an executable graph back."""
-        self._driver.cuGraphExecDestroy(graph)
+        if not self._ending:
+            self._driver.cuGraphExecDestroy(graph)
 
     def seconds(self, graph: Any, repeat: int) -> list[float]:
         """Seconds of a graph by events around it, after one run to warm up."""
