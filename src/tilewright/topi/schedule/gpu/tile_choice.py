@@ -47,7 +47,7 @@ _START: Final = 3080.0
 """Cycles of a kernel beside its steps."""
 _TURN: Final = 205.0
 """Cycles until a block that follows another one has its first operands."""
-_MEETING: Final = 19000.0
+_MEETING: Final = 30000.0
 """Cycles that a cluster costs, as measured: seldom worth it by default, but a tuner may find where it is."""
 _GROUP: Final = 16
 """Multiprocessors of a group: the blocks of a cluster are in one."""
