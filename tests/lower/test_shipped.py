@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu_kernels import LAYERS, function_of
+from bench.gpu_records import shape_of
 from tests.integration.small_models import classifier
 from tests.lower.test_tuned import _last
 from tilewright.compiler import Compilation
@@ -16,6 +18,8 @@ from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.gpu.tile_choice import ranked_tiles
 from tilewright.tune.model import tune_model
 
 SOME = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
@@ -43,6 +47,33 @@ def test_answers_are_found_by_processor_and_cores(folder: Path) -> None:
     add_shipped(SOME.replace(cores=1), {"tw_a": {"rows": 2}})
     assert shipped_answers(SOME) == ANSWERS
     assert shipped_answers(SOME.replace(cores=1)) == {"tw_a": {"rows": 2}}
+
+
+def test_answers_of_a_gpu(folder: Path) -> None:
+    hopper = Target("cuda -arch=sm_90a -num-cores=132")
+    assert add_shipped(hopper, ANSWERS).name == "cuda-sm_90a.json"
+    assert shipped_answers(hopper) == ANSWERS
+    assert shipped_answers(hopper.replace(cores=114)) == shipped_answers(Target("cuda -arch=sm_80")) == {}
+
+
+def test_what_is_shipped_for_hopper() -> None:
+    """A measured tile is taken though the model would not have proposed it among its options."""
+    target = Target("cuda -arch=sm_90a -num-cores=132")
+    answers = shipped_answers(target)
+    assert len(answers) > 20
+    for found in answers.values():
+        for name, tile in found.items():
+            assert name == "tile" and isinstance(tile, tuple) and len(tile) == 8 and min(tile) > 0
+    layer = function_of(next(layer for layer in LAYERS if layer.name == "resnet18/3x3s1_256-256@14"))
+    plain = Choices()
+    schedule_gpu(layer, target, plain)
+    (shape,) = {shape_of(layer, target)}
+    assert shape is not None
+    unusual = ranked_tiles(shape, target)[-1].answer
+    assert unusual not in plain.asked["tile"].options
+    given = Choices(given={"tile": unusual})
+    schedule_gpu(layer, target, given)
+    assert given.answers["tile"] == unusual
 
 
 def test_a_broken_file_is_told(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """Records that come with Tilewright: the best answers for the kernels of common models, one file a processor.
 
-A file lies in `lower/tuned` under the processor's name and holds, for each number of cores, the answers by the kernels'
-keys. A record of a user's database is of one exact target; these are for all machines with that processor: what differs
-between them (memory, system, size of the last cache) seldom changes which schedule is best. `bench.tune_models` makes
-the files.
+A file lies in `lower/tuned` under the processor's name and holds, for each number of cores (of a GPU: of its
+multiprocessors), the answers by the kernels' keys. A record of a user's database is of one exact target; these are for
+all machines with that processor: what differs between them (memory, system, size of the last cache) seldom changes
+which schedule is best. `bench.tune_models` and `bench.gpu_records` make the files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ Answers = Mapping[str, Mapping[str, Answer]]
 
 def shipped_answers(target: Target) -> Answers:
     """For each kernel that was tuned on the target's processor and number of cores the best answers; often none."""
-    if not target.is_cpu:
-        return {}
     return _read(FOLDER / _file_name(target)).get(target.cores, {})
 
 
@@ -34,19 +32,23 @@ def add_shipped(target: Target, answers: Answers) -> Path:
     path = FOLDER / _file_name(target)
     known = dict(_read(path))
     known[target.cores] = answers
-    data = {
-        str(cores): {key: answers_to_json(found) for key, found in sorted(items.items())}
-        for cores, items in sorted(known.items())
-    }
+    # A kernel a line: that is how people compare such files.
+    parts = []
+    for cores, items in sorted(known.items()):
+        lines = [f"  {json.dumps(key)}: {json.dumps(answers_to_json(found))}" for key, found in sorted(items.items())]
+        parts.append(f' "{cores}": {{\n' + ",\n".join(lines) + "\n }")
+    text = "{\n" + ",\n".join(parts) + "\n}\n"
     FOLDER.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
     _read.cache_clear()
     return path
 
 
 def _file_name(target: Target) -> str:
-    """The processor, and how long its vectors are: a hypervisor may hide the longest."""
+    """The processor, and how long its vectors are (a hypervisor may hide the longest); the kind and family of a GPU."""
+    if not target.is_cpu:
+        return f"{target.kind}-{target.arch or 'any'}.json"
     return f"{target.arch}-{target.cpu}-{target.vector_bits}.json"
 
 

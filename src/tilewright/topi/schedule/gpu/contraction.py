@@ -78,5 +78,9 @@ def _choose(context: CpuContext, form: MatrixForm) -> list[Tile]:
     )
     ranked = ranked_tiles(shape, context.target)
     options = [tile.answer for tile in tile_options(ranked)]
+    given = context.choices.given.get("tile")
+    if given not in options and given in {tile.answer for tile in ranked}:
+        # Found when the model ranked otherwise; it still fits.
+        options.append(given)
     chosen = Tile(*context.choose_again("tile", options, options[0]))
     return [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen)]
