@@ -25,13 +25,15 @@ from tilewright.support.text import table
 from tilewright.tir.function import PrimFunc
 from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.cost import TreeModel
-from tilewright.tune.features import extract
+from tilewright.tune.features import Vector, extract
 from tilewright.tune.search import EvolutionarySearch
-from tilewright.tune.space import Point, Space, key_of
+from tilewright.tune.space import Key, Point, Space, key_of
 from tilewright.tune.task import Task
 
 STAGES = ("sample", "schedule", "features", "score")
 _BATCH = 8
+_TRIES = 4
+"""Points drawn for each that is wanted: of a small space, some were drawn before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,16 @@ def measure(task: Task, count: int) -> Rate:
         spent[stage] += now - clock
         clock = now
 
-    rows = []
-    for _ in range(count):
+    rows: list[Vector] = []
+    seen: set[Key] = set()
+    for _ in range(_TRIES * count):
         point = space.random(random)
         lap("sample")
+        if len(rows) == count:
+            break
+        if key_of(point) in seen:
+            continue
+        seen.add(key_of(point))
         program = _program(space, point)
         lap("schedule")
         if program is not None:
