@@ -24,7 +24,7 @@ from tilewright.tir.schedule.schedule import KINDS, Schedule
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.trace import Trace, Value
 
-MOST_PROGRAMS: Final = 5000
+MOST_PROGRAMS: Final = 10_000
 """How many programs a tree holds before it starts anew. They share most of their nodes: a few kB are each one's own."""
 
 
