@@ -41,8 +41,8 @@ _STEP: Final = 75.0
 """Cycles that a step costs beside its work: waiting, the barrier, addresses."""
 _START: Final = 3660.0
 """Cycles of a block beside its steps: starting, the first copies, writing results."""
-_CLUSTER: Final = 4000.0
-"""Cycles for blocks of a cluster to meet and read each other's sums."""
+_CLUSTER: Final = 30000.0
+"""Cycles that a cluster costs, as measured with products of threads: not taken by default, but a tuner may try."""
 _VECTOR: Final = 4
 """Results that a thread has in the end, at least."""
 _GROUP_PRODUCTS: Final = 1350.0
@@ -65,9 +65,10 @@ def ranked_warp_tiles(
     found = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in _candidates(item, target)]
     found.sort(key=lambda entry: entry[0])
     ranked = [tile for _, tile in found]
-    # The best of those that sum up all steps in one place are among the options, whatever the others are.
+    # Some of those that sum up all steps in one place, and of those by clusters, are among the options in any case.
     plain = [tile for tile in ranked if tile.parts == 1][: _OPTIONS // 4]
-    return tuple(dict.fromkeys([*ranked[:_OPTIONS], *plain]))
+    clustered = [tile for tile in ranked if tile.cluster > 1][: _OPTIONS // 4]
+    return tuple(dict.fromkeys([*ranked[:_OPTIONS], *plain, *clustered]))
 
 
 @cache
