@@ -66,18 +66,24 @@ def best_tiles(results: Sequence[Path], target: Target) -> dict[Shape, tuple[Til
             found = times.setdefault(entry["name"], {})
             defaults[entry["name"]] = entry["default_us"]
             for item in entry["configs"]:
-                if "us" in item:
-                    tile = tuple(item["tile"])
+                tile = tuple(item["tile"])
+                # Clusters gain little beside other kernels, which want the same multiprocessors.
+                if "us" in item and tile[7:] in ((), (1,)):
+                    # How many stages there are follows from the rest.
+                    tile = tile[:6]
                     found[tile] = min(item["us"], found.get(tile, item["us"]))
     best = {}
     for name, found in times.items():
         shape = shape_of(function_of(layers[name]), target)
         if shape is None or not found:
             continue
-        tile, quickest = min(found.items(), key=lambda item: item[1])
-        known = {item.answer for item in contraction.ranked_tiles(shape, target)}
-        if tile in known and defaults[name] / quickest >= _GAIN:
-            best[shape] = (tile, defaults[name] / quickest)
+        ranked = contraction.ranked_tiles(shape, target)
+        known = {item.answer[:6]: item.answer for item in ranked if item.cluster == 1}
+        quickest = {known[tile]: time for tile, time in found.items() if tile in known}
+        tile = min(quickest, key=quickest.__getitem__)
+        gain = defaults[name] / quickest[tile]
+        if gain >= _GAIN:
+            best[shape] = (tile, gain)
     return best
 
 
