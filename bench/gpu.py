@@ -174,7 +174,7 @@ def _peers(
                     found[way + layout] = call
             except gpu_torch.TooLong:
                 failures[way + layout] = "took too long to get ready"
-            except RuntimeError as problem:
+            except (RuntimeError, ValueError) as problem:
                 failures[way + layout] = str(problem)[:200]
     return found
 

@@ -85,7 +85,8 @@ class TorchModel:
         with torch.inference_mode(), torch.cuda.graph(graph):
             outputs = self.module(*self.inputs)
 
-        def call() -> Any:
+        def call(kept: TorchModel = self) -> Any:
+            # The graph reads the memory of the weights and inputs, but does not keep it: `kept` does.
             graph.replay()
             return outputs
 

@@ -238,7 +238,7 @@ def _lstm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
         gates = array.reshape(4, hidden, *array.shape[1:])
         return torch.from_numpy(gates[[0, 2, 3, 1]].reshape(array.shape).copy())
 
-    cell = torch.nn.LSTM(weight.shape[1], hidden)
+    cell = torch.nn.LSTM(weight.shape[1], hidden, dtype=ordered(weight).dtype)
     with torch.no_grad():
         cell.weight_ih_l0.copy_(ordered(weight))
         cell.weight_hh_l0.copy_(ordered(recurrent))
