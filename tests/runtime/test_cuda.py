@@ -14,7 +14,7 @@ from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.cuda import CudaDevice
 from tilewright.runtime.cuda_graph import even_share
 from tilewright.runtime.device_array import DeviceArray
-from tilewright.runtime.device_program import BoundCall, Scalar
+from tilewright.runtime.device_program import BoundCall, ImportedArray, Scalar
 from tilewright.support.errors import UserError
 
 SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
@@ -263,6 +263,18 @@ def test_memory_goes_back_when_nothing_refers_to_it(driver: ToyDriver, device: C
     assert array.numpy().tolist() == [2, 3] and len(driver.memory) == 1
     del array, view
     assert not driver.memory
+
+
+def test_arrays_that_begin_between_vectors_are_copied(driver: ToyDriver, device: CudaDevice) -> None:
+    values = np.arange(12, dtype=np.float32)
+    memory = device.upload(values)
+    whole = ImportedArray(device.view(memory, 16, 32), (8,), "float32")
+    assert device._aligned(whole) is whole
+    moved = device._aligned(ImportedArray(device.view(memory, 4, 32), (8,), "float32"))
+    assert moved.memory.address % 16 == 0
+    got = np.zeros(8, np.float32)
+    device.download(moved.memory, got)
+    np.testing.assert_array_equal(got, values[1:9])
 
 
 def test_errors_name_the_kernel_and_what_to_do(driver: ToyDriver, device: CudaDevice) -> None:

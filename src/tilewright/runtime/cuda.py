@@ -22,6 +22,8 @@ from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes
 
 _DLPACK_CUDA = 2
+_VECTOR_BYTES = 16
+"""The longest vectors that kernels read: what they are given begins at a multiple of it."""
 _PLAIN_SHARED = 48 * 1024
 """Shared memory that every kernel may ask for; more has to be announced."""
 _PORTABLE_CLUSTER = 8
@@ -355,7 +357,7 @@ class CudaDevice(Device):
             value = value.detach().contiguous()
             quick = self._from_torch(value)
             if quick is not None:
-                return quick
+                return self._aligned(quick)
         kind, index = value.__dlpack_device__()
         if (int(kind), int(index)) != self.dlpack:
             return None
@@ -364,7 +366,16 @@ class CudaDevice(Device):
             raise UserError(
                 "an array on the GPU has strides", hint="make it contiguous, for example with .contiguous()"
             )
-        return ImportedArray(_View(found.owner, found.address), found.shape, found.dtype)
+        return self._aligned(ImportedArray(_View(found.owner, found.address), found.shape, found.dtype))
+
+    def _aligned(self, array: ImportedArray) -> ImportedArray:
+        """The array, or a copy where it begins between the vectors that kernels read (a slice of a larger one)."""
+        if array.memory.address % _VECTOR_BYTES == 0:
+            return array
+        size = math.prod(array.shape) * storage_dtype(array.dtype).itemsize
+        memory = self.allocate(size)
+        self.copy(array.memory, 0, memory, 0, size)
+        return ImportedArray(memory, array.shape, array.dtype)
 
     def _from_torch(self, tensor: Any) -> ImportedArray | None:
         """A tensor on the default stream, with which our stream is ordered anyway: much quicker than DLPack."""
