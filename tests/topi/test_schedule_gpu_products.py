@@ -29,7 +29,7 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.stmt import For
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.contraction import is_tileable
 from tilewright.topi.schedule.gpu.matrix_form import find_product, lanes_along, matrix_form, pad_form
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
@@ -204,7 +204,7 @@ def test_constant_weights_are_stored_in_the_order_of_their_copy() -> None:
 
 def test_the_form_knows_what_can_be_read_at_once() -> None:
     func, _ = _layer(9, 8, 12)
-    context = CpuContext(Schedule(func), HOPPER)
+    context = ScheduleContext(Schedule(func), HOPPER)
     sch = context.sch
     anchor = sch.get_block("conv2d")
     product = find_product(context.block(anchor))
@@ -220,7 +220,7 @@ def test_the_form_knows_what_can_be_read_at_once() -> None:
     assert lanes_along(context, form.columns, 1) == 4
     # Three channels: neighbours along the steps are not at multiples of anything.
     odd, _ = _unscheduled(CASES[6])
-    context = CpuContext(Schedule(odd), HOPPER)
+    context = ScheduleContext(Schedule(odd), HOPPER)
     anchor = context.sch.get_block("conv2d")
     form = matrix_form(context, anchor, anchor)
     assert lanes_along(context, form.rows, 1) == 1

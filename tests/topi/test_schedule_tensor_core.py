@@ -31,7 +31,7 @@ from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
@@ -180,7 +180,7 @@ def test_the_text_compiles() -> None:
 
 def grouped(func: PrimFunc, tile: GroupTile) -> PrimFunc:
     """A product by warp groups."""
-    context = CpuContext(Schedule(func), WGMMA)
+    context = ScheduleContext(Schedule(func), WGMMA)
     anchor, output = context.sch.blocks()
     item = group_product(WGMMA, HALF, tile.columns)
     assert item is not None

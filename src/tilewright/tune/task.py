@@ -8,7 +8,7 @@ from tilewright.lower.kernel import Kernel
 from tilewright.lower.model import LoweredModel
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer
-from tilewright.topi.schedule.cpu.context import TYPICAL_SIZE
+from tilewright.topi.schedule.context import TYPICAL_SIZE
 from tilewright.tune.builder import BuildRequest
 from tilewright.tune.space import Point, Space
 

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.passes.split_host_device import DeviceKernel
+
+CPP_TYPES: Final = {
+    "bool": "bool",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "float32": "float",
+    "float64": "double",
+}
+"""How C++ spells the types of elements where `long` is not 64 bits everywhere: CUDA and HIP."""
+CPP_VECTORS: Final = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+    "uint32": "uint",
+    "int16": "short",
+    "uint16": "ushort",
+    "int8": "char",
+    "uint8": "uchar",
+    "int64": "longlong",
+    "uint64": "ulonglong",
+}
+"""How names of their vector types begin."""
 
 
 class Dialect(KernelLanguage):

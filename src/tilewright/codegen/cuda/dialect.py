@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.codegen.cuda.instructions import function_name, instruction_text
 from tilewright.ir.dtype import DataType
@@ -34,36 +34,9 @@ class CudaDialect(Dialect):
     """CUDA C++: one address space in the text, mathematics by type."""
 
     name: ClassVar[str] = "CUDA"
-    types: ClassVar[dict[str, str]] = {
-        "bool": "bool",
-        "int8": "signed char",
-        "int16": "short",
-        "int32": "int",
-        "int64": "long long",
-        "uint8": "unsigned char",
-        "uint16": "unsigned short",
-        "uint32": "unsigned int",
-        "uint64": "unsigned long long",
-        "float32": "float",
-        "float64": "double",
-    }
+    types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
-    vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(
-        (2, 4),
-        {
-            "float32": "float",
-            "float64": "double",
-            "int32": "int",
-            "uint32": "uint",
-            "int16": "short",
-            "uint16": "ushort",
-            "int8": "char",
-            "uint8": "uchar",
-            "int64": "longlong",
-            "uint64": "ulonglong",
-        },
-        types,
-    )
+    vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings((2, 4), CPP_VECTORS, types)
     infinity: ClassVar[str] = "__int_as_float(0x7f800000)"
     not_a_number: ClassVar[str] = "__int_as_float(0x7fc00000)"
 

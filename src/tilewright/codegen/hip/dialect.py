@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
@@ -27,18 +27,6 @@ _TESTS: Final = ("isnan", "isinf", "isfinite")
 _LIBRARY: Final = (
     "exp exp2 log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2"
 ).split()
-_VECTORS: Final = {
-    "float32": "float",
-    "float64": "double",
-    "int32": "int",
-    "uint32": "uint",
-    "int16": "short",
-    "uint16": "ushort",
-    "int8": "char",
-    "uint8": "uchar",
-    "int64": "longlong",
-    "uint64": "ulonglong",
-}
 _FAR: Final = """
 {head}float tw_turns(float x) {{
   double t = x;
@@ -59,22 +47,10 @@ class HipDialect(Dialect):
     """HIP C++ in terms of clang's attributes and builtin functions."""
 
     name: ClassVar[str] = "HIP"
-    types: ClassVar[dict[str, str]] = {
-        "bool": "bool",
-        "int8": "signed char",
-        "int16": "short",
-        "int32": "int",
-        "int64": "long long",
-        "uint8": "unsigned char",
-        "uint16": "unsigned short",
-        "uint32": "unsigned int",
-        "uint64": "unsigned long long",
-        "float32": "float",
-        "float64": "double",
-    }
+    types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __attribute__((device, always_inline)) inline "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(
-        (2, 4), {name: f"tw_{base}" for name, base in _VECTORS.items()}, types
+        (2, 4), {name: f"tw_{base}" for name, base in CPP_VECTORS.items()}, types
     )
     infinity: ClassVar[str] = "__builtin_inff()"
     not_a_number: ClassVar[str] = '__builtin_nanf("")'
@@ -83,7 +59,7 @@ class HipDialect(Dialect):
         """Vector types, and the functions of doubles."""
         lines = [
             f"typedef {self.types[name]} tw_{base}{lanes} __attribute__((ext_vector_type({lanes})));"
-            for name, base in _VECTORS.items()
+            for name, base in CPP_VECTORS.items()
             for lanes in (2, 4)
         ]
         if uses_double:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.tir.schedule.handles import LoopHandle
-from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
 from tilewright.topi.schedule.cpu.register_tiles import loops_below, schedule_tile
@@ -16,12 +16,12 @@ _SCORES_SHARE = 0.5
 _MOST_QUERIES = 32
 
 
-def is_attention(context: CpuContext) -> bool:
+def is_attention(context: ScheduleContext) -> bool:
     """Whether a kernel is an attention."""
     return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
 
 
-def schedule_attention(context: CpuContext) -> None:
+def schedule_attention(context: ScheduleContext) -> None:
     """Every stage of a block of queries, one after the other.
 
     for batch, head:
@@ -80,14 +80,14 @@ def schedule_attention(context: CpuContext) -> None:
         context.parallelize([batch, head, block], prod(heads) * queries * keys * width)
 
 
-def _queries_in_block(context: CpuContext, queries: int, keys: int) -> int:
+def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
     """How many queries go through each stage together."""
     most = max(1, int(context.target.l1_bytes * _SCORES_SHARE) // (2 * 4 * keys))
     default = min(queries, _MOST_QUERIES, max(8, 1 << (most.bit_length() - 1)))
     return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
 
 
-def _turn(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+def _turn(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """Two loops that write along one axis and read along the other, in squares: what is read is used while near."""
     sch = context.sch
     lengths = [lanes if size is None else min(lanes, size) for size in map(context.extent, loops)]
@@ -97,7 +97,7 @@ def _turn(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
 
 
 def _tile(
-    context: CpuContext, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool = False
+    context: ScheduleContext, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool = False
 ) -> list[LoopHandle]:
     """Two loops in register tiles: gives the inner one of the loops over tiles, and those inside a tile."""
     sch = context.sch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.questions import choose_tile
@@ -31,7 +31,7 @@ _LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
 """The same for weights whose rows are larger than the first part of that level."""
 
 
-def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
+def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
     """Tile the output rows x columns, compute each tile of the contraction in registers, apply the epilogue on it.
 
     Before:  conv[n, y, x, c] += ...;  out[n, y, x, c] = epilogue(conv[n, y, x, c])
@@ -103,7 +103,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     context.parallelize_tiles(order, work)
 
 
-def _tiles_in_block(context: CpuContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:
+def _tiles_in_block(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:
     """How many tiles of rows meet a panel of weights before the next panel's turn.
 
     Their values and the panel should stay in the second cache level. A few tiles there must be at any rate, for the
@@ -125,7 +125,7 @@ def _balanced(extent: int, most: int, unit: int) -> int:
     return -(-extent // (blocks * unit)) * unit
 
 
-def weights_stay(context: CpuContext, anchor: BlockHandle, columns: int) -> bool:
+def weights_stay(context: ScheduleContext, anchor: BlockHandle, columns: int) -> bool:
     """Whether all weights stay in the second cache level: the panels of columns are then the innermost outer loop.
 
     Each tile of rows meets all weights before the next, and results are written as they lie in memory. Otherwise a
@@ -143,7 +143,7 @@ def weights_stay(context: CpuContext, anchor: BlockHandle, columns: int) -> bool
     return rows > context.target.l2_bytes * _LARGE_ROWS and weights <= context.target.l2_bytes * _MOST_WEIGHTS
 
 
-def _has_narrow_lines(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
+def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
     """Whether the rows are the pixels of an image's lines, too few of them to make the most of a loaded weight."""
     if context.block(anchor).annotations.get("layout") != "NHWC" or row != len(loops) - 2 or row < 2:
         return False
@@ -152,7 +152,7 @@ def _has_narrow_lines(context: CpuContext, anchor: BlockHandle, loops: list[Loop
 
 
 def _tile(
-    context: CpuContext, anchor: BlockHandle, rows: int, columns: int, elements: int, lines: int = 1
+    context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, elements: int, lines: int = 1
 ) -> RegisterTile:
     """The register tile of some rows, or of a few lines of so many rows each."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
@@ -194,7 +194,7 @@ def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, c
     return RegisterTile(tile.rows, max(n for n in widths if rounds(n) == least), tile.lanes)
 
 
-def _split_phases(context: CpuContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+def _split_phases(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """The loops of the output, with each phase of a transposed convolution a loop of its own.
 
     Before: `n, y, x, c`; after, for stride s: `n, y % s, x % s, y, x, c`: each phase has weights of its own.

@@ -9,7 +9,7 @@ from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
-from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
@@ -23,7 +23,7 @@ _IDLE_SHARE = 1.15
 """How much longer than evenly divided panels may take before cores divide the image instead."""
 
 
-def keep_planes(context: CpuContext, anchor: BlockHandle) -> None:
+def keep_planes(context: ScheduleContext, anchor: BlockHandle) -> None:
     """Let the padded copy of a planar image stay planar where the convolution would have it channels last.
 
     Before: `pad[n, y, x, c] = image[n, c, y, x]`; after: `pad[n, c, y, x] = image[n, c, y, x]`, the same elements in an
@@ -43,7 +43,7 @@ def keep_planes(context: CpuContext, anchor: BlockHandle) -> None:
         sch.reorder(n, c, y, x)
 
 
-def streams_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+def streams_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Whether a convolution is better done tap by tap.
 
     That is where constant weights are too large to stay in the second cache level, and where the sums of a panel stay
@@ -71,7 +71,7 @@ def streams_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) 
     )
 
 
-def schedule_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
+def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
     """Sums of a panel of channels for the whole image, one tap after the other; the next tap's weights are fetched.
 
     for panel:
@@ -121,7 +121,7 @@ def schedule_taps(context: CpuContext, anchor: BlockHandle, output: BlockHandle)
     context.parallelize([n, panel], prod(extents) * PARALLEL_WORK)
 
 
-def _has_constant_weights(context: CpuContext, anchor: BlockHandle) -> bool:
+def _has_constant_weights(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether the channels of the result are told apart by constant weights only: no groups."""
     block = context.block(anchor)
     channel = [item.var for item in block.iters if item.kind is IterKind.SPATIAL][-1:]
@@ -130,7 +130,7 @@ def _has_constant_weights(context: CpuContext, anchor: BlockHandle) -> bool:
     return [item.buffer in constants for item in loads if uses_any(item, channel)] == [True]
 
 
-def _in_order(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+def _in_order(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Whether the result has its elements where the convolution has them."""
     if anchor.name == output.name:
         return True
@@ -139,7 +139,7 @@ def _in_order(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> 
     return all(tuple(load.indices) == own for load in find_all(block.body, BufferLoad) if load.buffer is buffer)
 
 
-def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     sch = context.sch
     *others, lane = loops
     extent = context.extent(lane)

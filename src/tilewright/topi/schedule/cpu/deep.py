@@ -10,7 +10,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile
@@ -29,7 +29,7 @@ _MOST_ALIASED = 6
 """which has room for so many of them beside the weights."""
 
 
-def part_of_sum(context: CpuContext, anchor: BlockHandle) -> int | None:
+def part_of_sum(context: ScheduleContext, anchor: BlockHandle) -> int | None:
     """Into parts of how many steps a product's sums are better divided; None if they are better left whole.
 
     That is where all rows with their whole depth are too much for the second cache level, but a good part is not.
@@ -57,7 +57,7 @@ def part_of_sum(context: CpuContext, anchor: BlockHandle) -> int | None:
     return context.choose("sum_part", [0, *parts], max(parts)) or None if parts else None
 
 
-def schedule_deep_product(context: CpuContext, anchor: BlockHandle, output: BlockHandle, part: int) -> None:
+def schedule_deep_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, part: int) -> None:
     """Sums in parts of some steps: the part of all rows stays in the second cache level while it meets its weights.
 
     Before:  c[i, j] += a[i, k] * w[k, j];  out[i, j] = epilogue(c[i, j])
@@ -94,7 +94,7 @@ def schedule_deep_product(context: CpuContext, anchor: BlockHandle, output: Bloc
         schedule_injective(context, output)
 
 
-def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int, depth: int) -> RegisterTile:
+def _tile(context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, depth: int) -> RegisterTile:
     """The register tile: of few rows where those would drive each other out of the first cache level."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     stride = depth * context.block(anchor).writes[0].buffer.dtype.itemsize
@@ -102,7 +102,7 @@ def _tile(context: CpuContext, anchor: BlockHandle, rows: int, columns: int, dep
     return register_tile(rows, columns, lanes, registers, heights)
 
 
-def _weights(context: CpuContext, anchor: BlockHandle) -> BufferLoad | None:
+def _weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad | None:
     """The constant matrix [k, j] of a product."""
     block = context.block(anchor)
     constants = constant_parameters(context.sch.func)
@@ -113,7 +113,7 @@ def _weights(context: CpuContext, anchor: BlockHandle) -> BufferLoad | None:
     return None
 
 
-def _pack(context: CpuContext, anchor: BlockHandle, part: int, width: int) -> None:
+def _pack(context: ScheduleContext, anchor: BlockHandle, part: int, width: int) -> None:
     """Arrange weights as they are used: `w[k, j]` becomes `w[k // part, j // width, k % part, j % width]`."""
     weights = _weights(context, anchor)
     assert weights is not None

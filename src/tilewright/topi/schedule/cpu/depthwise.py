@@ -13,7 +13,7 @@ from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_results
 from tilewright.topi.schedule.cpu.questions import choose_tile
@@ -28,7 +28,7 @@ _MOST_EMPTY = 1.5
 """How much more than all pixels tiles may cover."""
 
 
-def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> None:
+def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
     """Tile the output pixels x channels, compute each tile of the convolution in registers, apply the epilogue on it.
 
     The panels of channels are the innermost outer loop: there are hardly any weights, and results are written as they
@@ -73,7 +73,7 @@ def schedule_depthwise(context: CpuContext, anchor: BlockHandle, output: BlockHa
     context.parallelize_tiles(order, work)
 
 
-def _schedule_taps(context: CpuContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
+def _schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
     """The convolution under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile, steps=False)
@@ -87,7 +87,7 @@ def _schedule_taps(context: CpuContext, anchor: BlockHandle, place: LoopHandle, 
 
 
 def schedule_separable(
-    context: CpuContext, depthwise: BlockHandle, pointwise: BlockHandle, output: BlockHandle
+    context: ScheduleContext, depthwise: BlockHandle, pointwise: BlockHandle, output: BlockHandle
 ) -> None:
     """A depthwise convolution and the 1 x 1 convolution of its results, one row of pixels after the other.
 
@@ -139,7 +139,7 @@ def schedule_separable(
     context.parallelize([n, y], prod(extents) * width * columns * channels)
 
 
-def _prefetch_rows(context: CpuContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
+def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
     """Fetch the rows of the image that the next row of results needs, while this one is multiplied."""
     block = context.block(depthwise)
     images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
@@ -156,7 +156,7 @@ def _prefetch_rows(context: CpuContext, depthwise: BlockHandle, reduction: list[
         context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
 
 
-def _choose_pixels(context: CpuContext, tile: RegisterTile, rows: int) -> RegisterTile:
+def _choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> RegisterTile:
     """The pixels of a tile: the analytic number, or another one for which there are accumulators."""
     most = min(rows, context.target.vector_registers - 4)
     options = [n for n in range(1, most + 1) if -(-rows // n) * n <= _MOST_EMPTY * rows]
@@ -165,7 +165,7 @@ def _choose_pixels(context: CpuContext, tile: RegisterTile, rows: int) -> Regist
 
 
 def _tile_of_windows(
-    context: CpuContext, anchor: BlockHandle, extents: list[int], row: int | None
+    context: ScheduleContext, anchor: BlockHandle, extents: list[int], row: int | None
 ) -> tuple[int, int] | None:
     """Lines and pixels of a tile whose windows lie in registers as a whole; None if there is none to speak of.
 
@@ -192,7 +192,7 @@ def _tile_of_windows(
     return best
 
 
-def _window_steps(context: CpuContext, anchor: BlockHandle, pixel: list[Var]) -> list[int] | None:
+def _window_steps(context: ScheduleContext, anchor: BlockHandle, pixel: list[Var]) -> list[int] | None:
     """How far windows of neighbouring pixels are from each other, down and across."""
     block = context.block(anchor)
     for load in find_all(block.body, BufferLoad):

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.questions import choose_tile
@@ -21,7 +21,7 @@ _PARTIAL = 0.85
 """What a loop with a partial last tile of rows is worth against one without."""
 
 
-def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Schedule a contraction whose operands fit a dot-product instruction; False if they fit none.
 
     Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
@@ -70,7 +70,7 @@ def schedule_dot_product(context: CpuContext, anchor: BlockHandle, output: Block
     return True
 
 
-def _weights_stay(context: CpuContext, anchor: BlockHandle, product: Product) -> bool:
+def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
     weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
     return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
@@ -91,7 +91,9 @@ def vector_tile(rows: int, columns: int, lanes: int, registers: int) -> Register
     return best
 
 
-def _schedule_tile(context: CpuContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction) -> None:
+def _schedule_tile(
+    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction
+) -> None:
     """The loops of the contraction under its tile: steps of the reduction outside, dot products inside."""
     sch = context.sch
     reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}

@@ -10,7 +10,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.half import half_double, half_multiply_add
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
@@ -21,13 +21,13 @@ _PAIRS_SHARE = 0.5
 """The part of the second cache level that the doubled values of a block of rows may take."""
 
 
-def is_half_product(context: CpuContext) -> bool:
+def is_half_product(context: ScheduleContext) -> bool:
     """Whether a program is a product in half precision with one result."""
     found = [context.block(handle).annotations.get("anchor") for handle in context.sch.blocks()]
     return "half" in found and "half_total" in found and len(context.sch.get_output_blocks()) == 1
 
 
-def schedule_half_product(context: CpuContext) -> None:
+def schedule_half_product(context: ScheduleContext) -> None:
     """Tile the result in rows x vectors; a block of sums stays in registers while it grows in half precision.
 
     Before:  pairs[i, k, h] = x[i, k]
@@ -80,7 +80,7 @@ def schedule_half_product(context: CpuContext) -> None:
     context.parallelize(order[: len(order) - 2], prod(extents))
 
 
-def _tiles_in_block(context: CpuContext, pairs: BlockHandle, rows: LoopHandle, tile: RegisterTile) -> int:
+def _tiles_in_block(context: ScheduleContext, pairs: BlockHandle, rows: LoopHandle, tile: RegisterTile) -> int:
     """How many tiles of rows are doubled at a time: about equal blocks that stay in the second cache level."""
     extent = context.sizes([rows])[0]
     depth = const_value(context.block(pairs).iters[-1].domain.extent)
@@ -93,7 +93,7 @@ def _tiles_in_block(context: CpuContext, pairs: BlockHandle, rows: LoopHandle, t
     return -(-tiles // -(-tiles // most))
 
 
-def _double(context: CpuContext, loop: LoopHandle, lanes: int) -> None:
+def _double(context: ScheduleContext, loop: LoopHandle, lanes: int) -> None:
     """The loop that writes each value twice, a register at a time."""
     extent = context.extent(loop)
     if extent is not None and extent % lanes == 0:
@@ -101,7 +101,7 @@ def _double(context: CpuContext, loop: LoopHandle, lanes: int) -> None:
         context.sch.tensorize(lane, half_double(lanes))
 
 
-def _pack(context: CpuContext, sums: BlockHandle, width: int) -> None:
+def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> None:
     """Arrange constant weights in panels: `w[k, j]` becomes `w[j // width, k, j % width]`."""
     constants = constant_parameters(context.sch.func)
     for load in find_all(context.block(sums).body, BufferLoad):
@@ -112,14 +112,14 @@ def _pack(context: CpuContext, sums: BlockHandle, width: int) -> None:
             return
 
 
-def _reduction_first(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+def _reduction_first(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
     """The loops of a sum below a loop, with the reduction (its last iterator) outermost."""
     below = loops_below(context, handle, attach)
     context.sch.reorder(below[-1], *below[:-1])
     return [below[-1], *below[:-1]]
 
 
-def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """The innermost loop in vectors, short outer ones unrolled."""
     sch = context.sch
     *rest, lane = loops

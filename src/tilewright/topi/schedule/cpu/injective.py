@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import pre_order, uses_any
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, BufferStore
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.questions import choose_vector_length
+from tilewright.topi.schedule.walks import crossed_axis, same_indices
 
 
-def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle] | None = None) -> None:
+def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle] | None = None) -> None:
     """Vectorize the innermost loop and spread the outer ones.
 
     Before: `for i, j: B[i, j] = f(A[i, j])`; after: `parallel i: for jo: vectorized ji: ...`. A stage whose loads all
@@ -24,13 +22,13 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
         return
     extents = context.sizes(loops)
     lanes = context.lanes(handle)
-    if len(loops) > 1 and _same_indices(context.block(handle)) and _are_better_fused(context, loops, lanes):
+    if len(loops) > 1 and same_indices(context.block(handle)) and _are_better_fused(context, loops, lanes):
         loops = [sch.fuse(*loops)]
         extents = [prod(extents)]
     work = prod(extents)
     if work == 0:
         return
-    crossed = _crossed_axis(context.block(handle), len(loops))
+    crossed = crossed_axis(context.block(handle), len(loops))
     if crossed is not None and extents[-1] >= lanes > 1 and extents[crossed] > 1:
         _schedule_transpose(context, loops, crossed, lanes, work)
         return
@@ -47,7 +45,7 @@ def schedule_injective(context: CpuContext, handle: BlockHandle, loops: list[Loo
         context.parallelize(outer, work)
 
 
-def _are_better_fused(context: CpuContext, loops: list[LoopHandle], lanes: int) -> bool:
+def _are_better_fused(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> bool:
     """Whether elements are better walked as one row than as rows of the last axis.
 
     Not where the fused loop would be divided by symbolic extents, nor where rows are whole vectors anyway and fusing
@@ -59,7 +57,7 @@ def _are_better_fused(context: CpuContext, loops: list[LoopHandle], lanes: int) 
     return last is not None and last % lanes != 0 and not any(context.is_symbolic(loop) for loop in loops[1:])
 
 
-def _schedule_transpose(context: CpuContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int) -> None:
+def _schedule_transpose(context: ScheduleContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int) -> None:
     """A stage that reads along another axis than it writes: tiles as large as a cache line both ways.
 
     Before: `for i, j: B[i, j] = A[j, i]`; after: `parallel io, jo: for ii: vectorized ji: ...`. What is read in a tile
@@ -72,27 +70,3 @@ def _schedule_transpose(context: CpuContext, loops: list[LoopHandle], crossed: i
     sch.reorder(*outer, last_outer, across_inner, last_inner)
     sch.vectorize(last_inner)
     context.parallelize(outer, work)
-
-
-def _crossed_axis(block: Block, rank: int) -> int | None:
-    """The place of the axis along which memory is read, where that is not the axis along which it is written."""
-    own = [item.var for item in block.iters]
-    if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
-        return None
-    for item in pre_order(block.body.value):
-        if not isinstance(item, BufferLoad) or len(item.indices) < 2:
-            continue
-        *others, last = item.indices
-        if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
-            return next(n for n, var in enumerate(own) if var is last)
-    return None
-
-
-def _same_indices(block: Block) -> bool:
-    """Whether every access is at the block's own iterators, in order: then memory is walked straight through."""
-    if not isinstance(block.body, BufferStore):
-        return False
-    own = tuple(item.var for item in block.iters)
-    if tuple(block.body.indices) != own:
-        return False
-    return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import Block
-from tilewright.topi.schedule.cpu.context import CpuContext, operations_in
+from tilewright.topi.schedule.context import ScheduleContext, operations_in
 
 _COSTLY = 8
 """Stages at least this costly are not computed again for each of several uses."""
 
 
-def inline_stages(context: CpuContext) -> None:
+def inline_stages(context: ScheduleContext) -> None:
     """Inline every injective intermediate stage, except where that would repeat costly work.
 
     Kept: results, reductions, the padded input of a contraction (the inner loop would test borders), costly stages
@@ -27,7 +27,7 @@ def inline_stages(context: CpuContext) -> None:
         sch.compute_inline(handle)
 
 
-def _keep(context: CpuContext, handle: BlockHandle, block: Block) -> bool:
+def _keep(context: ScheduleContext, handle: BlockHandle, block: Block) -> bool:
     if block.annotations.get("kept"):
         return True
     consumers = [context.block(consumer) for consumer in context.sch.get_consumers(handle)]

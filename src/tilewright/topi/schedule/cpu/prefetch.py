@@ -10,7 +10,7 @@ from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 
@@ -21,7 +21,11 @@ _RESULTS_SHARE = 0.5
 
 
 def prefetch_panels(
-    context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile, in_blocks: bool = False
+    context: ScheduleContext,
+    anchor: BlockHandle,
+    reduction: list[LoopHandle],
+    tile: RegisterTile,
+    in_blocks: bool = False,
 ) -> None:
     """While a panel of packed weights is used, fetch the next.
 
@@ -44,7 +48,9 @@ def prefetch_panels(
             context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
 
 
-def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+def prefetch_results(
+    context: ScheduleContext, output: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile
+) -> None:
     """While rows of the result are computed, fetch the places of the next rows, and of what is added to those.
 
     Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
@@ -63,7 +69,9 @@ def prefetch_results(context: CpuContext, output: BlockHandle, reduction: list[L
         _fetch(context, reduction, {buffer.name: tile.rows * shape[-1] for buffer in wanted})
 
 
-def prefetch_rows(context: CpuContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile) -> None:
+def prefetch_rows(
+    context: ScheduleContext, anchor: BlockHandle, reduction: list[LoopHandle], tile: RegisterTile
+) -> None:
     """While a tile of rows is multiplied, fetch the next rows where they come from beyond the second cache level.
 
     Rows are those of a matrix, or the pixels of a 1 x 1 convolution: one after the other in memory.
@@ -86,7 +94,7 @@ def prefetch_rows(context: CpuContext, anchor: BlockHandle, reduction: list[Loop
             _fetch(context, reduction, {load.buffer.name: tile.rows * shape[-1]})
 
 
-def _fetch(context: CpuContext, reduction: list[LoopHandle], wanted: dict[str, int]) -> None:
+def _fetch(context: ScheduleContext, reduction: list[LoopHandle], wanted: dict[str, int]) -> None:
     """Let the innermost loop of a reduction fetch some more."""
     notes = context.loop(reduction[-1]).annotations.get(PREFETCH, {})
     assert isinstance(notes, dict)

@@ -11,7 +11,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import BufferStore, IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.packing import constant_parameters
 
 
@@ -34,7 +34,7 @@ class Product:
     total: DataType
 
 
-def find_product(context: CpuContext, anchor: BlockHandle) -> Product | None:
+def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | None:
     """The product that a contraction computes, if its columns are constant and its rows run along the reduction."""
     block = context.block(anchor)
     body = block.body
@@ -72,7 +72,7 @@ def _widened(item: PrimExpr, total: DataType) -> BufferLoad | None:
     return None
 
 
-def pack_columns(context: CpuContext, anchor: BlockHandle, product: Product, width: int, group: int) -> None:
+def pack_columns(context: ScheduleContext, anchor: BlockHandle, product: Product, width: int, group: int) -> None:
     """Arrange the constant columns in panels, with `group` steps of the reduction side by side for each column.
 
     Before: `w[kh, kw, ic, oc]`; after: `w[oc // width, kh, kw, ic // group, oc % width * group + ic % group]`.

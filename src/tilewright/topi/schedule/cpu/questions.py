@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tilewright.tir.schedule.handles import LoopHandle
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_length
 
 _LEAST_ACCUMULATORS = 4
@@ -20,7 +20,7 @@ _WORTH_ASKING = 1 << 12
 
 
 def choose_tile(
-    context: CpuContext,
+    context: ScheduleContext,
     tile: RegisterTile,
     rows: int,
     columns: int,
@@ -66,7 +66,7 @@ def _filled(extent: int, tile: int) -> float:
     return extent / (-(-extent // tile) * tile)
 
 
-def unroll_steps(context: CpuContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
+def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
     """Several steps of a reduction in one iteration; gives the loop that is left.
 
     Before: `for k: acc += ...`; after: `for ko: unrolled ki: acc += ...`.
@@ -85,7 +85,7 @@ def unroll_steps(context: CpuContext, loop: LoopHandle, accumulators: int) -> Lo
     return outer
 
 
-def choose_vector_length(context: CpuContext, extent: int, lanes: int, work: int) -> int:
+def choose_vector_length(context: ScheduleContext, extent: int, lanes: int, work: int) -> int:
     """How many elements of an innermost loop to take at once: some registers full, without a tail if possible."""
     length = vector_length(extent, lanes)
     if work < _WORTH_ASKING or extent <= lanes:
@@ -94,6 +94,6 @@ def choose_vector_length(context: CpuContext, extent: int, lanes: int, work: int
     return context.choose_again("vector", sorted({*options, length}), length)
 
 
-def choose_divisor(context: CpuContext, name: str, number: int, most: int, default: int) -> int:
+def choose_divisor(context: ScheduleContext, name: str, number: int, most: int, default: int) -> int:
     """A divisor of a number up to a limit."""
     return context.choose(name, sorted({*divisors(number, most), default}), default)

@@ -10,7 +10,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.recurrent import ANCHOR
-from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
@@ -20,7 +20,7 @@ _ACCUMULATORS = 4
 """Vectors that a tile adds up at least: as many as additions take steps to finish."""
 
 
-def schedule_recurrence(context: CpuContext) -> None:
+def schedule_recurrence(context: ScheduleContext) -> None:
     """Compute each panel of the products where its consumer uses it; the weights are one stream in that order.
 
     Before:  for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
@@ -44,16 +44,16 @@ def schedule_recurrence(context: CpuContext) -> None:
         _schedule_product(context, handle, max(1, _ACCUMULATORS // gates))
 
 
-def is_recurrence(context: CpuContext) -> bool:
+def is_recurrence(context: ScheduleContext) -> bool:
     """Whether a program has the products of a recurrent layer."""
     return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
 
 
-def _gates(context: CpuContext, product: BlockHandle) -> int:
+def _gates(context: ScheduleContext, product: BlockHandle) -> int:
     return const_value(context.block(product).writes[0].buffer.shape[2]) or 1
 
 
-def _schedule_product(context: CpuContext, product: BlockHandle, vectors: int) -> None:
+def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: int) -> None:
     sch = context.sch
     lanes = context.lanes(product)
     (consumer,) = sch.get_consumers(product)
@@ -74,7 +74,7 @@ def _schedule_product(context: CpuContext, product: BlockHandle, vectors: int) -
     _spread(context, product, panel)
 
 
-def _rows(context: CpuContext, batch: LoopHandle, vectors: int) -> int:
+def _rows(context: ScheduleContext, batch: LoopHandle, vectors: int) -> int:
     """Sequences that one tile computes: their sums and one row of weights fit the registers."""
     most = max(1, (context.target.vector_registers - vectors - 1) // vectors)
     extent = context.extent(batch)
@@ -83,7 +83,7 @@ def _rows(context: CpuContext, batch: LoopHandle, vectors: int) -> int:
     return extent if extent <= most else max(divisors(extent, most))
 
 
-def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> bool:
+def _pack_weights(context: ScheduleContext, product: BlockHandle, width: int) -> bool:
     """Whether the weights are constant, and then are in panels now.
 
     Before: `w[gate, row, k]`; after: `w[row // width, k, gate, row % width]`, .
@@ -104,7 +104,7 @@ def _pack_weights(context: CpuContext, product: BlockHandle, width: int) -> bool
     return False
 
 
-def _spread(context: CpuContext, product: BlockHandle, panel: LoopHandle) -> None:
+def _spread(context: ScheduleContext, product: BlockHandle, panel: LoopHandle) -> None:
     """One chunk of panels a core, each walked to and fro: what a core read last is in its cache for the next step."""
     sch = context.sch
     panels, cores = context.extent(panel), context.target.cores

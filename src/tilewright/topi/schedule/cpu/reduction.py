@@ -10,7 +10,7 @@ from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_vector_length
 
@@ -18,7 +18,7 @@ _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
 
 
-def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
+def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     """Compute every stage of a row where its results are used, rows in parallel, elements in vectors.
 
     The rows are the output's axes by which every intermediate result is indexed. If the last axis is one of them
@@ -70,7 +70,7 @@ def schedule_reductions(context: CpuContext, output: BlockHandle) -> None:
     context.parallelize(rows, prod(extents) * 8)
 
 
-def _rows_together(context: CpuContext, extents: list[int], shared: set[int]) -> int:
+def _rows_together(context: ScheduleContext, extents: list[int], shared: set[int]) -> int:
     """How many rows go through each stage before the next stage starts.
 
     The end of a reduction is a chain of dependent instructions; those of a few rows overlap. They must stay in cache.
@@ -84,7 +84,7 @@ def _rows_together(context: CpuContext, extents: list[int], shared: set[int]) ->
     return context.choose("rows_together", options, options[-1])
 
 
-def _shared_axes(context: CpuContext, output: BlockHandle, others: list[BlockHandle]) -> set[int]:
+def _shared_axes(context: ScheduleContext, output: BlockHandle, others: list[BlockHandle]) -> set[int]:
     """The axes of the output that index every intermediate buffer it reads."""
     block = context.block(output)
     place = {item.var: n for n, item in enumerate(block.iters)}
@@ -96,7 +96,7 @@ def _shared_axes(context: CpuContext, output: BlockHandle, others: list[BlockHan
     return shared
 
 
-def _walks_last_axis(context: CpuContext, handle: BlockHandle) -> bool:
+def _walks_last_axis(context: ScheduleContext, handle: BlockHandle) -> bool:
     """Whether a stage is a reduction whose last kept axis walks memory."""
     block = context.block(handle)
     if not block.is_reduction:
@@ -105,13 +105,13 @@ def _walks_last_axis(context: CpuContext, handle: BlockHandle) -> bool:
     return bool(spatial) and _innermost_axis(context, handle) is spatial[-1].value
 
 
-def _below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+def _below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
     loops = context.sch.get_loops(handle)
     position = [loop.var for loop in loops].index(attach.var)
     return loops[position + 1 :]
 
 
-def vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> None:
+def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> None:
     """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
@@ -126,7 +126,7 @@ def vectorize_last(context: CpuContext, handle: BlockHandle, loops: list[LoopHan
         context.sch.vectorize(inner)
 
 
-def _vector_length(context: CpuContext, handle: BlockHandle, loop: LoopHandle, lanes: int) -> int:
+def _vector_length(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle, lanes: int) -> int:
     """How many elements of an innermost loop to take at once; of a symbolic loop a few vectors, its tail is masked."""
     extent = context.extent(loop)
     if extent is None:
@@ -134,7 +134,7 @@ def _vector_length(context: CpuContext, handle: BlockHandle, loop: LoopHandle, l
     return choose_vector_length(context, extent, lanes, prod(context.sizes(context.sch.get_loops(handle))))
 
 
-def _schedule_root_reduction(context: CpuContext, handle: BlockHandle) -> None:
+def _schedule_root_reduction(context: ScheduleContext, handle: BlockHandle) -> None:
     """A reduction with loops of its own: its spatial loops in parallel."""
     sch = context.sch
     loops = sch.get_loops(handle)
@@ -147,7 +147,7 @@ def _schedule_root_reduction(context: CpuContext, handle: BlockHandle) -> None:
         context.parallelize(outer, prod(extents))
 
 
-def vectorize_reduction(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+def vectorize_reduction(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """Use vectors in a reduction; gives the spatial loops that stay outside.
 
     When the last spatial axis walks memory, lanes are its elements (reduction loops outside it); when the reduction
@@ -203,14 +203,14 @@ def _partial_length(extent: int, lanes: int) -> int:
     return lanes
 
 
-def _choose_partial(context: CpuContext, extent: int, lanes: int) -> int:
+def _choose_partial(context: ScheduleContext, extent: int, lanes: int) -> int:
     """The same, for a tuner to decide."""
     default = _partial_length(extent, lanes)
     options = [lanes * count for count in (1, 2, 4, 8) if extent >= 2 * lanes * count]
     return context.choose_again("partial", sorted({*options, default}), default)
 
 
-def _move_partial(context: CpuContext, handle: BlockHandle, partial: BlockHandle, rows: int) -> list[LoopHandle]:
+def _move_partial(context: ScheduleContext, handle: BlockHandle, partial: BlockHandle, rows: int) -> list[LoopHandle]:
     """Make the partial results of a row where they are combined; gives the loops of rows."""
     sch = context.sch
     shared = [loop.var for loop in sch.get_loops(partial)]
@@ -221,7 +221,7 @@ def _move_partial(context: CpuContext, handle: BlockHandle, partial: BlockHandle
     return spatial if len(spatial) == rows else []
 
 
-def _vectorize_partial(context: CpuContext, partial: BlockHandle) -> None:
+def _vectorize_partial(context: ScheduleContext, partial: BlockHandle) -> None:
     """The partial results of an rfactored reduction: their lane axis goes innermost, as a vector."""
     sch = context.sch
     loops = sch.get_loops(partial)
@@ -241,7 +241,7 @@ def _vectorize_partial(context: CpuContext, partial: BlockHandle) -> None:
             sch.vectorize(loop)
 
 
-def _innermost_axis(context: CpuContext, handle: BlockHandle) -> PrimExpr | None:
+def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr | None:
     """The iterator's value that walks the input with stride one: the one in the last index of the largest load."""
     block = context.block(handle)
     values: dict[PrimExpr, PrimExpr] = {item.var: item.value for item in block.iters}

@@ -10,13 +10,13 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.questions import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 from tilewright.topi.schedule.packing import constant_parameters
 
 
-def pack_weights(context: CpuContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
     """Arrange constant weights in panels as wide as the tile, so that the inner loop walks memory straight through.
 
     Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`. The taps of each phase of a
@@ -69,7 +69,7 @@ def _phase_panels(strides: tuple[int, ...], width: int) -> IndexMap:
     return IndexMap.of(arrange, 4)
 
 
-def row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> int | None:
+def row_axis(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) -> int | None:
     """The position of the loop whose elements share weights: the second axis of the register tile.
 
     Pixels of a row for channels-last convolutions, rows of a matrix (whichever loop counts them), output channels for
@@ -88,7 +88,7 @@ def row_axis(context: CpuContext, anchor: BlockHandle, extents: list[int]) -> in
     return max(shared, key=lambda n: (extents[n] > 1, n), default=None)
 
 
-def reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
+def reduction_size(context: ScheduleContext, anchor: BlockHandle) -> int:
     """Products that one element of the result sums; symbolic extents count as one."""
     sizes = [
         getattr(item.domain.extent, "value", 1) for item in context.block(anchor).iters if item.kind is IterKind.REDUCE
@@ -97,7 +97,7 @@ def reduction_size(context: CpuContext, anchor: BlockHandle) -> int:
 
 
 def schedule_tile(
-    context: CpuContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile, *, steps: bool = True
+    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile, *, steps: bool = True
 ) -> list[LoopHandle]:
     """The loops of the contraction under its tile: reduction outside, rows unrolled, columns in vectors.
 
@@ -121,7 +121,7 @@ def schedule_tile(
     return reduction
 
 
-def _vectorize_tile(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:
+def _vectorize_tile(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:
     if not loops:
         return
     sch = context.sch
@@ -136,7 +136,7 @@ def _vectorize_tile(context: CpuContext, handle: BlockHandle, loops: list[LoopHa
             sch.unroll(loop)
 
 
-def loops_below(context: CpuContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+def loops_below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
     """The loops of a block inside the loop it is computed at."""
     loops = context.sch.get_loops(handle)
     return loops[[loop.var for loop in loops].index(attach.var) + 1 :]

@@ -6,8 +6,8 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.attention import is_attention, schedule_attention
-from tilewright.topi.schedule.cpu.context import CpuContext
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.deep import part_of_sum, schedule_deep_product
@@ -33,12 +33,12 @@ def schedule_cpu(
     Constant parameters may come out rearranged: the attribute `PACKING` says how. `choices` overrides what
     templates would decide by themselves, and collects what they ask.
     """
-    context = CpuContext(sch or Schedule(func), target, choices=choices or Choices())
+    context = ScheduleContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
     return with_packing(context.sch.func, context.packing)
 
 
-def _schedule(context: CpuContext) -> None:
+def _schedule(context: ScheduleContext) -> None:
     sch = context.sch
     if any(context.block(handle).annotations.get("anchor") == "winograd" for handle in sch.blocks()):
         schedule_winograd(context)
@@ -86,6 +86,6 @@ def _schedule(context: CpuContext) -> None:
             schedule_injective(context, handle)
 
 
-def _kinds(context: CpuContext, anchors: list[str]) -> list[object]:
+def _kinds(context: ScheduleContext, anchors: list[str]) -> list[object]:
     """What the contractions of some names are."""
     return [context.block(context.sch.get_block(name)).annotations["anchor"] for name in anchors]

@@ -8,7 +8,7 @@ from tilewright.tir.machine import TILE_SCOPE
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import loops_below, reduction_size, row_axis
@@ -21,7 +21,7 @@ _LEAST_BYTES = 32
 _WEIGHTS_SHARE = 0.5
 
 
-def schedule_tile_matrix(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Schedule a contraction that whole matrix tiles cover; False if they do not, or the processor has none.
 
     Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
@@ -75,7 +75,7 @@ def schedule_tile_matrix(context: CpuContext, anchor: BlockHandle, output: Block
     return True
 
 
-def _vectorize_rows(context: CpuContext, result: BlockHandle) -> None:
+def _vectorize_rows(context: ScheduleContext, result: BlockHandle) -> None:
     """The epilogue of a block of tiles: each row in vectors."""
     sch = context.sch
     inner = sch.get_loops(result)[-1]

@@ -10,7 +10,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
-from tilewright.topi.schedule.cpu.context import PARALLEL_WORK, CpuContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_divisor, choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
@@ -78,7 +78,7 @@ class _Plan:
         return -(-self.tiles // self.register.rows)
 
 
-def schedule_winograd(context: CpuContext) -> None:
+def schedule_winograd(context: ScheduleContext) -> None:
     """Schedule a kernel whose anchor is a Winograd product.
 
     for group of tiles (sized by the second cache level):
@@ -105,7 +105,7 @@ def schedule_winograd(context: CpuContext) -> None:
             schedule_injective(context, handle)
 
 
-def _output_block(context: CpuContext) -> BlockHandle:
+def _output_block(context: ScheduleContext) -> BlockHandle:
     """The block that takes results out of their tiles: the output with its epilogue, where pixels stay in order."""
     sch = context.sch
     pixels = sch.get_block("winograd")
@@ -116,7 +116,7 @@ def _output_block(context: CpuContext) -> BlockHandle:
     shape = context.block(pixels).writes[0].buffer.static_shape
     if context.block(output).is_reduction or context.block(output).writes[0].buffer.static_shape != shape:
         return pixels
-    trial = CpuContext(sch.copy(), context.target)
+    trial = ScheduleContext(sch.copy(), context.target)
     _inline_others(trial, output)
     # The epilogue must read each result at its own pixel.
     source, result = context.block(pixels), trial.block(output)
@@ -131,7 +131,7 @@ def _output_block(context: CpuContext) -> BlockHandle:
     return output if kept <= {*_STAGES, *sources, output.name} else pixels
 
 
-def _inline_others(context: CpuContext, target: BlockHandle) -> None:
+def _inline_others(context: ScheduleContext, target: BlockHandle) -> None:
     """Inline every elementwise stage but those of the algorithm; what reads the target stays outside it."""
     sch = context.sch
     kept = {*_STAGES, target.name, *(handle.name for handle in sch.get_output_blocks())}
@@ -145,7 +145,7 @@ def _inline_others(context: CpuContext, target: BlockHandle) -> None:
         sch.compute_inline(handle)
 
 
-def _plan(context: CpuContext) -> _Plan:
+def _plan(context: ScheduleContext) -> _Plan:
     sch = context.sch
     product = sch.get_block("winograd_product")
     buffer = context.block(product).writes[0].buffer
@@ -192,7 +192,7 @@ def _divides_well(count: int, cores: int) -> bool:
     return -(-count // cores) * cores <= _IDLE_SHARE * count
 
 
-def _pack_weights(context: CpuContext, plan: _Plan) -> None:
+def _pack_weights(context: ScheduleContext, plan: _Plan) -> None:
     """Constant weights in panels as wide as the register tile.
 
     Before: `u[i, j, c, o]`; after: `u[o // columns, i, j, c, o % columns]`.
@@ -214,7 +214,7 @@ def _panels(i: Var, j: Var, c: Var, panel: PrimExpr, *column: PrimExpr) -> tuple
 
 
 def _schedule_output(
-    context: CpuContext, target: BlockHandle, plan: _Plan
+    context: ScheduleContext, target: BlockHandle, plan: _Plan
 ) -> tuple[LoopHandle, LoopHandle, LoopHandle]:
     """Loops (group, panel, block, tile, vector, row, column, lane) around the output, with its transforms inside.
 
@@ -239,7 +239,7 @@ def _schedule_output(
     return group, panel, block
 
 
-def _unroll_below(context: CpuContext, stage: BlockHandle, place: LoopHandle) -> None:
+def _unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
     """A transform stage under its loop: rows and columns unrolled, channels in one vector; values in registers."""
     sch = context.sch
     loops = sch.get_loops(stage)
@@ -251,7 +251,7 @@ def _unroll_below(context: CpuContext, stage: BlockHandle, place: LoopHandle) ->
     sch.set_scope(stage, 0, "local")
 
 
-def _schedule_product(context: CpuContext, place: LoopHandle, plan: _Plan) -> None:
+def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) -> None:
     """The products of a block of tiles: accumulated in registers for each (i, j), then stored.
 
     Under the loop over panels all blocks take part in each (i, j); the next slice of weights is fetched meanwhile.
@@ -279,7 +279,7 @@ def _schedule_product(context: CpuContext, place: LoopHandle, plan: _Plan) -> No
         sch.annotate(step, PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
 
 
-def _pack_input(context: CpuContext, product: BlockHandle, plan: _Plan) -> None:
+def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> None:
     """Store the transformed input in the order in which the products read it.
 
     Before: `v[i, j, p, c]`; after: `v[p // rows, i, j, c // chunk, p % rows, c % chunk]`.
@@ -298,7 +298,7 @@ def _parts(index: Var, length: int) -> tuple[PrimExpr, ...]:
     return (index // length, index % length) if length > 1 else (index,)
 
 
-def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None:
+def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """The innermost loop in vectors of the given length, the others unrolled."""
     sch = context.sch
     if not loops:
@@ -314,7 +314,7 @@ def _vectorize(context: CpuContext, loops: list[LoopHandle], lanes: int) -> None
         sch.unroll(loop)
 
 
-def _schedule_input(context: CpuContext, group_loop: LoopHandle, plan: _Plan) -> tuple[LoopHandle, LoopHandle]:
+def _schedule_input(context: ScheduleContext, group_loop: LoopHandle, plan: _Plan) -> tuple[LoopHandle, LoopHandle]:
     """The input transform: for each tile and vector of channels, both stages unrolled.
 
     Where a group lies in rows of tiles, its part of the image is padded row by row, in the first cache level. Gives the

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.tir.schedule.errors import ScheduleError
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 
 
-def attempt(context: CpuContext, template: Callable[[CpuContext], bool]) -> bool:
+def attempt(context: ScheduleContext, template: Callable[[ScheduleContext], bool]) -> bool:
     """Whether a template applied. Where it says no, or a step of it is not legal, the program stays as it was."""
-    trial = CpuContext(context.sch.copy(), context.target, dict(context.packing), context.choices)
+    trial = ScheduleContext(context.sch.copy(), context.target, dict(context.packing), context.choices)
     try:
         if not template(trial):
             return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 
 _LANES = 32
 """Threads that share a query: its keys are dealt out to them."""
@@ -40,12 +40,12 @@ class _Sizes:
         return min(_TILE, self.keys) // _LANES
 
 
-def is_attention(context: CpuContext) -> bool:
+def is_attention(context: ScheduleContext) -> bool:
     """Whether a kernel is an attention."""
     return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
 
 
-def schedule_attention(context: CpuContext) -> bool:
+def schedule_attention(context: ScheduleContext) -> bool:
     """All stages of a tile of queries in one block; False for sizes that do not fill its threads.
 
     for tile of queries in blocks:
@@ -90,7 +90,7 @@ def schedule_attention(context: CpuContext) -> bool:
     return True
 
 
-def _sizes(context: CpuContext, stage: dict[str, BlockHandle], output: BlockHandle) -> _Sizes | None:
+def _sizes(context: ScheduleContext, stage: dict[str, BlockHandle], output: BlockHandle) -> _Sizes | None:
     sch = context.sch
     loops = sch.get_loops(stage["attention_products"])
     extents, outside = context.extents(loops), context.extents(sch.get_loops(output))
@@ -104,7 +104,7 @@ def _sizes(context: CpuContext, stage: dict[str, BlockHandle], output: BlockHand
     return _Sizes(batch * heads, queries, keys, depth, width) if whole and tiles and enough else None
 
 
-def _choose_queries(context: CpuContext, sizes: _Sizes) -> int | None:
+def _choose_queries(context: ScheduleContext, sizes: _Sizes) -> int | None:
     """Queries of a block: more reuse of keys and values, if all cores have work and memory holds the powers."""
     options = []
     for count in (8, 16, 32):
@@ -121,19 +121,19 @@ def _choose_queries(context: CpuContext, sizes: _Sizes) -> int | None:
     return context.choose("queries", options, default)
 
 
-def _below(context: CpuContext, handle: BlockHandle, loop: LoopHandle) -> list[LoopHandle]:
+def _below(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle) -> list[LoopHandle]:
     own = context.sch.get_loops(handle)
     return own[own.index(loop) + 1 :]
 
 
-def _partial(context: CpuContext, handle: BlockHandle, sizes: _Sizes) -> BlockHandle:
+def _partial(context: ScheduleContext, handle: BlockHandle, sizes: _Sizes) -> BlockHandle:
     """A reduction along keys in two: a part for each lane, and their combination."""
     sch = context.sch
     _, lane, _ = sch.split(sch.get_loops(handle)[-1], [None, _LANES, sizes.each])
     return sch.rfactor(lane, 0)
 
 
-def _schedule_powers(context: CpuContext, handle: BlockHandle, block: LoopHandle, sizes: _Sizes) -> None:
+def _schedule_powers(context: ScheduleContext, handle: BlockHandle, block: LoopHandle, sizes: _Sizes) -> None:
     sch = context.sch
     row, column = _below(context, handle, block)
     warp, step = sch.split(row, [_WARPS, None])
@@ -147,7 +147,7 @@ def _schedule_powers(context: CpuContext, handle: BlockHandle, block: LoopHandle
         sch.vectorize(key)
 
 
-def _schedule_row_sum(context: CpuContext, handle: BlockHandle, part: BlockHandle, block: LoopHandle) -> None:
+def _schedule_row_sum(context: ScheduleContext, handle: BlockHandle, part: BlockHandle, block: LoopHandle) -> None:
     sch = context.sch
     lane, row, *steps = _below(context, part, block)
     warp, step = sch.split(row, [_WARPS, None])
@@ -164,7 +164,7 @@ def _schedule_row_sum(context: CpuContext, handle: BlockHandle, part: BlockHandl
 
 
 def _schedule_mixed(
-    context: CpuContext,
+    context: ScheduleContext,
     mixed: BlockHandle,
     output: BlockHandle,
     block: LoopHandle,
@@ -199,7 +199,7 @@ def _schedule_mixed(
 
 
 def _schedule_scores(
-    context: CpuContext, stage: dict[str, BlockHandle], block: LoopHandle, queries: int, sizes: _Sizes
+    context: ScheduleContext, stage: dict[str, BlockHandle], block: LoopHandle, queries: int, sizes: _Sizes
 ) -> None:
     """The products of queries and keys: tiles of keys in shared memory, a few scores of each thread at a time."""
     sch = context.sch
@@ -231,7 +231,7 @@ def _schedule_scores(
     _arrange(context, scores, queries // _WARPS, sizes)
 
 
-def _arrange(context: CpuContext, scores: BlockHandle, rows: int, sizes: _Sizes) -> None:
+def _arrange(context: ScheduleContext, scores: BlockHandle, rows: int, sizes: _Sizes) -> None:
     """The threads that hold scores get axes of their own, so that each has its scores in registers."""
     each, step = sizes.each, _LANES * sizes.each
     name = context.block(scores).writes[0].buffer.name
@@ -239,7 +239,7 @@ def _arrange(context: CpuContext, scores: BlockHandle, rows: int, sizes: _Sizes)
     context.sch.transform_layout(scores, name, lambda b, h, w, r, t, c: (b, h, w, r, t, c // each, c % each))
 
 
-def _stage(context: CpuContext, copy: BlockHandle, place: LoopHandle, each: int) -> None:
+def _stage(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, each: int) -> None:
     """Copy rows to shared memory by all threads, in vectors; rows are so far apart that lanes do not collide."""
     sch = context.sch
     loops = _below(context, copy, place)

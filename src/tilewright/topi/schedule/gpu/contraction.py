@@ -7,7 +7,7 @@ from functools import partial
 
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
@@ -24,7 +24,7 @@ _LEAST_THREADS = 16
 """Threads of a block that tiles need."""
 
 
-def is_tileable(context: CpuContext, anchor: BlockHandle) -> BlockHandle | None:
+def is_tileable(context: ScheduleContext, anchor: BlockHandle) -> BlockHandle | None:
     """The stage that gives the result of a product that can be tiled: the product itself, or its epilogue."""
     block = context.block(anchor)
     if not block.is_reduction or context.target.max_threads < _LEAST_THREADS:
@@ -41,7 +41,7 @@ def is_tileable(context: CpuContext, anchor: BlockHandle) -> BlockHandle | None:
     return anchor if has_matrix_form(context, anchor, anchor) else None
 
 
-def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> list[BlockHandle]:
+def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> list[BlockHandle]:
     """Schedule a product with its epilogue; gives all blocks that are computed in its kernel."""
     sch = context.sch
     others = {handle.name for handle in sch.blocks()} - {anchor.name, output.name}
@@ -51,7 +51,7 @@ def schedule_contraction(context: CpuContext, anchor: BlockHandle, output: Block
     return [handle for handle in context.sch.blocks() if handle.name not in others]
 
 
-def _schedule_by_threads(context: CpuContext, form: MatrixForm) -> None:
+def _schedule_by_threads(context: ScheduleContext, form: MatrixForm) -> None:
     """Tiles of threads: a tile whose steps cannot all be shown to be right (guards that meet) gives way to the next."""
     for tile in _choose(context, form):
         if attempt(context, partial(_by_tile, form=replace(form), tile=tile)):
@@ -59,12 +59,12 @@ def _schedule_by_threads(context: CpuContext, form: MatrixForm) -> None:
     raise ScheduleError("no tile fits the product", func=context.sch.func)
 
 
-def _by_tile(context: CpuContext, form: MatrixForm, tile: Tile) -> bool:
+def _by_tile(context: ScheduleContext, form: MatrixForm, tile: Tile) -> bool:
     schedule_tiles(context, form, tile)
     return True
 
 
-def _choose(context: CpuContext, form: MatrixForm) -> list[Tile]:
+def _choose(context: ScheduleContext, form: MatrixForm) -> list[Tile]:
     """The tile of a product, by the model or by the tuner, and what to take in its place."""
     item = max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads)
     shape = Shape(

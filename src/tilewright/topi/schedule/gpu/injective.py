@@ -7,9 +7,10 @@ from math import prod
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, BufferStore
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.tir.stmt import Block
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.walks import crossed_axis, same_indices
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
@@ -23,7 +24,7 @@ _TILE_ROWS = 8
 """Rows of a tile that the threads of a block move at a time."""
 
 
-def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
+def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
     """Divide the elements of a stage over threads, a vector or two for each.
 
     for i, j: B[i, j] = f(A[i, j])  ->  for bx in blockIdx.x: for tx in threadIdx.x(256): for u: for v in vectorized(4)
@@ -35,14 +36,14 @@ def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
         spread(context, loops)
         return
     block = context.block(handle)
-    crossed = _crossed_axis(block, len(loops))
+    crossed = crossed_axis(block, len(loops))
     if (
         crossed is not None
         and min(sizes[crossed], sizes[-1]) >= _TILE // 2
         and attempt(context, lambda trial: _transpose(trial, handle, crossed))
     ):
         return
-    if len(loops) > 1 and _same_indices(block):
+    if len(loops) > 1 and same_indices(block):
         loops, sizes = [sch.fuse(*loops)], [prod(sizes)]
     lanes = _lanes(context, block, sizes) if crossed is None else 1
     outer = loops
@@ -54,7 +55,7 @@ def schedule_injective(context: CpuContext, handle: BlockHandle) -> None:
     spread(context, outer, vectors)
 
 
-def spread(context: CpuContext, loops: list[LoopHandle], each: int = 1) -> LoopHandle | None:
+def spread(context: ScheduleContext, loops: list[LoopHandle], each: int = 1) -> LoopHandle | None:
     """Divide the iterations of nested loops over blocks of threads; gives the innermost loop, None without loops.
 
     for i, j: B(i, j)   ->   for bx in blockIdx.x: for tx in threadIdx.x(256): B(...)
@@ -85,7 +86,7 @@ def spread(context: CpuContext, loops: list[LoopHandle], each: int = 1) -> LoopH
     return thread
 
 
-def _lanes(context: CpuContext, block: Block, sizes: list[int]) -> int:
+def _lanes(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
     """Elements that a thread takes at once: 16 bytes, if rows are whole vectors and all threads of the device work."""
     bits = [region.buffer.dtype.bits for region in (*block.reads, *block.writes)]
     lanes = _VECTOR_BYTES * 8 // max(8, *bits)
@@ -99,7 +100,7 @@ def _lanes(context: CpuContext, block: Block, sizes: list[int]) -> int:
     return lanes
 
 
-def _transpose(context: CpuContext, handle: BlockHandle, crossed: int) -> bool:
+def _transpose(context: ScheduleContext, handle: BlockHandle, crossed: int) -> bool:
     """Tiles go through shared memory: read along one axis, written along the other, both by neighbouring threads.
 
     for i, j: B[i, j] = A[j, i]  ->  for io, jo: { S[j, i] = A[j, i] (threads along i); B[i, j] = S[j, i] (along j) }
@@ -134,27 +135,3 @@ def _transpose(context: CpuContext, handle: BlockHandle, crossed: int) -> bool:
         sch.unroll(step)
     sch.storage_align(copy, 0, context.block(copy).writes[0].buffer.ndim - 2, _TILE, 1)
     return True
-
-
-def _crossed_axis(block: Block, rank: int) -> int | None:
-    """The place of the axis along which memory is read, where that is not the axis along which it is written."""
-    own = [item.var for item in block.iters]
-    if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
-        return None
-    for item in pre_order(block.body.value):
-        if not isinstance(item, BufferLoad) or len(item.indices) < 2:
-            continue
-        *others, last = item.indices
-        if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
-            return next(n for n, var in enumerate(own) if var is last)
-    return None
-
-
-def _same_indices(block: Block) -> bool:
-    """Whether every access is at the block's own iterators, in order: then memory is walked straight through."""
-    if not isinstance(block.body, BufferStore):
-        return False
-    own = tuple(item.var for item in block.iters)
-    if tuple(block.body.indices) != own:
-        return False
-    return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))

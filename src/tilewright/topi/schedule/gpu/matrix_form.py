@@ -21,7 +21,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.flatten_buffers import row_major_strides
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import Block, BufferStore, IterKind, LoopKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.packing import constant_parameters
 
 
@@ -121,7 +121,7 @@ def _steps_in_order(block: Block, depth: Sequence[int], rows: BufferLoad) -> lis
     return [*(n for n in depth if n not in inner), *inner]
 
 
-def has_matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> bool:
+def has_matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Whether `matrix_form` takes a product and the stage that gives its result (the product itself, or its epilogue).
 
     All loops must be plain, and an epilogue must be elementwise, in the order of the product.
@@ -155,7 +155,7 @@ def has_matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandl
     return same and not final.is_reduction and all(tuple(load.indices) == own_vars for load in loads)
 
 
-def matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -> MatrixForm:
+def matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> MatrixForm:
     """Give a product matrix form (`has_matrix_form` says whether it has one).
 
     for n, y, x, c, r, s, k:                           rows[m, k] = image[...] where inside, else 0
@@ -216,7 +216,7 @@ def matrix_form(context: CpuContext, anchor: BlockHandle, output: BlockHandle) -
 
 
 def _flatten(
-    context: CpuContext,
+    context: ScheduleContext,
     anchor: BlockHandle,
     buffer: Buffer,
     used: Sequence[int],
@@ -241,7 +241,7 @@ def _flatten(
     context.sch.transform_layout(anchor, buffer.name, IndexMap.of(arrange, len(used)))
 
 
-def _inline_producers(context: CpuContext, copy: BlockHandle) -> None:
+def _inline_producers(context: ScheduleContext, copy: BlockHandle) -> None:
     """Compute the stages that a copy reads (padding, mostly) in the copy, where nothing else needs them."""
     sch = context.sch
     for producer in sch.get_producers(copy):
@@ -250,7 +250,7 @@ def _inline_producers(context: CpuContext, copy: BlockHandle) -> None:
             sch.compute_inline(producer)
 
 
-def _pack(context: CpuContext, anchor: BlockHandle, load: BufferLoad, order: Sequence[int]) -> None:
+def _pack(context: ScheduleContext, anchor: BlockHandle, load: BufferLoad, order: Sequence[int]) -> None:
     """Store a constant operand in the order of its copy: the dimensions that `order` (numbers of iterators) counts.
 
     Before: `w[column, step]`; after: `w[step, column]`.
@@ -269,7 +269,7 @@ def _pack(context: CpuContext, anchor: BlockHandle, load: BufferLoad, order: Seq
     context.packing[number] = index_map
 
 
-def pad_form(context: CpuContext, form: MatrixForm, rows: int, columns: int, steps: int) -> None:
+def pad_form(context: ScheduleContext, form: MatrixForm, rows: int, columns: int, steps: int) -> None:
     """Make rows, columns and steps multiples of numbers: copies give zeros beyond the operands' ends.
 
     The result's block keeps its extents, and reads the part of the padded product that it needs.
@@ -289,7 +289,7 @@ def pad_form(context: CpuContext, form: MatrixForm, rows: int, columns: int, ste
             form.output = reader
 
 
-def _padded_copy(context: CpuContext, form: MatrixForm, copy: BlockHandle) -> BlockHandle:
+def _padded_copy(context: ScheduleContext, form: MatrixForm, copy: BlockHandle) -> BlockHandle:
     """The copy of an operand with zeros around it, made in one step."""
     (reader,) = context.sch.get_consumers(copy)
     if reader == form.anchor:
@@ -298,7 +298,7 @@ def _padded_copy(context: CpuContext, form: MatrixForm, copy: BlockHandle) -> Bl
     return reader
 
 
-def lanes_along(context: CpuContext, handle: BlockHandle, number: int, most: int = 4) -> int:
+def lanes_along(context: ScheduleContext, handle: BlockHandle, number: int, most: int = 4) -> int:
     """How many neighbours along an iterator can be read and written at once: each access moves on by one or not at all.
 
     1, or a power of two up to `most` such that vectors start at multiples of their size.

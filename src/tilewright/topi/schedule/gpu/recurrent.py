@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.recurrent import ANCHOR
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.injective import schedule_injective
 
 _MOST_STEPS = 64
@@ -17,12 +17,12 @@ _OPERANDS = 100
 """Weights and states that a thread has in registers."""
 
 
-def is_recurrence(context: CpuContext) -> bool:
+def is_recurrence(context: ScheduleContext) -> bool:
     """Whether a program has the products of a recurrent layer."""
     return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
 
 
-def schedule_recurrence(context: CpuContext) -> bool:
+def schedule_recurrence(context: ScheduleContext) -> bool:
     """Compute the products of an element of the state where it is updated, the threads of a warp along the sums.
 
     for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
@@ -46,7 +46,7 @@ def schedule_recurrence(context: CpuContext) -> bool:
     return True
 
 
-def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
+def _schedule_product(context: ScheduleContext, product: BlockHandle) -> None:
     sch = context.sch
     (consumer,) = sch.get_consumers(product)
     time, *_, step = sch.get_loops(product)
@@ -85,7 +85,7 @@ def _schedule_product(context: CpuContext, product: BlockHandle) -> None:
         _unroll_steps(context, reduce[0], prod(context.sizes(results)), length // lanes)
 
 
-def _unroll_steps(context: CpuContext, loop: LoopHandle, sums: int, whole: int) -> None:
+def _unroll_steps(context: ScheduleContext, loop: LoopHandle, sums: int, whole: int) -> None:
     """Write out as many steps as registers hold operands for: all their loads are on their way at once.
 
     The last step, which not all lanes have, is on its own, so that the others need no guard.
@@ -103,7 +103,7 @@ def _unroll_steps(context: CpuContext, loop: LoopHandle, sums: int, whole: int) 
         sch.unroll(inner)
 
 
-def _choose_warps(context: CpuContext, column: LoopHandle, most: int) -> int:
+def _choose_warps(context: ScheduleContext, column: LoopHandle, most: int) -> int:
     """Elements of the state of a block: they divide the state, so that no warp needs a guard, and all cores work."""
     (size,) = context.sizes([column])
     options = [n for n in range(1, min(8, most) + 1) if size % n == 0 or n == 4]
@@ -111,6 +111,6 @@ def _choose_warps(context: CpuContext, column: LoopHandle, most: int) -> int:
     return context.choose_again("warps", options, max(busy) if busy else min(4, most))
 
 
-def _sequences(context: CpuContext, batch: LoopHandle) -> int:
+def _sequences(context: ScheduleContext, batch: LoopHandle) -> int:
     count = context.extent(batch) or 1
     return max(n for n in (1, 2, 4) if n <= count)

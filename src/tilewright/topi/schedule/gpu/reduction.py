@@ -9,7 +9,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.injective import THREADS, spread
 from tilewright.topi.schedule.gpu.rows import schedule_long_rows, walks_row
@@ -28,7 +28,7 @@ _MOST_SHARING = 512
 _MOST_UNROLLED = 8
 
 
-def schedule_reduction(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None = None) -> None:
+def schedule_reduction(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None = None) -> None:
     """Schedule a reduction, and the stage that goes on with its results where one does."""
     sch = context.sch
     reduce = _reducing(context, handle)
@@ -47,7 +47,7 @@ def schedule_reduction(context: CpuContext, handle: BlockHandle, epilogue: Block
         _plain(context, handle, epilogue, spatial, reduce)
 
 
-def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None) -> bool:
+def _fast(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None) -> bool:
     """The template that fits a reduction of one value, of constant sizes."""
     sch = context.sch
     reduce = _reducing(context, handle)
@@ -73,7 +73,7 @@ def _fast(context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None
     return True
 
 
-def _across(context: CpuContext, results: int, steps: int) -> int:
+def _across(context: ScheduleContext, results: int, steps: int) -> int:
     """Threads of a block next to each other: a warp, or fewer, so that all cores work; at least 32 bytes of memory.
 
     Long sums are divided anyway, and memory is quickest in whole lines.
@@ -83,13 +83,13 @@ def _across(context: CpuContext, results: int, steps: int) -> int:
     return max(n for n in (8, 16, 32) if n == 8 or results >= n * context.target.cores)
 
 
-def _reducing(context: CpuContext, handle: BlockHandle) -> list[LoopHandle]:
+def _reducing(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
     iters = [item for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
     return [loop for loop in context.sch.get_loops(handle) if any(uses_any(item.value, [loop.var]) for item in iters)]
 
 
 def _plain(
-    context: CpuContext,
+    context: ScheduleContext,
     handle: BlockHandle,
     epilogue: BlockHandle | None,
     spatial: list[LoopHandle],
@@ -110,7 +110,7 @@ def _plain(
 
 
 def _several_results(
-    context: CpuContext, handle: BlockHandle, spatial: list[LoopHandle], reduce: list[LoopHandle], steps: int
+    context: ScheduleContext, handle: BlockHandle, spatial: list[LoopHandle], reduce: list[LoopHandle], steps: int
 ) -> None:
     """A reduction of several values at once (the place of the greatest element): a block of threads a result."""
     sch = context.sch
@@ -132,7 +132,7 @@ def _several_results(
     sch.bind(sch.get_loops(partial)[1], "threadIdx.x")
 
 
-def _sharing(context: CpuContext, steps: int, across: int) -> int:
+def _sharing(context: ScheduleContext, steps: int, across: int) -> int:
     """Threads that share the steps of a result, so that each has a few: their loads are on their way together."""
     most = min(context.target.max_threads, _MOST_SHARING) // across
     options = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(1, most)]
@@ -140,7 +140,7 @@ def _sharing(context: CpuContext, steps: int, across: int) -> int:
 
 
 def _columns(
-    context: CpuContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int, across: int = 32
+    context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int, across: int = 32
 ) -> None:
     """A thread has a vector of results next to each other; several threads may share their steps.
 
@@ -192,7 +192,7 @@ def _columns(
         sch.vectorize(lane)
 
 
-def _pixels(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], sharing: int) -> LoopHandle | None:
+def _pixels(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], sharing: int) -> LoopHandle | None:
     """Neighbouring windows that a thread has, of a convolution or a pool by channels: what they share is read once."""
     anchor = context.block(handle).annotations.get("anchor")
     if anchor not in ("depthwise_conv2d", "pool2d") or len(loops) < 2 or sharing > 1:
@@ -206,7 +206,7 @@ def _pixels(context: CpuContext, handle: BlockHandle, loops: list[LoopHandle], s
     return inner
 
 
-def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle, whole: int | None = None) -> None:
+def _accumulate(context: ScheduleContext, handle: BlockHandle, outside: LoopHandle, whole: int | None = None) -> None:
     """The loops of a reduction in a thread: steps outside, a vector of results inside.
 
     `whole` is the number of steps that all threads have, where not all have as many.
@@ -232,7 +232,7 @@ def _accumulate(context: CpuContext, handle: BlockHandle, outside: LoopHandle, w
             _unroll_most(context, reduce[-1], min(count, whole or count))
 
 
-def _unroll_most(context: CpuContext, loop: LoopHandle, whole: int) -> None:
+def _unroll_most(context: ScheduleContext, loop: LoopHandle, whole: int) -> None:
     """Several steps at a time: their loads are on their way together. What is left over, or needs a guard, is apart."""
     sch = context.sch
     main = whole - whole % _MOST_UNROLLED
@@ -246,7 +246,7 @@ def _unroll_most(context: CpuContext, loop: LoopHandle, whole: int) -> None:
     sch.unroll(inner)
 
 
-def _lanes(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> int:
+def _lanes(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> int:
     """Results next to each other that a thread has: 16 bytes, where what is read and written lies so, too."""
     block, last = context.block(handle), context.block(output)
     results, written = [item.var for item in block.iters if item.kind is IterKind.SPATIAL], last.iters[-1].var
@@ -269,7 +269,7 @@ def _lanes(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> int
     return lanes
 
 
-def _partial(context: CpuContext, reduce: list[LoopHandle], most: int) -> BlockHandle | None:
+def _partial(context: ScheduleContext, reduce: list[LoopHandle], most: int) -> BlockHandle | None:
     """Partial results of a reduction's outer steps; None where it does not divide, or has no such form."""
     trial = context.sch.copy()
     sizes = context.sizes(reduce)

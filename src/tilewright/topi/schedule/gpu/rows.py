@@ -11,7 +11,7 @@ from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 
 _SHORT = 16
@@ -42,7 +42,7 @@ class _Rows:
     """Whether what is read twice stays in registers."""
 
 
-def schedule_rows(context: CpuContext) -> bool:
+def schedule_rows(context: ScheduleContext) -> bool:
     """One kernel for all stages of a program that reduces rows of its operands; False where that does not fit.
 
     for i: m[i] = max(x[i, :]);  for i, j: e[i, j] = exp(x[i, j] - m[i]);  for i: s[i] = sum(e[i, :]);  ...
@@ -52,7 +52,7 @@ def schedule_rows(context: CpuContext) -> bool:
     return attempt(context, _schedule_rows)
 
 
-def _schedule_rows(context: CpuContext) -> bool:
+def _schedule_rows(context: ScheduleContext) -> bool:
     found = _find_rows(context)
     if found is None:
         return False
@@ -60,7 +60,7 @@ def _schedule_rows(context: CpuContext) -> bool:
     return True
 
 
-def _find_rows(context: CpuContext) -> _Rows | None:
+def _find_rows(context: ScheduleContext) -> _Rows | None:
     """The rows of a program; its stages are inlined where nothing is lost by that."""
     sch = context.sch
     outputs = sch.get_output_blocks()
@@ -97,7 +97,7 @@ def _find_rows(context: CpuContext) -> _Rows | None:
     return _divide(context, _Rows(output, stages, rows, rest, length))
 
 
-def schedule_long_rows(context: CpuContext, handle: BlockHandle, output: BlockHandle) -> None:
+def schedule_long_rows(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> None:
     """One reduction of rows with its epilogue: a block of threads a row, whatever its length.
 
     for i, k: c[i] += x[i, k]  ->  for i in blocks: for t in threads: for ko: { v = x[i, ...] (vectors); part += v }
@@ -113,7 +113,7 @@ def schedule_long_rows(context: CpuContext, handle: BlockHandle, output: BlockHa
     _schedule(context, found)
 
 
-def _inline(context: CpuContext, output: BlockHandle, length: int) -> None:
+def _inline(context: ScheduleContext, output: BlockHandle, length: int) -> None:
     """Inline stages, except those of whole rows that several others read: they are computed once, into registers."""
     sch = context.sch
     for handle in sch.blocks():
@@ -126,7 +126,7 @@ def _inline(context: CpuContext, output: BlockHandle, length: int) -> None:
             sch.compute_inline(handle)
 
 
-def _shared_axes(context: CpuContext, output: BlockHandle) -> set[int]:
+def _shared_axes(context: ScheduleContext, output: BlockHandle) -> set[int]:
     """The axes of the output that index every intermediate buffer it reads."""
     block = context.block(output)
     place = {item.var: n for n, item in enumerate(block.iters)}
@@ -140,12 +140,12 @@ def _shared_axes(context: CpuContext, output: BlockHandle) -> set[int]:
     return shared
 
 
-def _reducing(context: CpuContext, handle: BlockHandle) -> list[LoopHandle]:
+def _reducing(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
     values = [item.value for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
     return [loop for loop in context.sch.get_loops(handle) if any(loop.var is value for value in values)]
 
 
-def _divide(context: CpuContext, found: _Rows) -> _Rows | None:
+def _divide(context: ScheduleContext, found: _Rows) -> _Rows | None:
     """How many threads share a row; None where another kind of kernel is better."""
     target = context.target
     count = prod(context.sizes(found.rows))
@@ -176,7 +176,7 @@ def walks_row(block: Block) -> bool:
     return linear(largest.indices[-1]).terms.get(steps[-1]) == 1
 
 
-def _lanes(context: CpuContext, found: _Rows) -> int:
+def _lanes(context: ScheduleContext, found: _Rows) -> int:
     """Elements that a thread takes at once: 16 bytes of what is read, if rows are whole vectors."""
     widths = [16]
     for handle in (*found.stages, found.output):
@@ -194,11 +194,11 @@ def _power_of_two(number: int) -> int:
     return number & -number
 
 
-def _loop_of(context: CpuContext, handle: BlockHandle, value: PrimExpr) -> LoopHandle:
+def _loop_of(context: ScheduleContext, handle: BlockHandle, value: PrimExpr) -> LoopHandle:
     return next(loop for loop in context.sch.get_loops(handle) if loop.var is value)
 
 
-def _threads(context: CpuContext, found: _Rows, rows: int) -> int:
+def _threads(context: ScheduleContext, found: _Rows, rows: int) -> int:
     """Threads of a row: each has a few vectors, but all cores have rows."""
     target = context.target
     most = min(1024, target.max_threads)
@@ -211,7 +211,7 @@ def _threads(context: CpuContext, found: _Rows, rows: int) -> int:
     return threads
 
 
-def _schedule(context: CpuContext, found: _Rows) -> None:
+def _schedule(context: ScheduleContext, found: _Rows) -> None:
     sch = context.sch
     partial = _make_partial(context, found)
     copies = _keep_inputs(context, found, partial)
@@ -249,7 +249,7 @@ def _schedule(context: CpuContext, found: _Rows) -> None:
                 _arrange(context, handle, found)
 
 
-def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
+def _make_partial(context: ScheduleContext, found: _Rows) -> list[BlockHandle]:
     """Every reduction in two: a part for each thread, and their combination."""
     sch = context.sch
     made: list[BlockHandle] = []
@@ -265,7 +265,7 @@ def _make_partial(context: CpuContext, found: _Rows) -> list[BlockHandle]:
     return made
 
 
-def _keep_inputs(context: CpuContext, found: _Rows, partial: list[BlockHandle]) -> list[BlockHandle]:
+def _keep_inputs(context: ScheduleContext, found: _Rows, partial: list[BlockHandle]) -> list[BlockHandle]:
     """Copies of what the stages read of each row, in registers."""
     sch = context.sch
     copies: list[BlockHandle] = []
@@ -280,11 +280,11 @@ def _keep_inputs(context: CpuContext, found: _Rows, partial: list[BlockHandle]) 
     return copies
 
 
-def _reads(context: CpuContext, handle: BlockHandle, buffer: Buffer) -> bool:
+def _reads(context: ScheduleContext, handle: BlockHandle, buffer: Buffer) -> bool:
     return any(region.buffer is buffer for region in context.block(handle).reads)
 
 
-def _schedule_partial(context: CpuContext, handle: BlockHandle, steps: list[LoopHandle], found: _Rows) -> None:
+def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list[LoopHandle], found: _Rows) -> None:
     """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
     sch = context.sch
     if found.keeps or not steps:
@@ -306,7 +306,7 @@ def _schedule_partial(context: CpuContext, handle: BlockHandle, steps: list[Loop
         _unroll(context, loop)
 
 
-def _spread(context: CpuContext, loops: list[LoopHandle], found: _Rows) -> None:
+def _spread(context: ScheduleContext, loops: list[LoopHandle], found: _Rows) -> None:
     """The elements of a row over threads, in vectors: neighbouring threads have neighbouring vectors."""
     sch = context.sch
     element = sch.fuse(*loops) if len(loops) > 1 else loops[0]
@@ -318,13 +318,13 @@ def _spread(context: CpuContext, loops: list[LoopHandle], found: _Rows) -> None:
         sch.vectorize(lane)
 
 
-def _unroll(context: CpuContext, loop: LoopHandle) -> None:
+def _unroll(context: ScheduleContext, loop: LoopHandle) -> None:
     extent = context.extent(loop)
     if extent is not None and 1 < extent <= _UNROLLED:
         context.sch.unroll(loop)
 
 
-def _arrange(context: CpuContext, handle: BlockHandle, found: _Rows) -> None:
+def _arrange(context: ScheduleContext, handle: BlockHandle, found: _Rows) -> None:
     """Give what a stage makes of a row an axis for threads: each thread's part is then its own, in registers."""
     sch = context.sch
     block = context.block(handle)

@@ -15,7 +15,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention import is_attention, schedule_attention
@@ -36,12 +36,12 @@ def schedule_gpu(
     be divided (an order that must be kept) is left to a single thread. Constant parameters may come out rearranged:
     the attribute `PACKING` says how. `choices` overrides what templates would decide by themselves.
     """
-    context = CpuContext(sch or Schedule(func), target, choices=choices or Choices())
+    context = ScheduleContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
     return with_packing(context.sch.func, context.packing)
 
 
-def _inline_scalars(context: CpuContext) -> None:
+def _inline_scalars(context: ScheduleContext) -> None:
     """Inline stages of a single element: a kernel for one number costs as much as any."""
     outputs = context.sch.get_output_blocks()
     for handle in context.sch.blocks():
@@ -50,12 +50,12 @@ def _inline_scalars(context: CpuContext) -> None:
             attempt(context, partial(_inline, handle=handle))
 
 
-def _inline(context: CpuContext, handle: BlockHandle) -> bool:
+def _inline(context: ScheduleContext, handle: BlockHandle) -> bool:
     context.sch.compute_inline(handle)
     return True
 
 
-def _schedule(context: CpuContext) -> None:
+def _schedule(context: ScheduleContext) -> None:
     _inline_scalars(context)
     if is_recurrence(context) and attempt(context, schedule_recurrence):
         return
@@ -75,7 +75,7 @@ def _schedule(context: CpuContext) -> None:
             done.update(item.name for item in _schedule_stage(context, handle))
 
 
-def _schedule_product(context: CpuContext, handle: BlockHandle, done: set[str]) -> bool:
+def _schedule_product(context: ScheduleContext, handle: BlockHandle, done: set[str]) -> bool:
     """Schedule a product with its epilogue, if the stage is one."""
     output = is_tileable(context, handle)
     if output is None:
@@ -84,7 +84,7 @@ def _schedule_product(context: CpuContext, handle: BlockHandle, done: set[str]) 
     return True
 
 
-def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandle]:
+def _schedule_stage(context: ScheduleContext, handle: BlockHandle) -> list[BlockHandle]:
     """Schedule a stage, and those that share its loops; gives what has been scheduled."""
     sch = context.sch
     loops = sch.get_loops(handle)
@@ -103,7 +103,7 @@ def _schedule_stage(context: CpuContext, handle: BlockHandle) -> list[BlockHandl
     return [handle]
 
 
-def _epilogue(context: CpuContext, handle: BlockHandle) -> BlockHandle | None:
+def _epilogue(context: ScheduleContext, handle: BlockHandle) -> BlockHandle | None:
     """The stage that goes on with the results of a reduction, one by one, and is the only one to read them."""
     sch = context.sch
     consumers = sch.get_consumers(handle)
@@ -128,11 +128,11 @@ def _epilogue(context: CpuContext, handle: BlockHandle) -> BlockHandle | None:
     return consumers[0] if sizes[0] == sizes[1] * steps else None
 
 
-def _is_plain_nest(context: CpuContext, loops: list[LoopHandle]) -> bool:
+def _is_plain_nest(context: ScheduleContext, loops: list[LoopHandle]) -> bool:
     return all(context.loop(loop).kind.value == "serial" for loop in loops)
 
 
-def _bind_outermost(context: CpuContext, loops: list[LoopHandle]) -> None:
+def _bind_outermost(context: ScheduleContext, loops: list[LoopHandle]) -> None:
     """Divide the outermost loop over threads if its iterations are independent; several stages share it."""
     if not loops or not _is_plain_nest(context, loops):
         return

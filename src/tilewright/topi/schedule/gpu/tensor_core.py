@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
@@ -80,7 +80,7 @@ class WarpTile:
         return max(self.stages * (rows + columns), sums)
 
 
-def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> None:
+def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> None:
     """Compute a product in matrix form by tiles of warps."""
     sch = context.sch
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
@@ -105,7 +105,7 @@ def schedule_warp_tiles(context: CpuContext, form: MatrixForm, item: WarpProduct
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
 
 
-def _slice_steps(context: CpuContext, form: MatrixForm, tile: WarpTile) -> BlockHandle:
+def _slice_steps(context: ScheduleContext, form: MatrixForm, tile: WarpTile) -> BlockHandle:
     """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
     sch = context.sch
     if tile.parts == 1:
@@ -120,12 +120,12 @@ def _slice_steps(context: CpuContext, form: MatrixForm, tile: WarpTile) -> Block
     return partial
 
 
-def _bind_blocks(context: CpuContext, outer: list[LoopHandle]) -> None:
+def _bind_blocks(context: ScheduleContext, outer: list[LoopHandle]) -> None:
     for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
         context.sch.bind(loop, axis)
 
 
-def _place_output(context: CpuContext, form: MatrixForm, tile: WarpTile) -> LoopHandle:
+def _place_output(context: ScheduleContext, form: MatrixForm, tile: WarpTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warps, threads as the sums lie in them; gives the last of blocks."""
     sch = context.sch
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, 2)
@@ -142,7 +142,7 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: WarpTile) -> Loop
     return block_column
 
 
-def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: WarpTile) -> LoopHandle:
+def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: WarpTile) -> LoopHandle:
     """The loops of the result where slices are added up: vectors of it over all threads; gives the last of blocks."""
     sch = context.sch
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
@@ -191,7 +191,7 @@ def _place_sum_of_slices(context: CpuContext, form: MatrixForm, sums: BlockHandl
     return block_column
 
 
-def _divide_tile(context: CpuContext, tile: WarpTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+def _divide_tile(context: ScheduleContext, tile: WarpTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
     """Loops over a block's tile by warps and threads, each with what it holds; gives the loop over neighbours."""
     sch = context.sch
     row_warp, row_tile, half, row_thread = sch.split(row, [tile.row_warps, tile.rows // ROWS, 2, 8])
@@ -206,7 +206,7 @@ def _divide_tile(context: CpuContext, tile: WarpTile, row: LoopHandle, column: L
     return element
 
 
-def _bind_warps(context: CpuContext, tile: WarpTile, row_warp: LoopHandle, column_warp: LoopHandle) -> None:
+def _bind_warps(context: ScheduleContext, tile: WarpTile, row_warp: LoopHandle, column_warp: LoopHandle) -> None:
     if tile.slices > 1:
         # Slices have one of the two axes of warps; there is one warp along columns.
         context.sch.bind(row_warp, "threadIdx.y")
@@ -216,7 +216,7 @@ def _bind_warps(context: CpuContext, tile: WarpTile, row_warp: LoopHandle, colum
 
 
 def _schedule_sums(
-    context: CpuContext, form: MatrixForm, sums: BlockHandle, item: WarpProduct, tile: WarpTile, place: LoopHandle
+    context: ScheduleContext, form: MatrixForm, sums: BlockHandle, item: WarpProduct, tile: WarpTile, place: LoopHandle
 ) -> LoopHandle:
     """The loops of the sums: steps outside, then warps, then fragments; gives the loop over steps."""
     sch = context.sch
@@ -262,7 +262,7 @@ def _schedule_sums(
 
 
 def _load_fragment(
-    context: CpuContext, fragment: BlockHandle, item: WarpProduct, slab: LoopHandle, is_rows: bool
+    context: ScheduleContext, fragment: BlockHandle, item: WarpProduct, slab: LoopHandle, is_rows: bool
 ) -> None:
     """Fill the fragments of an operand: by the instruction, or element by element where there is none."""
     sch = context.sch
@@ -289,7 +289,7 @@ def _load_fragment(
     sch.bind(sch.fuse(column_thread, step_thread), "threadIdx.x")
 
 
-def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: WarpTile) -> None:
+def _spread(context: ScheduleContext, outer: LoopHandle, inner: LoopHandle, tile: WarpTile) -> None:
     """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
 
     Where the inner loop fits the threads, the outer one alone is guarded: by the very index that counts rows.
@@ -308,7 +308,7 @@ def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: War
     sch.unroll(own)
 
 
-def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
+def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
     """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
     sch = context.sch
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, most)

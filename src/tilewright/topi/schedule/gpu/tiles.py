@@ -8,7 +8,7 @@ from math import gcd
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
@@ -74,7 +74,7 @@ class Tile:
         return max(staged, partial) if reused else staged + partial
 
 
-def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
+def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> None:
     """Compute a product in matrix form by tiles.
 
     for blocks of rows, of columns:
@@ -106,7 +106,7 @@ def schedule_tiles(context: CpuContext, form: MatrixForm, tile: Tile) -> None:
         _spread_copy(context, copy, step, tile)
 
 
-def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHandle:
+def _slice_steps(context: ScheduleContext, form: MatrixForm, tile: Tile) -> BlockHandle:
     """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
     sch = context.sch
     if tile.parts == 1:
@@ -122,7 +122,7 @@ def _slice_steps(context: CpuContext, form: MatrixForm, tile: Tile) -> BlockHand
     return partial
 
 
-def _give_threads_places(context: CpuContext, sums: BlockHandle, tile: Tile) -> None:
+def _give_threads_places(context: ScheduleContext, sums: BlockHandle, tile: Tile) -> None:
     """Arrange the sums so that each thread has indices of its own: then they are seen to be private to threads."""
     width = tile.column_threads * VECTOR
 
@@ -142,7 +142,7 @@ def _give_threads_places(context: CpuContext, sums: BlockHandle, tile: Tile) -> 
 
 
 def _place_output(
-    context: CpuContext, form: MatrixForm, tile: Tile
+    context: ScheduleContext, form: MatrixForm, tile: Tile
 ) -> tuple[LoopHandle, tuple[LoopHandle, LoopHandle] | None]:
     """The loops of the result: blocks of threads, and what each thread writes.
 
@@ -194,7 +194,7 @@ def _place_output(
     return block_column, place
 
 
-def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: Tile) -> LoopHandle:
+def _spread(context: ScheduleContext, outer: LoopHandle, inner: LoopHandle, tile: Tile) -> LoopHandle:
     """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
 
     Gives the loop over what each thread does. Only the outer loop is guarded, if any: the guard is of the very index
@@ -220,7 +220,7 @@ def _spread(context: CpuContext, outer: LoopHandle, inner: LoopHandle, tile: Til
     return own
 
 
-def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None:
+def _bind_tile(context: ScheduleContext, tile: Tile, loops: list[LoopHandle]) -> None:
     """The loops (slice,) row, column of a stage over the threads, as the sums lie in them."""
     sch = context.sch
     *outer, row, column = loops
@@ -235,7 +235,7 @@ def _bind_tile(context: CpuContext, tile: Tile, loops: list[LoopHandle]) -> None
     sch.vectorize(lane)
 
 
-def _bind_parts(context: CpuContext, tile: Tile, part: LoopHandle) -> None:
+def _bind_parts(context: ScheduleContext, tile: Tile, part: LoopHandle) -> None:
     """The loop over parts of the steps, over the blocks of a cluster and slices of threads."""
     rank, own = context.sch.split(part, [tile.cluster, tile.slices])
     if tile.cluster > 1:
@@ -244,7 +244,7 @@ def _bind_parts(context: CpuContext, tile: Tile, part: LoopHandle) -> None:
 
 
 def _schedule_sums(
-    context: CpuContext, form: MatrixForm, sums: BlockHandle, block_column: LoopHandle, tile: Tile
+    context: ScheduleContext, form: MatrixForm, sums: BlockHandle, block_column: LoopHandle, tile: Tile
 ) -> LoopHandle:
     """The loops of the sums: steps outside, then threads, then what a thread adds up; gives the loop over steps."""
     sch = context.sch
@@ -302,7 +302,7 @@ def _schedule_sums(
     return step
 
 
-def _lay_out(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: Tile) -> None:
+def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: Tile) -> None:
     """Arrange the operands' tiles by threads: rows of one thread and its vectors of columns are then boxes."""
     width = tile.column_threads * VECTOR
 
@@ -320,7 +320,7 @@ def _lay_out(context: CpuContext, form: MatrixForm, sums: BlockHandle, tile: Til
     context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
 
 
-def _spread_copy(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
+def _spread_copy(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
     """Copy a tile of an operand to shared memory at each step, all threads together."""
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, VECTOR)
     *_, outer, inner = loops_below(context, copy, step)

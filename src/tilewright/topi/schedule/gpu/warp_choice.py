@@ -16,7 +16,7 @@ from tilewright.target import Target
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import STEPS as GROUP_STEPS
 from tilewright.topi.intrinsics.warp_group import group_product
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
@@ -122,7 +122,7 @@ def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, ti
     return waves * (_START + steps * (max(busy, waiting) + _STEP) + end)
 
 
-def tensor_core_product(context: CpuContext, form: MatrixForm) -> WarpProduct | None:
+def tensor_core_product(context: ScheduleContext, form: MatrixForm) -> WarpProduct | None:
     """The instruction for a product in matrix form, if the target has one and the product is worth it."""
     rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
     total = context.block(form.anchor).writes[0].buffer.dtype
@@ -134,7 +134,7 @@ def tensor_core_product(context: CpuContext, form: MatrixForm) -> WarpProduct | 
     return item if form.depth >= item.depth else None
 
 
-def schedule_on_tensor_cores(context: CpuContext, form: MatrixForm) -> bool:
+def schedule_on_tensor_cores(context: ScheduleContext, form: MatrixForm) -> bool:
     """Schedule a product in matrix form for tensor cores, if there are any for it; the tile by model or tuner."""
     item = tensor_core_product(context, form)
     if item is None:
@@ -151,7 +151,7 @@ def schedule_on_tensor_cores(context: CpuContext, form: MatrixForm) -> bool:
     return any(attempt(context, partial(_by_warps, form=replace(form), item=item, tile=tile)) for tile in tiles)
 
 
-def _by_groups(context: CpuContext, form: MatrixForm, tile: GroupTile) -> bool:
+def _by_groups(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> bool:
     dtype = context.block(form.rows).writes[0].buffer.dtype
     item = group_product(context.target, dtype, tile.columns)
     if item is None:
@@ -160,12 +160,12 @@ def _by_groups(context: CpuContext, form: MatrixForm, tile: GroupTile) -> bool:
     return True
 
 
-def _by_warps(context: CpuContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> bool:
+def _by_warps(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> bool:
     schedule_warp_tiles(context, form, item, tile)
     return True
 
 
-def _choose_group_tile(context: CpuContext, form: MatrixForm, item: WarpProduct) -> GroupTile | None:
+def _choose_group_tile(context: ScheduleContext, form: MatrixForm, item: WarpProduct) -> GroupTile | None:
     """The tile of warp groups for a large product, None where warps alone are better (or all there is)."""
     target = context.target
     if item.row is not item.column or group_product(target, item.row, 64) is None:

@@ -1,11 +1,11 @@
 """Large matrix products on Hopper's tensor cores: warp groups multiply what lies in shared memory.
 
-    for blocks of rows, of columns:
-        for 64 steps:  (the copies for later steps are under way meanwhile, and so are the products of this one)
-            rows_shared = rows;  columns_shared = columns                   swizzled rows of 128 bytes, cp.async
-            for warp groups: acc += rows_shared * columns_shared            (wgmma: 64 rows, all columns of the block)
-        done = acc                                                          (when all products are)
-        for threads: result = epilogue(done)
+for blocks of rows, of columns:
+    for 64 steps:  (the copies for later steps are under way meanwhile, and so are the products of this one)
+        rows_shared = rows;  columns_shared = columns                   swizzled rows of 128 bytes, cp.async
+        for warp groups: acc += rows_shared * columns_shared            (wgmma: 64 rows, all columns of the block)
+    done = acc                                                          (when all products are)
+    for threads: result = epilogue(done)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.pipeline_loops import LATE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, STEPS, GroupProduct
-from tilewright.topi.schedule.cpu.context import CpuContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
@@ -49,7 +49,7 @@ class GroupTile:
         return self.stages * (self.rows + self.columns) * STEPS * 2
 
 
-def schedule_group_tiles(context: CpuContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
+def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
     """Compute a product in matrix form by warp groups."""
     sch = context.sch
     pad_form(context, form, tile.rows, tile.columns, STEPS)
@@ -75,7 +75,7 @@ def schedule_group_tiles(context: CpuContext, form: MatrixForm, item: GroupProdu
         sch.annotate(step, LATE, 1)
 
 
-def _place_output(context: CpuContext, form: MatrixForm, tile: GroupTile) -> LoopHandle:
+def _place_output(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them."""
     sch = context.sch
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, 2)
@@ -95,7 +95,7 @@ def _place_output(context: CpuContext, form: MatrixForm, tile: GroupTile) -> Loo
     return block_row
 
 
-def _divide_tile(context: CpuContext, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+def _divide_tile(context: ScheduleContext, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
     """Loops over a block's tile by warp groups and threads; gives the loop over neighbours."""
     sch = context.sch
     group, warp, half, row_thread = sch.split(row, [tile.groups, 4, 2, 8])
@@ -109,7 +109,7 @@ def _divide_tile(context: CpuContext, tile: GroupTile, row: LoopHandle, column: 
 
 
 def _schedule_sums(
-    context: CpuContext,
+    context: ScheduleContext,
     anchor: BlockHandle,
     done: BlockHandle,
     item: GroupProduct,
@@ -134,7 +134,7 @@ def _schedule_sums(
     return step
 
 
-def _stage(context: CpuContext, copy: BlockHandle, step: LoopHandle, tile: GroupTile) -> None:
+def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: GroupTile) -> None:
     """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
     sch = context.sch
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, LANES)

@@ -1,4 +1,4 @@
-"""What the CPU schedule templates share: the schedule under work, the target, and questions about blocks and loops."""
+"""What schedule templates share: the schedule under work, the target, and questions about blocks and loops."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TYPICAL_SIZE = 128
 
 
 @dataclass(slots=True)
-class CpuContext:
-    """One function being scheduled for a CPU."""
+class ScheduleContext:
+    """One function being scheduled."""
 
     sch: Schedule
     target: Target

@@ -1,0 +1,31 @@
+"""How a stage walks through memory: what templates for CPUs and GPUs ask of elementwise stages."""
+
+from __future__ import annotations
+
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.stmt import Block, BufferStore
+
+
+def crossed_axis(block: Block, rank: int) -> int | None:
+    """The place of the axis along which memory is read, where that is not the axis along which it is written."""
+    own = [item.var for item in block.iters]
+    if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
+        return None
+    for item in pre_order(block.body.value):
+        if not isinstance(item, BufferLoad) or len(item.indices) < 2:
+            continue
+        *others, last = item.indices
+        if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
+            return next(n for n, var in enumerate(own) if var is last)
+    return None
+
+
+def same_indices(block: Block) -> bool:
+    """Whether every access is at the block's own iterators, in order: then memory is walked straight through."""
+    if not isinstance(block.body, BufferStore):
+        return False
+    own = tuple(item.var for item in block.iters)
+    if tuple(block.body.indices) != own:
+        return False
+    return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))
