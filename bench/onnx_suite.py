@@ -4,6 +4,7 @@
     python -m bench.onnx_suite --interpreter                    # through the graph interpreter: quick
     python -m bench.onnx_suite --target cuda                    # on a device
     python -m bench.onnx_suite --filter resize --kinds node --details
+    python -m bench.onnx_suite --every 4 --start 1              # a quarter of them: four runs together are all
 
 Prints a table by operator (passed, failed, unsupported), the reasons of what did not pass, and ends with one line of
 JSON: `{"passed", "failed", "unsupported", "total", ...}`. The exit code is 1 when a case failed. Cases run in worker
@@ -50,14 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: unknown kind {min(unknown)!r}\n  hint: some of {', '.join(KINDS)}", file=sys.stderr)
         return 2
     harness.say("generating the cases")
-    cases = [case for case in load_cases(kinds) if options.filter in case.name][:: options.every]
+    cases = [case for case in load_cases(kinds) if options.filter in case.name][options.start :: options.every]
     start = time.monotonic()
     outcomes = run_cases(cases, options.jobs, options.timeout, options.interpreter, options.target)
     seconds = time.monotonic() - start
     summary = summarize(outcomes, seconds)
     print(render(outcomes, options.details))
     kept = "onnx-suite.json" if options.target == "native" else f"onnx-suite-{options.target.split()[0]}.json"
-    path = options.json or (None if options.filter or options.every > 1 else harness.RESULTS_FOLDER / kept)
+    some = options.filter or options.every > 1 or options.start
+    path = options.json or (None if some else harness.RESULTS_FOLDER / kept)
     if path is not None:
         details = [vars(item) for item in outcomes if item.verdict != "passed"]
         harness.write_json(path, {**summary, "not_passed": details, "machine": harness.machine()})
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--filter", default="", metavar="TEXT", help="only cases whose name contains this")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
+    parser.add_argument("--start", type=int, default=0, metavar="N", help="the first N cases are left out")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter instead of compiled code")
     parser.add_argument("--target", default="native", help="what to compile for: native, cuda, opencl")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))), help="worker processes")
