@@ -21,7 +21,7 @@ from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
@@ -35,7 +35,7 @@ from tilewright.topi.schedule.gpu.matrix_form import find_product, lanes_along, 
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.tiles import Tile
-from tilewright.topi.schedule.packing import CONSTANTS, packing_of
+from tilewright.topi.schedule.packing import packing_of
 
 HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
 Case = tuple[str, Sequence[Array], dict[str, Any]]

@@ -17,10 +17,9 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.te.language import compute, placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.te.tensor import PlaceholderOp, Tensor
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.topi.library import compute_operator
 from tilewright.topi.registry import result_shape
-from tilewright.topi.schedule.packing import CONSTANTS
 
 
 def lower_primitive(function: Function, name: str, constants: tuple[int, ...] = ()) -> PrimFunc:

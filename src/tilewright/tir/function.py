@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.function import BaseFunction
@@ -11,6 +11,9 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.span import Span
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Annotations, Block, Stmt
+
+CONSTANTS: Final = "constant_params"
+"""The attribute of a function that lists the numbers of parameters whose values are known at compile time."""
 
 
 @node()

@@ -6,6 +6,8 @@ from tests.codegen.on_device import cuda_text
 from tilewright import te
 from tilewright.codegen.cuda.dialect import has_dependent_launch
 from tilewright.target import Target
+from tilewright.tir.function import CONSTANTS
+from tilewright.tir.schedule.schedule import Schedule
 
 WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
 
@@ -38,3 +40,21 @@ def test_elementwise_kernels_release_others_at_once() -> None:
 def test_only_hopper_and_later_start_early() -> None:
     known = {"sm_80": False, "sm_89": False, "sm_90": True, "sm_90a": True, "sm_100a": True}
     assert {arch: has_dependent_launch(Target(f"cuda -arch={arch}")) for arch in known} == known
+
+
+def test_constants_are_read_before_a_kernel_waits() -> None:
+    a, w = te.placeholder((32, 64), name="A"), te.placeholder((64,), name="W")
+    b = te.compute((32, 64), lambda i, j: a[i, j] * w[j], name="B")
+    s = Schedule(te.create_prim_func([a, w, b]).replace(attributes={CONSTANTS: (1,)}))
+    handle = s.get_block("B")
+    row, column = s.get_loops(handle)
+    copy = s.cache_read(handle, "W", "local")
+    s.reorder(column, row)
+    s.compute_at(copy, column)
+    s.bind(column, "threadIdx.x")
+    text = cuda_text([s.func])
+    assert text.index("= W_[") < text.index(WAIT) < text.index("A_[")
+    assert text.count(WAIT) == 1
+    # What is not known to be constant may be another kernel's result.
+    text = cuda_text([s.func.replace(attributes={})])
+    assert text.index(WAIT) < text.index("= W_[")

@@ -9,7 +9,7 @@ from tilewright.codegen.c.convert import store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.lanes import Lanes
-from tilewright.codegen.c.release import release_point
+from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, StringImm
@@ -55,6 +55,7 @@ class _Kernel:
         self._lanes = Lanes()
         self._vectors = VectorMemory(self._e, self._lanes)
         self._release: Stmt | None = None
+        self._wait: Stmt | None = None
 
     def emit(self, kernel: DeviceKernel) -> str:
         """The text of a kernel."""
@@ -79,12 +80,17 @@ class _Kernel:
             c.line(f"const int {c.name(var)} = {_place(dialect, axis, kernel.cluster)};")
             if axis == CLUSTER_AXIS:
                 c.cluster = (var, kernel.cluster)
-        self._lines(dialect.wait_for_predecessors())
+        self._wait = wait_point(kernel.func.body, kernel.constants)
         self._release = release_point(kernel.func.body, kernel.written)
         self._stmt(kernel.func.body)
+        if not self._has_waited():
+            raise CompilerBug(f"the kernel {kernel.func.name} does not wait for those before it")
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _has_waited(self) -> bool:
+        return self._wait is None
 
     def _lines(self, text: str) -> None:
         for line in text.splitlines():
@@ -104,11 +110,14 @@ class _Kernel:
                 c.line(f"{element}* const {c.name(buffer)} = ({element}*)(tw_shared + {offset});")
 
     def _stmt(self, stmt: Stmt) -> None:
+        if stmt is self._wait:
+            self._lines(self._dialect.wait_for_predecessors())
+            self._wait = None
         if stmt is self._release:
             self._lines(self._dialect.release_successors())
         match stmt:
             case SeqStmt():
-                for item in merged(stmt.stmts):
+                for item in merged(stmt.stmts, self._wait):
                     self._stmt(item)
             case BufferStore():
                 self._store(stmt, None)
@@ -284,14 +293,16 @@ def _place(dialect: Dialect, axis: str, cluster: int) -> str:
     return dialect.axis(axis)
 
 
-def merged(stmts: Sequence[Stmt]) -> list[Stmt]:
-    """Neighbouring statements under the same condition on indices become one."""
+def merged(stmts: Sequence[Stmt], alone: Stmt | None = None) -> list[Stmt]:
+    """Neighbouring statements under the same condition on indices become one, but for one that stays as it is."""
     result: list[Stmt] = []
     for stmt in stmts:
         last = result[-1] if result else None
         if (
             isinstance(stmt, IfThenElse)
             and isinstance(last, IfThenElse)
+            and stmt is not alone
+            and last is not alone
             and stmt.condition is last.condition
             and stmt.condition.dtype.is_scalar
             and stmt.else_body is None

@@ -1,14 +1,16 @@
-"""Where a kernel lets the kernels behind it start: when it has read what it needs and is about to write results.
+"""Where a kernel waits for the kernels before it, and where it lets those behind it start.
 
-Kernels that may start early wait for those before them in their first line, so any place is right. Too early, they take
-room on the device that they only wait in; too late, nothing is gained. The place is behind the main loop: the last
-statement that reads global memory before the first one that writes to it.
+It waits in front of the first statement that touches memory which others write: constants are read before. It lets
+others start when it has read what it needs and is about to write results. They wait in turn, so any place is right: too
+early, they take room on the device that they only wait in; too late, nothing is gained. The place is behind the main
+loop: the last statement that reads global memory before the first one that writes to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements
@@ -45,10 +47,34 @@ def release_point(body: Stmt, written: Collection[Buffer]) -> Stmt | None:
     return order[last + 1]
 
 
+def wait_point(body: Stmt, constants: Collection[Buffer]) -> Stmt:
+    """The statement in front of which all threads of a kernel wait: the first one that touches what others write.
+
+    Loops and conditions are not entered. `constants` are parameters that no kernel writes.
+    """
+    own = {*constants, *(item.buffer for item in all_statements(body) if isinstance(item, Allocate))}
+    stmt = body
+    while True:
+        if isinstance(stmt, SeqStmt):
+            inner = next((item for item in stmt.stmts if _touches(item, own)), None)
+        elif isinstance(stmt, Allocate) or (isinstance(stmt, LetStmt) and not _reads(stmt.value, own)):
+            inner = stmt.body
+        else:
+            inner = None
+        if inner is None:
+            return stmt
+        stmt = inner
+
+
+def _touches(stmt: Stmt, own: Collection[Buffer]) -> bool:
+    results = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)} - {*own}
+    return _reads(stmt, own) or any(buffer.scope == "global" for buffer in results)
+
+
 def _writes(stmt: Stmt, results: Collection[Buffer]) -> bool:
     return any(isinstance(item, BufferStore) and item.buffer in results for item in all_statements(stmt))
 
 
-def _reads(stmt: Stmt, private: Collection[Buffer]) -> bool:
-    loads = (item for item in pre_order(stmt) if isinstance(item, BufferLoad))
+def _reads(item: Stmt | PrimExpr, private: Collection[Buffer]) -> bool:
+    loads = (item for item in pre_order(item) if isinstance(item, BufferLoad))
     return any(load.buffer.scope == "global" and load.buffer not in private for load in loads)

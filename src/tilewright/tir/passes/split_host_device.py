@@ -21,7 +21,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target.target import Target
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.passes.rewriting import all_statements
@@ -56,6 +56,8 @@ class DeviceKernel:
     """Blocks of a cluster: they follow each other along the first axis of the grid."""
     steps: tuple[For, ...] = ()
     """Loops of the host around the kernel, whose variables are its last parameters."""
+    constants: frozenset[Buffer] = frozenset()
+    """Parameters that no kernel writes: they may be read before the kernels in front of this one are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,14 @@ def _kernel(
         total > _MOST_STATIC_SHARED.get(target.kind, total),
         cluster,
         steps,
+        _constants(func),
     )
+
+
+def _constants(func: PrimFunc) -> frozenset[Buffer]:
+    numbers = func.attributes.get(CONSTANTS, ())
+    assert isinstance(numbers, (tuple, list))
+    return frozenset(param for number in numbers if isinstance(param := func.params[number], Buffer))
 
 
 def _constant(extent: PrimExpr) -> int:

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.index_map import IndexMap
 
-CONSTANTS: Final = "constant_params"
 PACKING: Final = "packed_params"
 
 
