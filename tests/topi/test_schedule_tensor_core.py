@@ -28,13 +28,14 @@ from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
-from tilewright.topi.intrinsics.warp_group import group_product
+from tilewright.topi.intrinsics.warp_group import GroupProduct, group_product
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.schedule.packing import CONSTANTS, packing_of, with_packing
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 WGMMA = HOPPER.replace(arch="sm_90a")
@@ -178,14 +179,19 @@ def test_the_text_compiles() -> None:
         assert b"ELF" in compile_cuda(source, "sm_90")[:8]
 
 
-def grouped(func: PrimFunc, tile: GroupTile) -> PrimFunc:
+def grouped(func: PrimFunc, tile: GroupTile, dtype: str = "float16", panels: bool = True) -> PrimFunc:
     """A product by warp groups."""
     context = ScheduleContext(Schedule(func), WGMMA)
     anchor, output = context.sch.blocks()
-    item = group_product(WGMMA, HALF, tile.columns)
+    item = group_product(WGMMA, DataType.of(dtype), tile.columns, panels)
     assert item is not None
-    schedule_group_tiles(context, matrix_form(context, anchor, output), item, tile)
-    return context.sch.func
+    schedule_group_tiles(context, matrix_form(context, anchor, output, steps_last=not panels), item, tile)
+    return with_packing(context.sch.func, context.packing)
+
+
+def with_constant(func: PrimFunc) -> PrimFunc:
+    """The product with a second operand that is a constant: schedules may rearrange it."""
+    return func.replace(attributes={**func.attributes, CONSTANTS: (1,)})
 
 
 def test_warp_groups_mean_the_same() -> None:
@@ -196,6 +202,55 @@ def test_warp_groups_mean_the_same() -> None:
     np.testing.assert_array_equal(operands[2], operands[0].astype(np.float32) @ operands[1].astype(np.float32) * 2)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "tile"),
+    [
+        ("float16", (60, 32, 128), GroupTile(1, 32, 3)),
+        ("bfloat16", (64, 40, 72), GroupTile(1, 48, 3)),
+        ("float32", (70, 16, 64), GroupTile(2, 16, 4)),
+    ],
+)
+def test_constants_of_warp_groups_lie_in_rows_of_steps(
+    dtype: str, shape: tuple[int, int, int], tile: GroupTile
+) -> None:
+    func = with_constant(product(*shape, dtype, "float32"))
+    scheduled = grouped(func, tile, dtype, panels=False)
+    operands = arrays(func)
+    wide = [to_float32(item) if dtype == "bfloat16" else item.astype(np.float32) for item in operands[:2]]
+    # The schedule has the constant by columns.
+    assert packing_of(scheduled)[1].apply(list(map(te.const, (3, 5))))[0] is te.const(5)
+    operands[1] = np.ascontiguousarray(operands[1].T)
+    interpret(scheduled, *operands)
+    np.testing.assert_array_equal(operands[2], wide[0] @ wide[1] * 2)
+    source = text(scheduled, WGMMA)
+    kind = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[dtype]
+    assert f"tw_wgmma_{kind}_n{tile.columns}(" in source and "tw_copy_async_16(" in source
+
+
+def test_threads_of_warp_groups_have_neighbouring_columns() -> None:
+    item = GroupProduct(HALF, 64)
+    for lane in range(128):
+        for eight in range(8):
+            for half in range(2):
+                # By the manual: rows of a warp, and two columns of each eight; the columns are those of our order.
+                row = lane // 32 * 16 + lane % 32 // 4 + half * 8
+                for part in range(2):
+                    column = eight // 2 * 16 + lane % 4 * 4 + eight % 2 * 2 + part
+                    assert place(item.sums_layout, row, column) == [0, 0, lane, eight, half, part]
+                    # That column is where the instruction reads the one that it gives this thread.
+                    at = place(item.columns_layout, 7, column)
+                    assert np.ravel_multi_index(at, (4, 2, 4, 2, 64)) == (eight * 8 + lane % 4 * 2 + part) * 64 + 7
+
+
+def test_large_products_choose_warp_groups() -> None:
+    for dtype, target in (("float16", WGMMA), ("float32", WGMMA.replace(features="+tf32"))):
+        kind = "f16" if dtype == "float16" else "tf32"
+        func = with_constant(product(1024, 1024, 1024, dtype, dtype))
+        assert f"tw_wgmma_{kind}_n" in text(schedule_gpu(func, target), target)
+    assert "tw_wgmma_f16_panels_n" in text(schedule_gpu(product(1024, 1024, 1024, "float16", "float16"), WGMMA), WGMMA)
+    assert "tw_wgmma" not in text(schedule_gpu(product(1024, 1024, 1024, "float32", "float32"), WGMMA), WGMMA)
+
+
 def test_warp_groups_read_ahead_and_wait() -> None:
     source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 256, 4, 2)), WGMMA)
     body = source[source.index("__global__") :]
@@ -203,7 +258,13 @@ def test_warp_groups_read_ahead_and_wait() -> None:
     assert 0 < body.index("tw_copy_async_16(") < body.index("tw_async_wait_1()")
     body = body[body.index("tw_async_wait_1()") :]
     order = ["tw_async_wait_1()", "tw_fence_async()", "__syncthreads()", "tw_copy_async_16(", "tw_async_commit()"]
-    order += ["tw_wgmma_fence()", "tw_wgmma_f16_n256(", "tw_wgmma_commit()", "tw_wgmma_wait_1()", "tw_wgmma_wait_0()"]
+    order += [
+        "tw_wgmma_fence()",
+        "tw_wgmma_f16_panels_n256(",
+        "tw_wgmma_commit()",
+        "tw_wgmma_wait_1()",
+        "tw_wgmma_wait_0()",
+    ]
     places = [body.index(word) for word in order]
     assert places == sorted(places)
     # One copy more than the pipeline is deep: products of the step before may still read theirs.

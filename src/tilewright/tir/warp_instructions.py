@@ -51,20 +51,34 @@ for _name in PRODUCTS.values():
 
 GROUP: Final = 128
 """Threads of a warp group: four warps that multiply together."""
-GROUP_PRODUCTS: Final = {"float16": "cuda.wgmma.f16", "bfloat16": "cuda.wgmma.bf16"}
-"""The product of a warp group: 64 rows by as many columns as its name ends with, 16 steps."""
-GROUP_COLUMNS: Final = (64, 128, 192, 256)
+GROUP_PRODUCTS: Final = {"float16": "cuda.wgmma.f16", "bfloat16": "cuda.wgmma.bf16", "float32": "cuda.wgmma.tf32"}
+"""The product of a warp group: 64 rows by as many columns as its name ends with, 32 bytes of steps."""
+GROUP_PANELS: Final = (64, 128, 192, 256)
+"""Columns of the instructions whose second operand lies in panels of 64 columns; types of 16 bits have them."""
+GROUP_COLUMNS: Final = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+"""Columns of the instructions whose second operand has a row of steps for each column."""
 
-for _name in GROUP_PRODUCTS.values():
-    for _columns in GROUP_COLUMNS:
+for _kind, _name in GROUP_PRODUCTS.items():
+    for _columns in GROUP_PANELS if _kind != "float32" else ():
         define(
-            f"{_name}.n{_columns}",
+            f"{_name}.panels.n{_columns}",
             "",
             "int32",
             ("handle", "handle", "handle", "int64"),
             ("sm_90a",),
             _refuse,
             "starts to add a product of swizzled tiles in shared memory; panels of the second lie so many bytes apart",
+            pure=False,
+        )
+    for _columns in GROUP_COLUMNS:
+        define(
+            f"{_name}.n{_columns}",
+            "",
+            "int32",
+            ("handle", "handle", "handle"),
+            ("sm_90a",),
+            _refuse,
+            "starts to add a product of swizzled tiles in shared memory, both in rows of steps",
             pure=False,
         )
 for _name, _doc in (
@@ -84,4 +98,13 @@ def reads_by_itself(name: str) -> bool:
     return any(name.startswith(f"{product}.") for product in GROUP_PRODUCTS.values())
 
 
-__all__ = ["FENCE", "GROUP", "GROUP_COLUMNS", "GROUP_PRODUCTS", "PRODUCTS", "WARP", "reads_by_itself"]
+__all__ = [
+    "FENCE",
+    "GROUP",
+    "GROUP_COLUMNS",
+    "GROUP_PANELS",
+    "GROUP_PRODUCTS",
+    "PRODUCTS",
+    "WARP",
+    "reads_by_itself",
+]

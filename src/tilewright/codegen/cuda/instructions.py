@@ -46,21 +46,25 @@ def _group(instruction: str) -> str:
     name = function_name(instruction)
     if order is not None:
         return f'{_HEAD} {name}() {{ asm volatile("{order};" ::: "memory"); }}'
-    columns = int(rest[0].removeprefix("n"))
+    columns = int(rest[-1].removeprefix("n"))
+    panels = rest[0] == "panels"
     count = columns // 2
     places = ", ".join(f"%{n}" for n in range(count))
     sums = ", ".join(f'"+f"(d[{n}])' for n in range(count))
     # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
     descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
+    distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"
+    # Signs of the operands, and which of them lie across (there is no choice for tf32).
+    flags = "p, 1, 1" if kind == "tf32" else f"p, 1, 1, 0, {int(panels)}"
     return (
-        f"{_HEAD} {name}(float* d, const void* a, const void* b, long long panel) {{\n"
+        f"{_HEAD} {name}(float* d, const void* a, const void* b{', long long panel' if panels else ''}) {{\n"
         f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(a);\n"
         f"  const unsigned long long x = {descriptor} | (1ull << 16);\n"
         f"  at = (unsigned int)__cvta_generic_to_shared(b);\n"
-        f"  const unsigned long long y = {descriptor} | ((unsigned long long)(panel >> 4) << 16);\n"
+        f"  const unsigned long long y = {descriptor} | {distance};\n"
         '  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; '
-        f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
-        f'{{{places}}}, %{count}, %{count + 1}, p, 1, 1, 0, 1;}}"\n'
+        f"wgmma.mma_async.sync.aligned.m64n{columns}k{8 if kind == 'tf32' else 16}.f32.{kind}.{kind} "
+        f'{{{places}}}, %{count}, %{count + 1}, {flags};}}"\n'
         f'    : {sums} : "l"(x), "l"(y));\n'
         "}"
     )

@@ -1,10 +1,14 @@
 """Products of warp groups (Hopper): four warps multiply tiles that lie in shared memory, and go on meanwhile.
 
-    c[i, j] += sum over k of wide(a[i, k]) * wide(b[k, j])         64 rows, up to 256 columns, 64 steps
+    c[i, j] += sum over k of wide(a[i, k]) * wide(b[k, j])         64 rows, up to 256 columns, 128 bytes of steps
 
 Both operands are read from shared memory in rows of 128 bytes, swizzled (`storage_swizzle`): `a` in rows of steps, `b`
-in panels of 64 columns, `[j // 64, k, j % 64]`. The sums are fragments, as those of `tensor_core.py`. Products are not
-done when `multiply` is: those of one call may go on during the next, and `finish` waits for all.
+too (a row for each column), or in panels of 64 columns, `[j // 64, k, j % 64]`, which types of 16 bits may. The sums
+are fragments, as those of `tensor_core.py`. Products are not done when `multiply` is: those of one call may go on
+during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are cut off.
+
+Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, so that it
+reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
 """
 
 from __future__ import annotations
@@ -21,33 +25,59 @@ from tilewright.te import reduction
 from tilewright.tir.machine import find_instruction, machine_call
 from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
-from tilewright.tir.warp_instructions import GROUP, GROUP_PRODUCTS
+from tilewright.tir.warp_instructions import GROUP, GROUP_COLUMNS, GROUP_PANELS, GROUP_PRODUCTS
 from tilewright.topi.intrinsics.tensor_core import declared, own_registers, pointer
 
 ROWS = 64
-STEPS = 64
 PANEL = 64
-_DEPTH = 16
-"""Steps of one instruction."""
+_ROW_BYTES = 128
+_STEP_BYTES = 32
+"""Bytes of steps of one instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProduct:
-    """A product of a warp group: 64 rows, `columns` columns, 64 steps."""
+    """A product of a warp group: 64 rows, `columns` columns, 128 bytes of steps."""
 
     dtype: DataType
     columns: int
+    panels: bool = False
+    """Whether the second operand lies in panels of columns, not in rows of steps."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the reduction."""
+        return _ROW_BYTES // self.dtype.itemsize
+
+    @property
+    def lanes(self) -> int:
+        """Elements of 16 bytes, which one thread copies at once."""
+        return 16 // self.dtype.itemsize
+
+    @property
+    def vector(self) -> int:
+        """Neighbouring columns that a thread has."""
+        return 2 if self.panels else 4
+
+    @property
+    def instruction(self) -> str:
+        """The name of the instruction."""
+        return _instruction(self.dtype, self.columns, self.panels)
 
     def columns_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
-        """The second operand [..., k, j] in panels."""
+        """The second operand [..., k, j] in panels, or in rows of steps."""
         *outer, k, j = index
-        return (*outer, j // PANEL, k, j % PANEL)
+        if self.panels:
+            return (*outer, j // PANEL, k, j % PANEL)
+        return (*outer, j // 16, j % 4 // 2, j % 16 // 4, j % 2, k)
 
     def sums_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """Sums [..., i, j] as [..., tile, tile, thread, eight columns, half of the rows, element]."""
         *outer, i, j = index
-        thread = i % ROWS // 16 * 32 + i % 8 * 4 + j % 8 // 2
-        return (*outer, i // ROWS, j // self.columns, thread, j % self.columns // 8, i % 16 // 8, j % 2)
+        place = j % self.columns
+        quarter, eight = (j % 8 // 2, place // 8) if self.panels else (j % 16 // 4, place // 16 * 2 + j % 4 // 2)
+        thread = i % ROWS // 16 * 32 + i % 8 * 4 + quarter
+        return (*outer, i // ROWS, j // self.columns, thread, eight, i % 16 // 8, j % 2)
 
     @property
     def multiply(self) -> TensorIntrin:
@@ -60,12 +90,18 @@ class GroupProduct:
         return _finish(self)
 
 
-def group_product(target: Target, dtype: DataType, columns: int) -> GroupProduct | None:
-    """The product that a GPU has, of so many columns."""
-    name = GROUP_PRODUCTS.get(dtype.name)
-    if name is None or not find_instruction(f"{name}.n{columns}").is_on(target):
+def _instruction(dtype: DataType, columns: int, panels: bool) -> str:
+    return f"{GROUP_PRODUCTS[dtype.name]}.{'panels.' if panels else ''}n{columns}"
+
+
+def group_product(target: Target, dtype: DataType, columns: int, panels: bool = False) -> GroupProduct | None:
+    """The product that a GPU has, of so many columns; float32 means tf32, which the caller must have allowed."""
+    if dtype.name not in GROUP_PRODUCTS or columns not in (GROUP_PANELS if panels else GROUP_COLUMNS):
         return None
-    return GroupProduct(dtype, columns)
+    if panels and dtype is FLOAT32:
+        return None
+    found = find_instruction(_instruction(dtype, columns, panels))
+    return GroupProduct(dtype, columns, panels) if found.is_on(target) else None
 
 
 def _each_thread(body: list[Stmt], thread: Var) -> Stmt:
@@ -74,40 +110,41 @@ def _each_thread(body: list[Stmt], thread: Var) -> Stmt:
 
 @cache
 def _multiply(item: GroupProduct) -> TensorIntrin:
-    a = te.placeholder((ROWS, STEPS), str(item.dtype), name="a")
-    b = te.placeholder((STEPS, item.columns), str(item.dtype), name="b")
-    k = te.reduce_axis((0, STEPS), name="k")
-    c = te.compute(
-        (ROWS, item.columns),
-        lambda i, j: reduction.sum(cast(a[i, k], FLOAT32) * cast(b[k, j], FLOAT32), [k]),
-        name="c",
-    )
-    name = f"{GROUP_PRODUCTS[item.dtype.name]}.n{item.columns}"
+    steps = item.steps
+    a = te.placeholder((ROWS, steps), str(item.dtype), name="a")
+    b = te.placeholder((steps, item.columns), str(item.dtype), name="b")
+    k = te.reduce_axis((0, steps), name="k")
+
+    def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        left, right = (x if x.dtype is FLOAT32 else cast(x, FLOAT32) for x in (a[i, k], b[k, j]))
+        return reduction.sum(left * right, [k])
+
+    c = te.compute((ROWS, item.columns), element, name="c")
+    depth = _STEP_BYTES // item.dtype.itemsize
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         left, right, total = (*inputs, outputs[0])
         thread = Var("thread", INDEX)
-        steps: list[Stmt] = [Evaluate(machine_call("cuda.wgmma.fence"))]
-        last = item.columns // PANEL - 1
-        distance = right.strides[0] * item.dtype.itemsize
-        for start in range(0, STEPS, _DEPTH):
-            end = start + _DEPTH - 1
-            steps.append(
-                Evaluate(
-                    machine_call(
-                        name,
-                        own_registers(total, "rw", thread, 0),
-                        pointer(left, "r", (0, start), (ROWS - 1, end)),
-                        pointer(right, "r", (0, start, 0), (last, end, PANEL - 1)),
-                        distance,
-                    )
-                )
-            )
-        steps += [Evaluate(machine_call("cuda.wgmma.commit")), Evaluate(machine_call("cuda.wgmma.wait.1"))]
-        return None, _zeros(total, item), _each_thread(steps, thread)
+        body: list[Stmt] = [Evaluate(machine_call("cuda.wgmma.fence"))]
+        for start in range(0, steps, depth):
+            end = start + depth - 1
+            arguments = [
+                own_registers(total, "rw", thread, 0),
+                pointer(left, "r", (0, start), (ROWS - 1, end)),
+            ]
+            if item.panels:
+                last = item.columns // PANEL - 1
+                distance = right.strides[0] * item.dtype.itemsize
+                arguments += [pointer(right, "r", (0, start, 0), (last, end, PANEL - 1)), distance]
+            else:
+                last = item.columns // 16 - 1
+                arguments.append(pointer(right, "r", (0, 0, 0, 0, start), (last, 1, 3, 1, end)))
+            body.append(Evaluate(machine_call(item.instruction, *arguments)))
+        body += [Evaluate(machine_call("cuda.wgmma.commit")), Evaluate(machine_call("cuda.wgmma.wait.1"))]
+        return None, _zeros(total, item), _each_thread(body, thread)
 
     layouts = [("b", item.columns_layout), ("c", lambda i, j: item.sums_layout(i, j)[2:])]
-    return declared(c, rule, name, layouts)
+    return declared(c, rule, item.instruction, layouts)
 
 
 def _registers(item: GroupProduct) -> tuple[list[Var], list[int]]:
@@ -141,4 +178,5 @@ def _finish(item: GroupProduct) -> TensorIntrin:
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.sums_layout(i, j)[2:]
 
-    return declared(done, rule, f"cuda.wgmma.finish.n{item.columns}", [("sums", layout), ("done", layout)])
+    name = f"cuda.wgmma.finish.{'panels.' if item.panels else ''}n{item.columns}"
+    return declared(done, rule, name, [("sums", layout), ("done", layout)])

@@ -9,6 +9,7 @@ from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.group_choice import schedule_by_groups
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.tiles import VECTOR, Tile, schedule_tiles
@@ -45,9 +46,10 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     """Schedule a product with its epilogue; gives all blocks that are computed in its kernel."""
     sch = context.sch
     others = {handle.name for handle in sch.blocks()} - {anchor.name, output.name}
-    form = matrix_form(context, anchor, output)
-    if not schedule_on_tensor_cores(context, form):
-        _schedule_by_threads(context, form)
+    if not schedule_by_groups(context, anchor, output):
+        form = matrix_form(context, anchor, output)
+        if not schedule_on_tensor_cores(context, form):
+            _schedule_by_threads(context, form)
     return [handle for handle in context.sch.blocks() if handle.name not in others]
 
 

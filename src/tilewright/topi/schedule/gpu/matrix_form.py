@@ -155,7 +155,9 @@ def has_matrix_form(context: ScheduleContext, anchor: BlockHandle, output: Block
     return same and not final.is_reduction and all(tuple(load.indices) == own_vars for load in loads)
 
 
-def matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> MatrixForm:
+def matrix_form(
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, steps_last: bool = False
+) -> MatrixForm:
     """Give a product matrix form (`has_matrix_form` says whether it has one).
 
     for n, y, x, c, r, s, k:                           rows[m, k] = image[...] where inside, else 0
@@ -163,7 +165,8 @@ def matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHand
             pad[n, y + r, x + s, k] * W[r, s, k, c]    for m, c, k: P[m, c] += rows[m, k] * columns[k, c]
                                                        for m, c: result[m, c] = epilogue(P[m, c])
 
-    Constant operands are stored in the order of their copy (packed), so that the copy reads neighbours.
+    Constant operands are stored in the order of their copy (packed), so that the copy reads neighbours; with
+    `steps_last` a constant columns' operand is stored by columns, so that steps are neighbours.
     """
     sch = context.sch
     block = context.block(anchor)
@@ -181,7 +184,8 @@ def matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHand
         "result": (product.batch, product.row, product.column),
     }
     _pack(context, anchor, product.rows, [n for group in groups["rows"] for n in group])
-    _pack(context, anchor, product.columns, [n for group in groups["columns"] for n in group])
+    stored = (product.batch, product.column, product.depth) if steps_last else groups["columns"]
+    _pack(context, anchor, product.columns, [n for group in stored for n in group])
     sources = (product.rows.buffer, product.columns.buffer)
     rows = sch.reindex(anchor, sources[0].name)
     columns = sch.reindex(anchor, sources[1].name)
@@ -298,23 +302,26 @@ def _padded_copy(context: ScheduleContext, form: MatrixForm, copy: BlockHandle) 
     return reader
 
 
-def lanes_along(context: ScheduleContext, handle: BlockHandle, number: int, most: int = 4) -> int:
+def lanes_along(
+    context: ScheduleContext, handle: BlockHandle, number: int, most: int = 4, reads_only: bool = False
+) -> int:
     """How many neighbours along an iterator can be read and written at once: each access moves on by one or not at all.
 
-    1, or a power of two up to `most` such that vectors start at multiples of their size.
+    1, or a power of two up to `most` such that vectors start at multiples of their size. `reads_only`: what is written
+    does not count, as it will be arranged otherwise.
     """
     block = context.block(handle)
     item = block.iters[number]
     extent = const_value(item.domain.extent)
     lanes = most
     while lanes > 1:
-        if extent is not None and extent % lanes == 0 and _is_vector(block, item.var, extent, lanes):
+        if extent is not None and extent % lanes == 0 and _is_vector(block, item.var, extent, lanes, reads_only):
             return lanes
         lanes //= 2
     return 1
 
 
-def _is_vector(block: Block, var: Var, extent: int, lanes: int) -> bool:
+def _is_vector(block: Block, var: Var, extent: int, lanes: int, reads_only: bool) -> bool:
     analyzer = Analyzer()
     for item in block.iters:
         if item.var is not var:
@@ -324,7 +331,9 @@ def _is_vector(block: Block, var: Var, extent: int, lanes: int) -> bool:
     analyzer.bind(lane, Range(const(0), const(lanes)))
     place = {var: add(mul(outer, const(lanes)), lane)}
     first = {var: mul(outer, const(lanes))}
-    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
+    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad)]
+    if not reads_only:
+        accesses += find_all(block.body, BufferStore)
     for access in accesses:
         strides = row_major_strides(access.buffer.shape)
         position: PrimExpr = const(0)

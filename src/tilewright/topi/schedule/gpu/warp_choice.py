@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from dataclasses import astuple, replace
 from functools import cache, partial
 from itertools import islice, product
+from math import inf
 from typing import Final
 
-from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.target import Target
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
-from tilewright.topi.intrinsics.warp_group import STEPS as GROUP_STEPS
-from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 
 _SIDES: Final = (16, 32, 64, 128)
 _MOST_RESULTS: Final = 64 * 64
@@ -45,12 +43,6 @@ _CLUSTER: Final = 30000.0
 """Cycles that a cluster costs, as measured with products of threads: not taken by default, but a tuner may try."""
 _VECTOR: Final = 4
 """Results that a thread has in the end, at least."""
-_GROUP_PRODUCTS: Final = 1350.0
-"""Products that a multiprocessor finishes in a cycle by warp groups."""
-_GROUP_TILES: Final = ((2, 256, 4, 8), (2, 128, 4, 8), (1, 256, 4, 8), (1, 128, 4, 8), (1, 64, 4, 8))
-"""Warp groups, columns, copies in shared memory and rows of blocks that run together."""
-_GROUP_WORK: Final = 1 << 29
-"""Products from which on warp groups are taken without being asked for."""
 _TRIED: Final = 8
 """Tiles that are tried."""
 _OPTIONS: Final = 48
@@ -122,6 +114,15 @@ def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, ti
     return waves * (_START + steps * (max(busy, waiting) + _STEP) + end)
 
 
+def warp_cost(batch: int, rows: int, columns: int, depth: int, dtype: DataType, target: Target) -> float:
+    """Cycles that a product of elements of one type takes by the best tile of warps."""
+    item = warp_product(target, dtype, dtype)
+    if item is None:
+        return inf
+    best = ranked_warp_tiles(batch, rows, columns, depth, item, target)[0]
+    return _cost(batch, rows, columns, depth, item, best, target)
+
+
 def tensor_core_product(context: ScheduleContext, form: MatrixForm) -> WarpProduct | None:
     """The instruction for a product in matrix form, if the target has one and the product is worth it."""
     rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
@@ -139,9 +140,6 @@ def schedule_on_tensor_cores(context: ScheduleContext, form: MatrixForm) -> bool
     item = tensor_core_product(context, form)
     if item is None:
         return False
-    group = _choose_group_tile(context, form, item)
-    if group is not None and attempt(context, partial(_by_groups, form=replace(form), tile=group)):
-        return True
     ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
     options = [astuple(tile) for tile in ranked]
     chosen = WarpTile(*context.choose_again("warp_tile", options, options[0]))
@@ -151,51 +149,6 @@ def schedule_on_tensor_cores(context: ScheduleContext, form: MatrixForm) -> bool
     return any(attempt(context, partial(_by_warps, form=replace(form), item=item, tile=tile)) for tile in tiles)
 
 
-def _by_groups(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> bool:
-    dtype = context.block(form.rows).writes[0].buffer.dtype
-    item = group_product(context.target, dtype, tile.columns)
-    if item is None:
-        return False
-    schedule_group_tiles(context, form, item, tile)
-    return True
-
-
 def _by_warps(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> bool:
     schedule_warp_tiles(context, form, item, tile)
     return True
-
-
-def _choose_group_tile(context: ScheduleContext, form: MatrixForm, item: WarpProduct) -> GroupTile | None:
-    """The tile of warp groups for a large product, None where warps alone are better (or all there is)."""
-    target = context.target
-    if item.row is not item.column or group_product(target, item.row, 64) is None:
-        return None
-    # Both operands must come 16 bytes at a time: the instruction leaves little time for copies.
-    for copy in (form.rows, form.columns):
-        if lanes_along(context, copy, len(context.block(copy).iters) - 1, item.lanes) < item.lanes:
-            return None
-    tiles = [GroupTile(*shape) for shape in _GROUP_TILES]
-    fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes]
-    if not fitting or form.depth < 2 * GROUP_STEPS:
-        return None
-    best = min(fitting, key=lambda tile: _group_cost(form, tile, target))
-    sizes = (form.batch, form.row_count, form.column_count, form.depth)
-    warps = ranked_warp_tiles(*sizes, item, target)[0]
-    large = form.batch * form.row_count * form.column_count * form.depth >= _GROUP_WORK
-    pays = large and _group_cost(form, best, target) < _cost(*sizes, item, warps, target)
-    chosen = context.choose_again(
-        "group_tile", [(), *(astuple(tile) for tile in fitting)], astuple(best) if pays else ()
-    )
-    return GroupTile(*chosen) if chosen else None
-
-
-def _group_cost(form: MatrixForm, tile: GroupTile, target: Target) -> float:
-    """Cycles that a product takes by a tile of warp groups; blocks that fit a multiprocessor together share it."""
-    blocks = form.batch * -(-form.row_count // tile.rows) * -(-form.column_count // tile.columns)
-    held = max(1, target.shared_bytes // (tile.shared_bytes + 1024))
-    held = min(held, max(1, 65536 // (128 * tile.groups * (tile.columns // 2 + 48))))
-    together = min(held, -(-blocks // target.cores))
-    waves = -(-blocks // (target.cores * together))
-    steps = -(-form.depth // GROUP_STEPS)
-    work = tile.rows * tile.columns * GROUP_STEPS / _GROUP_PRODUCTS
-    return waves * (_START + steps * (together * work + _STEP) + tile.rows * tile.columns / 32)

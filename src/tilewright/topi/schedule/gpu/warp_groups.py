@@ -16,13 +16,13 @@ from math import gcd
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.pipeline_loops import LATE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.intrinsics.warp_group import ROWS, STEPS, GroupProduct
+from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
-LANES = 8
-"""Elements of 16 bytes."""
+_ROW_BYTES = 128
+"""Bytes of a row in shared memory: the steps of an operand that are there at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +46,52 @@ class GroupTile:
     @property
     def shared_bytes(self) -> int:
         """Shared memory that a block needs."""
-        return self.stages * (self.rows + self.columns) * STEPS * 2
+        return self.stages * (self.rows + self.columns) * _ROW_BYTES
 
 
 def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
     """Compute a product in matrix form by warp groups."""
     sch = context.sch
-    pad_form(context, form, tile.rows, tile.columns, STEPS)
+    pad_form(context, form, tile.rows, tile.columns, item.steps)
     anchor = form.anchor
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
-    place = _place_output(context, form, tile)
+    place = _place_output(context, form, item, tile)
     for stage in (done, anchor):
         sch.compute_at(stage, place, preserve_unit_loops=True)
     for stage in (anchor, done):
         buffer = context.block(stage).writes[0].buffer
         sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+    *_, row, column, k = loops_below(context, anchor, place)
+    step, inside = sch.split(k, [None, item.steps])
+    sch.reorder(step, row, column, inside)
+    for copy in (form.rows, form.columns):
+        sch.compute_at(copy, step, preserve_unit_loops=True)
+    # After the placement: regions of the plain arrangement are boxes.
     columns = context.block(form.columns).writes[0].buffer
     sch.transform_layout(form.columns, columns.name, IndexMap.of(item.columns_layout, columns.ndim))
-    step = _schedule_sums(context, anchor, done, item, tile, place)
+    _schedule_sums(context, anchor, done, item, tile, place, step, row)
     for copy in (form.rows, form.columns):
-        _stage(context, copy, step, tile)
+        _stage(context, copy, step, item, tile, across=copy == form.columns and not item.panels)
         sch.storage_swizzle(copy, 0)
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
 
 
-def _place_output(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> LoopHandle:
+def _place_output(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them."""
     sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, 2)
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, item.vector)
     *batch, row, column = sch.get_loops(form.output)
     block_row, rest_row = sch.split(row, [None, tile.rows])
     block_column, rest_column = sch.split(column, [None, tile.columns])
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
-    element = _divide_tile(context, tile, rest_row, rest_column)
-    if lanes == 2:
+    element = _divide_tile(context, item, tile, rest_row, rest_column)
+    if lanes == item.vector:
         sch.vectorize(element)
     else:
         sch.unroll(element)
@@ -95,13 +101,15 @@ def _place_output(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -
     return block_row
 
 
-def _divide_tile(context: ScheduleContext, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+def _divide_tile(
+    context: ScheduleContext, item: GroupProduct, tile: GroupTile, row: LoopHandle, column: LoopHandle
+) -> LoopHandle:
     """Loops over a block's tile by warp groups and threads; gives the loop over neighbours."""
     sch = context.sch
     group, warp, half, row_thread = sch.split(row, [tile.groups, 4, 2, 8])
-    eight, column_thread, element = sch.split(column, [tile.columns // 8, 4, 2])
-    sch.reorder(group, warp, row_thread, column_thread, eight, half, element)
-    for loop in (eight, half):
+    part, column_thread, element = sch.split(column, [None, 4, item.vector])
+    sch.reorder(group, warp, row_thread, column_thread, part, half, element)
+    for loop in (part, half):
         sch.unroll(loop)
     sch.bind(group, "threadIdx.y")
     sch.bind(sch.fuse(warp, row_thread, column_thread), "threadIdx.x")
@@ -115,31 +123,36 @@ def _schedule_sums(
     item: GroupProduct,
     tile: GroupTile,
     place: LoopHandle,
-) -> LoopHandle:
-    """The loops of the sums: steps outside, then warp groups; gives the loop over steps."""
+    step: LoopHandle,
+    row: LoopHandle,
+) -> None:
+    """The loops of the sums: steps outside, then warp groups."""
     sch = context.sch
-    *_, row, column, k = loops_below(context, anchor, place)
-    step, inside = sch.split(k, [None, STEPS])
-    sch.reorder(step, row, column, inside)
     start = sch.decompose_reduction(anchor, step)
     group, row_inside = sch.split(row, [tile.groups, ROWS])
     sch.bind(group, "threadIdx.y")
     sch.tensorize(row_inside, item.multiply)
     *_, first_row, first_column = loops_below(context, start, place)
-    sch.unroll(_divide_tile(context, tile, first_row, first_column))
+    sch.unroll(_divide_tile(context, item, tile, first_row, first_column))
     *_, last_row, _ = loops_below(context, done, place)
     last_group, last_inside = sch.split(last_row, [tile.groups, ROWS])
     sch.bind(last_group, "threadIdx.y")
     sch.tensorize(last_inside, item.finish)
-    return step
 
 
-def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: GroupTile) -> None:
-    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
+def _stage(
+    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, item: GroupProduct, tile: GroupTile, across: bool
+) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible.
+
+    `across`: the loop over steps is the outer one, though neighbours lie along it.
+    """
     sch = context.sch
-    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, LANES)
-    sch.compute_at(copy, step, preserve_unit_loops=True)
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), item.lanes)
     *_, outer, inner = loops_below(context, copy, step)
+    if across:
+        sch.reorder(inner, outer)
+        outer, inner = inner, outer
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
