@@ -150,11 +150,6 @@ def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: Block
     block_row, row_inner = sch.split(row, [None, tile.block_rows])
     block_column, vector, lane = sch.split(column, [None, tile.block_columns // _VECTOR, _VECTOR])
     sch.reorder(block_row, block_column, row_inner, vector, lane)
-    rank: LoopHandle | None = None
-    if tile.cluster > 1:
-        # Each block of the cluster gives some columns.
-        rank, vector = sch.split(vector, [tile.cluster, None])
-        sch.reorder(rank, row_inner, vector)
     sch.set_scope(form.anchor, 0, "local")
     sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
     *_, m, n, part = loops_below(context, form.anchor, vector)
@@ -170,12 +165,14 @@ def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: Block
     else:
         sch.unroll(lane)
     _bind_blocks(context, [*batch, block_row, block_column])
-    if rank is not None:
-        sch.bind(rank, "clusterIdx.x")
     (written,) = sch.get_consumers(sums)
     sch.compute_at(written, block_column, preserve_unit_loops=True)
     sch.compute_at(sums, block_column, preserve_unit_loops=True)
     # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
+    if tile.cluster > 1:
+        # Each block gives some rows: neighbouring threads then read neighbours of another block's memory.
+        rank, row_inner = sch.split(row_inner, [tile.cluster, None])
+        sch.bind(rank, "clusterIdx.x")
     _spread(context, row_inner, vector, tile)
     *_, part, written_row, written_column = loops_below(context, written, block_column)
     element = _divide_tile(context, tile, written_row, written_column)

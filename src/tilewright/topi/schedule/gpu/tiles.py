@@ -95,7 +95,12 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> No
         sch.compute_at(written, block_column, preserve_unit_loops=True)
         sch.compute_at(sums, block_column, preserve_unit_loops=True)
         # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
-        _spread(context, *place, tile)
+        row, vector = place
+        if tile.cluster > 1:
+            # Each block gives some rows: neighbouring threads then read neighbours of another block's memory.
+            rank, row = sch.split(row, [tile.cluster, None])
+            sch.bind(rank, "clusterIdx.x")
+        _spread(context, row, vector, tile)
         _bind_tile(context, tile, loops_below(context, written, block_column))
     # After the placement: regions of the plain arrangement are boxes under any guard.
     _give_threads_places(context, sums, tile)
@@ -150,7 +155,6 @@ def _place_output(
     """
     sch = context.sch
     place: tuple[LoopHandle, LoopHandle] | None = None
-    rank: LoopHandle | None = None
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
     *batch, row, column = sch.get_loops(form.output)
     if tile.parts == 1:
@@ -167,10 +171,6 @@ def _place_output(
         block_row, row_inner = sch.split(row, [None, tile.block_rows])
         block_column, vector, lane = sch.split(column, [None, tile.block_columns // VECTOR, VECTOR])
         sch.reorder(block_row, block_column, row_inner, vector, lane)
-        if tile.cluster > 1:
-            # Each block gives some columns: there is a power of two of them, so that none is guarded.
-            rank, vector = sch.split(vector, [tile.cluster, None])
-            sch.reorder(rank, row_inner, vector)
         place = (row_inner, vector)
         sch.set_scope(form.anchor, 0, "local")
         sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
@@ -186,8 +186,6 @@ def _place_output(
         sch.vectorize(lane)
     else:
         sch.unroll(lane)
-    if rank is not None:
-        sch.bind(rank, "clusterIdx.x")
     outer = [*batch, block_row, block_column]
     for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
         sch.bind(loop, axis)
@@ -291,12 +289,14 @@ def _schedule_sums(
     for loop in (group, inside, row_inner, column_inner, lane):
         sch.unroll(loop)
     first = loops_below(context, start, place)
-    for loop in first[len(threads) :]:
-        sch.unroll(loop)
     axes = ("threadIdx.z", "threadIdx.y", "threadIdx.x")[-len(threads) :]
-    for loops in (threads, first):
-        for loop, axis in zip(loops, axes, strict=False):
-            sch.bind(loop, axis)
+    for loop, axis in zip(threads, axes, strict=True):
+        sch.bind(loop, axis)
+        # The loops of the start are the same, less those of one iteration.
+        if context.extent(first[0]) == context.extent(loop):
+            sch.bind(first.pop(0), axis)
+    for loop in first:
+        sch.unroll(loop)
     if tile.cluster > 1:
         sch.bind(rank, "clusterIdx.x")
     return step
