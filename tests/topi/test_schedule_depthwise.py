@@ -155,3 +155,34 @@ def test_windows_of_a_tile_lie_in_registers(
     packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
     tw.build(scheduled, target=native)(arrays[0], packed, result)
     np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "expected"),
+    [
+        (48 << 10, 2 << 20, 6),  # All channels of a tile stay near.
+        (12 << 10, 2 << 20, 1),  # They do not: some at a time.
+        (20 << 10, 2 << 20, 2),
+        (12 << 10, 64 << 10, 6),  # The image comes from farther away: in order.
+    ],
+)
+@pytest.mark.parametrize("cores", [1, 4])
+def test_many_channels_are_taken_some_at_a_time(near: int, far: int, expected: int, cores: int) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((1, 8, 8, 96), (3, 3, 1, 96))]
+    x, w = (Var(name, tensor_type(array.shape, "float32")) for name, array in zip("xw", arrays, strict=True))
+    body = call("nn.relu", call("nn.conv2d", x, w, groups=96, padding=(1, 1, 1, 1), **LAYOUT))
+    function = infer_types(Function("main", (x, w), body))
+    assert isinstance(function, Function)
+    choices = Choices()
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(
+        cores=cores, l1_bytes=near, l2_bytes=far
+    )
+    schedule_cpu(lower_primitive(function, "main", (1,)), target, choices)
+    assert choices.answers["channels_together"] == expected
+    native = Target("native").replace(cores=cores)
+    scheduled = schedule_cpu(lower_primitive(function, "main", (1,)), native, Choices({"channels_together": expected}))
+    result = np.full((1, 8, 8, 96), np.nan, np.float32)
+    packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
+    tw.build(scheduled, target=native)(arrays[0], packed, result)
+    np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)

@@ -15,7 +15,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import prefetch_results
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
@@ -26,13 +26,20 @@ _RELOADED = 8
 """Elements of windows that may be loaded again for lack of registers."""
 _MOST_EMPTY = 1.5
 """How much more than all pixels tiles may cover."""
+_NEAR_SHARE, _CROWDED = 0.25, 0.5
+"""The part of the first cache level for the channels of a tile, and the part from which on they do not stay there.
+
+Channels of neighbouring pixels are often a power of two apart and share few places of that level.
+"""
+_IMAGE_SHARE = 0.5
+"""The part of the second cache level that an image and its results may take to be read channels by channels."""
 
 
 def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
     """Tile the output pixels x channels, compute each tile of the convolution in registers, apply the epilogue on it.
 
     The panels of channels are the innermost outer loop: there are hardly any weights, and results are written as they
-    lie in memory.
+    lie in memory. Many channels are taken some at a time, so that what a tile shares with the next stays near.
     """
     sch = context.sch
     for producer in sch.get_producers(anchor):
@@ -54,6 +61,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    lines = 1
     if row is not None:
         options = divisors(extents[row - 1], _MOST_LINES) if windows is not None else [1]
         lines = context.choose("lines", options, 1 if windows is None else windows[0])
@@ -63,6 +71,12 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
+    panels = context.extent(column_outer)
+    assert panels is not None
+    together = _channels_together(context, anchor, output, panels, (lines, tile.rows))
+    if together < panels:
+        some, column_outer = sch.split(column_outer, [None, together])
+        order.insert(1, some)
     order.append(column_outer)
     sch.reorder(*order, *inner, lane)
     _schedule_taps(context, anchor, order[-1], tile)
@@ -154,6 +168,29 @@ def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: 
             continue
         row = shape[2] * shape[3]
         context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
+
+
+def _channels_together(
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, panels: int, tile: tuple[int, int]
+) -> int:
+    """How many vectors of channels all pixels are worked on with, before the next ones.
+
+    All of them, unless the windows, results and taps of a tile (of some lines and pixels) are too much for the first
+    cache level: what the next tile shares would be gone. Images beyond the second level are read in order.
+    """
+    block = context.block(anchor)
+    taps = [const_value(item.domain.extent) or 1 for item in block.iters if item.kind is IterKind.REDUCE]
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    steps = _window_steps(context, anchor, spatial[1:3]) if block.annotations.get("layout") == "NHWC" else None
+    default = panels
+    if steps is not None and len(taps) == 2:
+        window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
+        vector = (window + prod(tile) + prod(taps)) * context.target.vector_bits // 8
+        whole = sum(map(buffer_bytes, {item.buffer for item in (*block.reads, *context.block(output).writes)}))
+        crowded = vector * panels > context.target.l1_bytes * _CROWDED
+        if crowded and whole <= context.target.l2_bytes * _IMAGE_SHARE:
+            default = divisors(panels, max(1, int(context.target.l1_bytes * _NEAR_SHARE) // vector))[-1]
+    return context.choose("channels_together", divisors(panels, panels), default)
 
 
 def _choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> RegisterTile:

@@ -40,7 +40,7 @@ def prefetch_panels(
     read = [item.buffer for item in block.reads if item.buffer is not result and item.buffer not in packed]
     # With a stride not all of the input is read.
     used = prod((result.static_shape or (0,))[:-1]) * reduction_size(context, anchor) * result.dtype.itemsize
-    rows = min(used, sum(_bytes(buffer) for buffer in read))
+    rows = min(used, sum(buffer_bytes(buffer) for buffer in read))
     for param in packed:
         assert isinstance(param, Buffer)
         fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
@@ -62,7 +62,7 @@ def prefetch_results(
     added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
     wanted = [result, *(buffer for buffer in added if buffer in context.sch.func.params)]
     shape = result.static_shape
-    size = sum(map(_bytes, wanted))
+    size = sum(map(buffer_bytes, wanted))
     if not reduction or shape is None or size <= context.target.l1_bytes:
         return
     if context.choose("fetch_results", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
@@ -87,7 +87,7 @@ def prefetch_rows(
         in_order = places == wanted
         if shape is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
             continue
-        size = _bytes(load.buffer)
+        size = buffer_bytes(load.buffer)
         if size <= context.target.l1_bytes:
             continue
         if context.choose_again("fetch_rows", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
@@ -101,5 +101,6 @@ def _fetch(context: ScheduleContext, reduction: list[LoopHandle], wanted: dict[s
     context.sch.annotate(reduction[-1], PREFETCH, {**notes, **wanted})
 
 
-def _bytes(buffer: Buffer) -> int:
+def buffer_bytes(buffer: Buffer) -> int:
+    """The size of a buffer; nothing where it is not known."""
     return prod(buffer.static_shape or (0,)) * buffer.dtype.itemsize
