@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.cli.models import is_library
 from tilewright.cli.options import add_model, natural_int, parse_shapes, positive_int
+from tilewright.request import PRECISIONS
 from tilewright.rpc.pool import connect_tracker
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
@@ -26,10 +27,11 @@ from tilewright.tune.task import Task
 from tilewright.tune.tuner import SEARCHES, Progress, Report
 
 DESCRIPTION = """\
-Measure schedules of a model's kernels on this machine (or a cluster, or devices) and remember the quickest.
+Measure schedules of a model's kernels on this machine (its GPU, a cluster, devices) and remember the quickest.
 
   tilewright tune resnet18.onnx --time 20m --threads 1
   tilewright tune resnet18.onnx --trials 1000 --report tuning.html
+  tilewright tune resnet18.onnx --target cuda --precision float16 --time 3m
   tilewright tune resnet18.onnx --cluster head:6379
   tilewright tune resnet18.onnx --tracker farm:9190 --key rpi5 --devices 4 --target 'llvm -mcpu=cortex-a76'
 
@@ -49,12 +51,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time", type=duration, metavar="20m", help="stop after so long: 90, 90s, 20m or 1.5h")
     parser.add_argument(
-        "--search", choices=SEARCHES, default="evolution", help="how to look for candidates (default: evolution)"
+        "--search", choices=SEARCHES, help="how to look for candidates (default: evolution, on GPUs bayesian)"
     )
     parser.add_argument(
         "--cost-model", choices=COST_MODELS, default="trees", help="what guides the search (default: trees)"
     )
     parser.add_argument("--seed", type=natural_int, default=0, metavar="N", help="seed of the search (default: 0)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="what float32 models are computed in, as in compiling",
+    )
+    parser.add_argument(
+        "--no-in-graph",
+        dest="in_graph",
+        action="store_false",
+        help="on GPUs: keep the candidates that are quickest alone, without trying the best ones in the whole model",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with curves and gains")
     parser.add_argument(
         "--cluster", metavar="ADDRESS", help="measure on a Ray cluster; `local` is one of this machine's own"
@@ -99,9 +113,12 @@ def execute(options: argparse.Namespace) -> int:
             cost_model=options.cost_model,
             seed=options.seed,
             shapes=parse_shapes(options.shape),
+            precision=options.precision,
+            in_graph=options.in_graph,
             measurer=measurer,
             on_tasks=watch.start,
             on_batch=watch.batch,
+            on_exchange=watch.exchange,
         )
     watch.finish()
     print(summary(report))
@@ -151,6 +168,12 @@ class _Watch:
         self._line.step(self._detail(tasks, item, trials), count=trials - self._done)
         self._done = trials
 
+    def exchange(self, task: Task, before: float, now: float) -> None:
+        """Show what trying a kernel in the model brought."""
+        assert self._line is not None
+        times = f"{human_seconds(before)} -> {human_seconds(now)}"
+        self._line.step(f"in the model: {times}  {shorten(task.label, 24)}", count=0)
+
     def _detail(self, tasks: Sequence[Progress], item: Progress, trials: int) -> str:
         before, after = _totals(tasks)
         rate = human_rate(item.task.flops / item.best_seconds, "FLOP/s") if item.best_seconds < inf else "-"
@@ -198,5 +221,15 @@ def summary(report: Report) -> str:
     if report.after:
         gain = f"{report.before / report.after:.2f}x"
         lines.append(f"tuned kernels: {human_seconds(report.before)} -> {human_seconds(report.after)} a run, {gain}")
+    chosen = report.in_graph
+    if chosen is not None:
+        whole = " -> ".join(human_seconds(seconds) for seconds in (chosen.default, chosen.alone, chosen.together))
+        lines.append(
+            f"whole model: {whole} (default schedules, best kernels alone, chosen in the model: "
+            f"{plural(chosen.exchanged, 'kernel')} exchanged, {plural(chosen.trials, 'trial')} in "
+            f"{human_seconds(chosen.seconds)})"
+        )
+    elif report.not_in_graph:
+        lines.append(f"not tried in the whole model: {report.not_in_graph}")
     lines.append(spent + ("; stopped, the same command goes on from here" if report.stopped else ""))
     return "\n".join(lines)

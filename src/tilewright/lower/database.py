@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS records (
     seconds REAL, error TEXT, reference REAL, created REAL NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
     PRIMARY KEY (task, target, answers)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS selected (
+    task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL, created REAL NOT NULL,
+    PRIMARY KEY (task, target)
+) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS quickest ON records (task, target, seconds);
 """
 
@@ -94,6 +98,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """What a whole model runs best with: answers for a task that compilation takes before those of its quickest record.
+
+    Without answers the template decides.
+    """
+
+    task: str
+    target: str
+    answers: Mapping[str, Answer]
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A kernel the database knows: its key, a name for people, its arithmetic, how many records it has."""
 
@@ -140,11 +157,17 @@ class Database:
         run("PRAGMA journal_mode = WAL")
         # Committed records survive the death of the process; a power cut may cost the last few.
         run("PRAGMA synchronous = NORMAL")
-        if empty:
+        if empty or not self._has_selections:
+            # A file may be from before there were selections: it gets what it lacks.
             self._connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
                 f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
+
+    @property
+    def _has_selections(self) -> bool:
+        found = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'selected'").fetchone()[0]
+        return bool(found)
 
     def close(self) -> None:
         """Close the file."""
@@ -176,7 +199,7 @@ class Database:
             (
                 item.task,
                 item.target,
-                json.dumps(answers_to_json(item.answers), separators=(",", ":")),
+                _text_of(item.answers),
                 *(item.seconds, item.error, item.reference, item.created, item.run, item.number),
             )
             for item in records
@@ -219,18 +242,49 @@ class Database:
     def answers(self, target: str) -> dict[str, dict[str, Answer]]:
         """For each task of a target the answers of its quickest record, where that beats the default schedule clearly.
 
-        Where it does not, the template decides: what it decides by itself gets better with every version.
+        Where it does not, the template decides: what it decides by itself gets better with every version. What was
+        selected for a task goes before its records.
         """
         rows = self._connection.execute(
             f"SELECT task, answers, min({_WORTH}), reference FROM records"
             " WHERE target = ? AND seconds IS NOT NULL GROUP BY task ORDER BY task",
             (target,),
         )
-        return {
+        found = {
             task: answers_from_json(json.loads(answers))
             for task, answers, worth, reference in rows
             if not reference or worth < _CLEARLY_QUICKER
         }
+        for item in self.selections(target):
+            found.pop(item.task, None)
+            if item.answers:
+                found[item.task] = dict(item.answers)
+        return found
+
+    def select(self, selections: Iterable[Selection]) -> None:
+        """Say which answers tasks are to be compiled with; of two for a task the later one counts."""
+        rows = [(item.task, item.target, _text_of(item.answers), item.created) for item in selections]
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(
+                "INSERT INTO selected VALUES (?, ?, ?, ?) ON CONFLICT (task, target) DO UPDATE SET"
+                " answers = excluded.answers, created = excluded.created WHERE excluded.created >= selected.created",
+                rows,
+            )
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def selections(self, target: str | None = None) -> list[Selection]:
+        """What was selected, of one target if given."""
+        if not self._has_selections:
+            return []
+        rows = self._connection.execute(
+            "SELECT task, target, answers, created FROM selected WHERE ?1 IS NULL OR target = ?1 ORDER BY task, target",
+            (target,),
+        )
+        return [Selection(task, where, answers_from_json(json.loads(text)), at) for task, where, text, at in rows]
 
     def count(self) -> int:
         """The number of records."""
@@ -255,6 +309,7 @@ class Database:
         for key, label, flops in other._connection.execute("SELECT key, label, flops FROM tasks"):
             self.add_task(key, label, flops)
         self.add(other.records())
+        self.select(other.selections())
         return self.count() - before
 
     def prune(self, keep: int) -> int:
@@ -289,6 +344,10 @@ class Database:
                     raise UserError(f"line {place} is no record: {error}", where=str(path)) from None
         self.add(records)
         return self.count() - before
+
+
+def _text_of(answers: Mapping[str, Answer]) -> str:
+    return json.dumps(answers_to_json(answers), separators=(",", ":"))
 
 
 def _record(row: tuple[Any, ...]) -> Record:

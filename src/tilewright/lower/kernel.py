@@ -142,16 +142,20 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         if found is not None:
             return CompiledKernel.from_bytes(found)
     scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
-    if target.is_cpu:
-        lowered = lower_kernel(scheduled, target, planned=planned)
-        code = compile_lowered(lowered.func, target)
-        result = CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
-    else:
-        made = compile_for_device(kernel.func, scheduled, target)
-        result = CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
+    result = compile_scheduled(kernel.func, scheduled, target, planned=planned)
     if store is not None:
         store.store(key, result.to_bytes())
     return result
+
+
+def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, planned: bool) -> CompiledKernel:
+    """The code of a scheduled program; `func` is it before scheduling: its parameters are what callers pass."""
+    if target.is_cpu:
+        lowered = lower_kernel(scheduled, target, planned=planned)
+        code = compile_lowered(lowered.func, target)
+        return CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
+    made = compile_for_device(func, scheduled, target)
+    return CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
 
 
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:

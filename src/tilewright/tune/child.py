@@ -71,6 +71,11 @@ class Child:
             raise reply
         return reply
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the child that answered last is there to answer more."""
+        return self._process is not None and self._process.poll() is None
+
     def close(self) -> None:
         """End the child."""
         if self._process is not None:

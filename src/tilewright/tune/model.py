@@ -5,65 +5,111 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
-from tilewright.request import SHIPPED, ModelLike
+from tilewright.request import SHIPPED, ModelLike, TargetLike
+from tilewright.runtime.devices import find_device
 from tilewright.support import settings
-from tilewright.support.errors import UserError
-from tilewright.target import Target
+from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tune.cost import CostModel, TreeModel
+from tilewright.tune.device_measure import DeviceMeasurer
+from tilewright.tune.device_runner import DeviceBudget
+from tilewright.tune.in_graph import OnExchange, choose_in_graph
 from tilewright.tune.measure import Measurer
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
-from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune
+from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune, usual_search
 
+_DEVICE_BATCH = 16
+"""Candidates of a batch on a device: as many as are compiled at a time."""
+_DEVICE_PATIENCE = 32
+_MOST_COLD = 64 << 20
+"""Bytes of copies of a kernel's weights: no cache of a device holds more."""
 COST_MODELS: dict[str, Callable[[], CostModel]] = {"trees": TreeModel, "neural": NeuralModel}
 
 
 def tune_model(
     model: ModelLike,
-    target: Target | str = "native",
+    target: TargetLike = "native",
     threads: int | None = None,
     *,
     trials: int = 500,
     seconds: float = 0.0,
     database: Database | str | os.PathLike[str] | None = None,
-    search: str = "evolution",
+    search: str | None = None,
     cost_model: str = "trees",
     seed: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     specialize: Sequence[Mapping[str, int]] = (),
+    precision: str = "float32",
+    in_graph: bool = True,
     measurer: Measurer | None = None,
     on_tasks: Callable[[Sequence[Task]], None] = lambda tasks: None,
     on_batch: OnBatch = lambda tasks, task, trials: None,
+    on_exchange: OnExchange = lambda task, before, now: None,
 ) -> Report:
     """Measure schedules of a model's kernels for at most `trials` candidates and `seconds` (0: no limit).
 
     Records go to `database` (None: the user's own), from which `tw.compile` takes the best ones; tuning again goes on
-    where it stopped. `search` is one of `tuner.SEARCHES`; those that ask a cost model ask `trees` (extra `tune`) or a
-    `neural` one, which needs no extra. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each
-    batch brought.
+    where it stopped. `search` is one of `tuner.SEARCHES` (None: what suits the target); those that ask a cost model ask
+    `trees` (extra `tune`) or a `neural` one, which needs no extra. On a device (`target="cuda"`) the best candidates of
+    each kernel are in the end tried in the whole model (`in_graph`), and what is quickest there is what compilation
+    takes. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each batch brought,
+    `on_exchange(task, before, now)` what the model takes after each kernel that was tried in it.
     """
     if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
         raise UserError("the shipped records are read only", hint="tune into a database of your own")
     if cost_model not in COST_MODELS:
         raise UserError(f"unknown cost model {cost_model!r}", hint=f"one of {', '.join(COST_MODELS)}")
+    compilation = Compilation(model, target, threads, shapes=shapes, specialize=specialize, precision=precision)
+    resolved = compilation.target
+    search = usual_search(resolved) if search is None else search
     if cost_model == "trees" and search in GUIDED:
         TreeModel.check_installed()
     made = COST_MODELS[cost_model]
     options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed, model=made).checked()
-    compilation = Compilation(model, target, threads, shapes=shapes, specialize=specialize)
-    if measurer is None and not compilation.target.is_host:
-        raise UserError(
-            f"the target {compilation.target} is not this machine, so nothing can be measured here",
-            hint="measure on devices: tw.tune.RemoteMeasurer, or `tilewright tune --tracker HOST:PORT --key KEY`",
-        )
+    if not resolved.is_cpu:
+        options = replace(options, batch=_DEVICE_BATCH, early_stop=_DEVICE_PATIENCE)
+    if measurer is None:
+        _check_here(compilation)
     tasks = extract_tasks(compilation.lowered)
     on_tasks(tasks)
     held = nullcontext(database) if isinstance(database, Database) else Database(database or default_database())
     with held as opened:
-        return tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
+        if measurer is not None or resolved.is_cpu:
+            return tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
+        with DeviceMeasurer(budget=_device_budget(compilation)) as on_device:
+            report = tune(tasks, opened, options, measurer=on_device, on_batch=on_batch)
+            if not in_graph or report.stopped:
+                return report
+            ordered = [item.task for item in sorted(report.tasks, key=lambda item: -item.best_seconds * item.task.uses)]
+            try:
+                chosen = choose_in_graph(compilation.lowered, ordered, opened, on_device, on_exchange=on_exchange)
+            except KeyboardInterrupt:
+                return replace(report, stopped=True)
+            except UnsupportedError as error:
+                return replace(report, not_in_graph=error.message)
+            return replace(report, in_graph=chosen)
+
+
+def _check_here(compilation: Compilation) -> None:
+    """An error where this machine cannot measure candidates of a target."""
+    target = compilation.target
+    if not target.is_cpu:
+        find_device(target.kind)
+    elif not target.is_host:
+        raise UserError(
+            f"the target {target} is not this machine, so nothing can be measured here",
+            hint="measure on devices: tw.tune.RemoteMeasurer, or `tilewright tune --tracker HOST:PORT --key KEY`",
+        )
+
+
+def _device_budget(compilation: Compilation) -> DeviceBudget:
+    """Weights come from as far away as they do in the model: all of it lies between two uses of one."""
+    weights = sum(constant.data.nbytes for part in compilation.lowered.segments for constant in part.plan.constants)
+    return DeviceBudget(cold_bytes=min(weights, _MOST_COLD))
 
 
 def default_database() -> os.PathLike[str]:

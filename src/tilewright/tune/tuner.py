@@ -17,9 +17,13 @@ from typing import Literal
 
 from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
+from tilewright.target import Target
 from tilewright.tune.ahead import Ahead
+from tilewright.tune.bayesian import BayesianSearch
 from tilewright.tune.cost import CostModel, TreeModel
+from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.forest import shipped
+from tilewright.tune.in_graph import InGraph
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.search import (
@@ -36,7 +40,12 @@ from tilewright.tune.task import Task
 
 GUIDED = ("annealing", "evolution")
 """The searches that ask a cost model."""
-SEARCHES = (*GUIDED, "genetic", "random", "grid")
+SEARCHES = (*GUIDED, "bayesian", "genetic", "random", "grid")
+
+
+def usual_search(target: Target) -> str:
+    """The search that suits a target: on devices candidates are few and dear, and their templates rank them."""
+    return "evolution" if target.is_cpu else "bayesian"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,10 @@ class Report:
     seconds: float
     measuring_seconds: float
     stopped: bool
+    in_graph: InGraph | None = None
+    """What choosing among the best candidates in the whole model brought (on devices)."""
+    not_in_graph: str = ""
+    """Why there was no such choosing, where the model does not allow it."""
 
     @property
     def before(self) -> float:
@@ -127,13 +140,21 @@ def tune(
     """Tune tasks; the database gets every measurement. An interrupt from the keyboard ends it as the budget would."""
     options = options.checked()
     own = measurer is None
-    measuring = measurer or LocalMeasurer()
+    measuring = measurer or local_measurer(tasks)
     start = time.monotonic()
     run = uuid.uuid4().hex[:12]
     spent, measured_seconds, stopped = 0, 0.0, False
     progress = [_begin(task, database, options) for task in tasks]
+
+    def find(item: Progress, count: int) -> list[Point]:
+        points = _next_points(item, count)
+        if isinstance(measuring, DeviceMeasurer):
+            # Compiling for a device takes much longer than measuring there.
+            measuring.prepare(item.task, points)
+        return points
+
     try:
-        with Ahead(_next_points) as ahead:
+        with Ahead(find) as ahead:
             while True:
                 left = options.trials - spent if options.trials else 1 << 30
                 if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
@@ -169,6 +190,11 @@ def tune(
     return Report(tuple(progress), spent, time.monotonic() - start, measured_seconds, stopped)
 
 
+def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer:
+    """What measures tasks on this machine: on its processors, or on the device that they are for."""
+    return DeviceMeasurer() if any(not task.target.is_cpu for task in tasks) else LocalMeasurer()
+
+
 def _begin(task: Task, database: Database, options: TuneOptions) -> Progress:
     """A task with everything that the database knows of it."""
     space = task.space()
@@ -188,6 +214,8 @@ def make_search(space: Space, task: Task, options: TuneOptions) -> Search:
         return RandomSearch(space, seed)
     if options.search == "grid":
         return GridSearch(space, seed)
+    if options.search == "bayesian":
+        return BayesianSearch(space, seed)
     if options.search == "genetic":
         return GeneticSearch(space, seed)
     model = options.model()
@@ -229,8 +257,12 @@ def _promise(item: Progress) -> float:
 
 def _learn(item: Progress, results: Sequence[Measurement], options: TuneOptions) -> None:
     item.search.observe([(result.answers, _note(item, result)) for result in results])
+    if results and item.failures == item.trials:
+        # Not even the default schedule runs (a kernel that its device refuses): others need not be tried.
+        item.finished = True
+        return
     if item.since_gain >= options.early_stop:
-        if item.polishing or isinstance(item.search, (RandomSearch, GridSearch)):
+        if item.polishing or isinstance(item.search, (BayesianSearch, RandomSearch, GridSearch)):
             item.finished = True
             return
         # The neighbours of the best point, to finish.

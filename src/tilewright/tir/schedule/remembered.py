@@ -23,6 +23,7 @@ from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, Sam
 from tilewright.tir.schedule.schedule import KINDS, Schedule
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.trace import Trace, Value
+from tilewright.tir.tensor_intrin import TensorIntrin
 
 MOST_PROGRAMS: Final = 10_000
 """How many programs a tree holds before it starts anew. They share most of their nodes: a few kB are each one's own."""
@@ -156,6 +157,9 @@ def _key(value: object) -> Hashable:
         return ("dict", *((key, _key(item)) for key, item in value.items()))
     if isinstance(value, IndexMap):
         return ("map", len(value.inputs), value.to_text())
+    if isinstance(value, TensorIntrin):
+        # Declared intrinsics are known by their names, as in traces.
+        return ("intrinsic", value.name)
     if isinstance(value, FunctionType):
         # A function of the template: its code and what it took from around it.
         cells = tuple(_key(cell.cell_contents) for cell in value.__closure__ or ())
