@@ -162,6 +162,21 @@ def test_a_convolution_is_one_kernel_of_asynchronous_copies_and_vectors() -> Non
     assert len(compile_cuda(text, "sm_90a")) > 5000
 
 
+def test_weights_are_on_their_way_before_the_kernel_waits_for_others() -> None:
+    func, _ = _layer()
+    text = cuda_text([schedule_gpu(func, HOPPER)], HOPPER)
+    body = text[text.index("__global__") :]
+    before, after = body.split("griddepcontrol.wait", 1)
+    # Constants alone: what other kernels write is not promised to be read-only either.
+    assert "tw_copy_async_16(in1" in before and "tw_copy_async_16(pad" not in before
+    assert (
+        "tw_copy_async_16(pad" in after and "const float* in0_" in before and "const float* __restrict__ in1_" in before
+    )
+    # The first groups of copies have the rows of one iteration each, the first of them all constants.
+    prologue = after[: after.index("tw_async_wait_")]
+    assert prologue.count("tw_async_commit();") == 1 and "tw_async_commit" not in before
+
+
 def test_blocks_of_a_cluster_share_the_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
     func, _ = _layer(14, 64, 32)
     tile = Tile(4, 8, 8, 4, slices=2, step=16, stages=4, cluster=4)

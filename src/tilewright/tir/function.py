@@ -67,3 +67,10 @@ class PrimFunc(BaseFunction):
         """The root block (before lowering)."""
         assert isinstance(self.body, Block)
         return self.body
+
+
+def constant_buffers(func: PrimFunc) -> frozenset[Buffer]:
+    """The parameters whose values are known at compile time: nothing ever writes them."""
+    numbers = func.attributes.get(CONSTANTS, ())
+    assert isinstance(numbers, (tuple, list))
+    return frozenset(param for number in numbers if isinstance(param := func.params[number], Buffer))

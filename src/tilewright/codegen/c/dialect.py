@@ -87,8 +87,8 @@ class Dialect(KernelLanguage):
         """The head of a kernel that runs in blocks of so many threads."""
 
     @abstractmethod
-    def pointer(self, element: str, name: str, is_written: bool) -> str:
-        """A buffer parameter."""
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+        """A buffer parameter; `is_constant`: no kernel writes it."""
 
     @abstractmethod
     def shared(self, element: str, name: str, size: int) -> str:

@@ -66,7 +66,8 @@ class _Kernel:
         for param in kernel.func.params:
             if isinstance(param, Buffer):
                 element = dialect.memory_type(param.dtype)
-                parameters.append(dialect.pointer(element, c.name(param), param in kernel.written))
+                written, constant = param in kernel.written, param in kernel.constants
+                parameters.append(dialect.pointer(element, c.name(param), written, constant))
             else:
                 c.decide(param, narrow=False)
                 parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")

@@ -48,9 +48,13 @@ class CudaDialect(Dialect):
         """The head of a kernel, with its launch bounds."""
         return f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(parameters)})'
 
-    def pointer(self, element: str, name: str, is_written: bool) -> str:
-        """A pointer that no other parameter reaches."""
-        return f"{'' if is_written else 'const '}{element}* __restrict__ {name}"
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+        """A pointer that no other parameter reaches.
+
+        What earlier kernels write is not said to be so: compilers would read it before the kernel waits for them.
+        """
+        kind = " __restrict__" if is_written or is_constant else ""
+        return f"{'' if is_written else 'const '}{element}*{kind} {name}"
 
     def shared(self, element: str, name: str, size: int) -> str:
         """Shared memory of the block, aligned for vector accesses."""

@@ -73,7 +73,7 @@ class HipDialect(Dialect):
         bounds = f"amdgpu_flat_work_group_size(1, {threads})"
         return f'extern "C" __attribute__((global, {bounds})) void {name}({", ".join(parameters)})'
 
-    def pointer(self, element: str, name: str, is_written: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
         """A pointer that no other parameter reaches."""
         return f"{'' if is_written else 'const '}{element}* __restrict__ {name}"
 

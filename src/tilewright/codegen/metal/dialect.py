@@ -48,7 +48,7 @@ class MetalDialect(Dialect):
         bounds = f"[[max_total_threads_per_threadgroup({threads})]]"
         return f"{bounds} kernel void {name}({', '.join([*numbered, *places])})"
 
-    def pointer(self, element: str, name: str, is_written: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
         """A pointer to device memory that no other parameter reaches."""
         return f"device {'' if is_written else 'const '}{element}* __restrict {name}"
 

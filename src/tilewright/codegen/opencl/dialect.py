@@ -46,7 +46,7 @@ class OpenCLDialect(Dialect):
         """The head of a kernel."""
         return f"__kernel void {name}({', '.join(parameters)})"
 
-    def pointer(self, element: str, name: str, is_written: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
         """A pointer to global memory that no other parameter reaches."""
         return f"__global {'' if is_written else 'const '}{element}* restrict {name}"
 

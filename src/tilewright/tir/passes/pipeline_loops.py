@@ -24,6 +24,8 @@ copies to shared memory are asynchronous:
                                                    async_commit
                                                    for t in threads: use(S[(i - 2) % 3], i - 2)
 
+Copies of constants for the first iterations come before all others, in the first group.
+
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
 one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
 no stage of this iteration reads.
@@ -31,7 +33,7 @@ no stage of this iteration reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
@@ -39,7 +41,7 @@ from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringI
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import machine_call
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
@@ -63,20 +65,21 @@ def pipeline_loops(func: PrimFunc, *, asynchronous: bool = False) -> PrimFunc:
         return func
     # Buffers sink to the iterations they live in: those are the ones to copy.
     func = compact_buffers(func)
-    return func.replace(body=_Pipeline(asynchronous).stmt(func.body))
+    return func.replace(body=_Pipeline(asynchronous, constant_buffers(func)).stmt(func.body))
 
 
 class _Pipeline(StmtRewriter):
-    def __init__(self, asynchronous: bool) -> None:
+    def __init__(self, asynchronous: bool, constants: Collection[Buffer]) -> None:
         self._asynchronous = asynchronous
+        self._constants = constants
 
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
-        return _pipelined(lowered, self._asynchronous) if PIPELINE in loop.annotations else lowered
+        return _pipelined(lowered, self._asynchronous, self._constants) if PIPELINE in loop.annotations else lowered
 
 
-def _pipelined(loop: For, asynchronous: bool) -> Stmt:
+def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> Stmt:
     allocations: list[Buffer] = []
     parts = _staged(loop.body, allocations)
     if not _speak_in_private(parts, allocations):
@@ -101,15 +104,16 @@ def _pipelined(loop: For, asynchronous: bool) -> Stmt:
         if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
             body.append(Evaluate(machine_call(FENCE)))
         body.append(Evaluate(barrier("shared")))
-    ahead: list[Stmt] = []
-    start = Var(loop.var.name, loop.var.dtype)
+    # Constants come first: a kernel that starts early reads them before it waits for those in front of it.
+    ahead: dict[bool, list[Stmt]] = {True: [], False: []}
+    starts = {known: Var(loop.var.name, loop.var.dtype) for known in ahead}
     # Where stages are the first and the last alone, the iterations before the last stage's first come in front: the
     # loop itself then has its work without a condition.
     peeled = asynchronous and bool(ordered) and {stage for stage, _ in parts} == {0, depth}
     for number, (stage, part) in enumerate(parts):
         if asynchronous and ordered and stage == depth and all(earlier < depth for earlier, _ in parts[:number]):
             body.append(Evaluate(async_commit()))
-            ahead.append(Evaluate(async_commit()))
+            ahead[False].append(Evaluate(async_commit()))
         now = sub(time, const(stage, time.dtype))
         part = _Asynchronous(ordered).stmt(part) if asynchronous and ordered else part
         placed = _Versions(versions, sub(loop.var, loop.min)).stmt(part)
@@ -117,15 +121,20 @@ def _pipelined(loop: For, asynchronous: bool) -> Stmt:
         conditions = [le(add(loop.min, const(stage)), time)] if stage and not peeled else []
         if stage < depth:
             conditions.append(lt(time, add(add(loop.min, loop.extent), const(stage))))
-            before = lt(start, add(loop.min, loop.extent))
-            ahead.append(IfThenElse(before, fresh_copy(placed, {loop.var: start})))
+            known = _reads_only(part, constants)
+            before = lt(starts[known], add(loop.min, loop.extent))
+            ahead[known].append(IfThenElse(before, fresh_copy(placed, {loop.var: starts[known]})))
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
     result: Stmt
     if peeled:
         order = {ORDERED: notes[ORDERED]}
-        first = For(start, loop.min, const(depth), LoopKind.SERIAL, seq(*ahead), annotations=order)
+        first = [
+            For(starts[known], loop.min, const(depth), LoopKind.SERIAL, seq(*parts), annotations=order)
+            for known, parts in ahead.items()
+            if parts
+        ]
         rest = loop.replace(var=time, min=add(loop.min, const(depth)), body=seq(*body), annotations=notes)
-        result = seq(first, rest)
+        result = seq(*first, rest)
     else:
         extent = add(loop.extent, const(depth))
         result = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
@@ -191,6 +200,12 @@ def _is_copy(value: PrimExpr) -> bool:
     if isinstance(value, Select):
         return _is_copy(value.a) and isinstance(value.b, (IntImm, FloatImm)) and value.b.value == 0
     return isinstance(value, BufferLoad) and value.buffer.scope == "global"
+
+
+def _reads_only(stmt: Stmt, constants: Collection[Buffer]) -> bool:
+    """Whether all that a statement reads of global memory are constants."""
+    loads = (item.buffer for item in pre_order(stmt) if isinstance(item, BufferLoad))
+    return all(buffer in constants for buffer in loads if buffer.scope == "global")
 
 
 def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> bool:

@@ -21,7 +21,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target.target import Target
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.function import CONSTANTS, PrimFunc
+from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.passes.rewriting import all_statements
@@ -170,14 +170,8 @@ def _kernel(
         total > _MOST_STATIC_SHARED.get(target.kind, total),
         cluster,
         steps,
-        _constants(func),
+        constant_buffers(func),
     )
-
-
-def _constants(func: PrimFunc) -> frozenset[Buffer]:
-    numbers = func.attributes.get(CONSTANTS, ())
-    assert isinstance(numbers, (tuple, list))
-    return frozenset(param for number in numbers if isinstance(param := func.params[number], Buffer))
 
 
 def _constant(extent: PrimExpr) -> int:
