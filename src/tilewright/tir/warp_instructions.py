@@ -81,10 +81,15 @@ for _kind, _name in GROUP_PRODUCTS.items():
             "starts to add a product of swizzled tiles in shared memory, both in rows of steps",
             pure=False,
         )
+for _columns in GROUP_COLUMNS:
+    # They name the sums, which no compiler may then move over to their other side.
+    for _name, _doc in (
+        ("cuda.wgmma.fence", "orders uses of sums before products that are started"),
+        ("cuda.wgmma.finish", "waits for all groups of products"),
+    ):
+        define(f"{_name}.n{_columns}", "", "int32", ("handle",), ("sm_90a",), _refuse, _doc, pure=False)
 for _name, _doc in (
-    ("cuda.wgmma.fence", "orders uses of registers before products that are started"),
     ("cuda.wgmma.commit", "makes a group of the products started"),
-    ("cuda.wgmma.wait.0", "waits for all groups of products"),
     ("cuda.wgmma.wait.1", "waits for all groups of products but the last"),
 ):
     define(_name, "", "int32", (), ("sm_90a",), _refuse, _doc, pure=False)

@@ -40,17 +40,20 @@ def _group(instruction: str) -> str:
     _, _, kind, *rest = instruction.split(".")
     order = {
         "fence": "wgmma.fence.sync.aligned",
+        "finish": "wgmma.wait_group.sync.aligned 0",
         "commit": "wgmma.commit_group.sync.aligned",
         "wait": f"wgmma.wait_group.sync.aligned {rest[0] if rest else ''}",
     }.get(kind)
     name = function_name(instruction)
-    if order is not None:
+    if kind in ("commit", "wait"):
         return f'{_HEAD} {name}() {{ asm volatile("{order};" ::: "memory"); }}'
     columns = int(rest[-1].removeprefix("n"))
     panels = rest[0] == "panels"
     count = columns // 2
     places = ", ".join(f"%{n}" for n in range(count))
     sums = ", ".join(f'"+f"(d[{n}])' for n in range(count))
+    if order is not None:
+        return f'{_HEAD} {name}(float* d) {{ asm volatile("{order};" : {sums} :: "memory"); }}'
     # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
     descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"

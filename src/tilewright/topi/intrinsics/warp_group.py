@@ -125,13 +125,11 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         left, right, total = (*inputs, outputs[0])
         thread = Var("thread", INDEX)
-        body: list[Stmt] = [Evaluate(machine_call("cuda.wgmma.fence"))]
+        sums = own_registers(total, "rw", thread, 0)
+        body: list[Stmt] = [Evaluate(machine_call(f"cuda.wgmma.fence.n{item.columns}", sums))]
         for start in range(0, steps, depth):
             end = start + depth - 1
-            arguments = [
-                own_registers(total, "rw", thread, 0),
-                pointer(left, "r", (0, start), (ROWS - 1, end)),
-            ]
+            arguments = [sums, pointer(left, "r", (0, start), (ROWS - 1, end))]
             if item.panels:
                 last = item.columns // PANEL - 1
                 distance = right.strides[0] * item.dtype.itemsize
@@ -173,7 +171,8 @@ def _finish(item: GroupProduct) -> TensorIntrin:
         body: Stmt = outputs[0].store(place, inputs[0][place])
         for var, extent in reversed(list(zip(places, extents, strict=True))):
             body = For(var, ZERO, const(extent), LoopKind.UNROLLED, body)
-        return _each_thread([Evaluate(machine_call("cuda.wgmma.wait.0")), body], thread)
+        wait = machine_call(f"cuda.wgmma.finish.n{item.columns}", own_registers(inputs[0], "rw", thread, 0))
+        return _each_thread([Evaluate(wait), body], thread)
 
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.sums_layout(i, j)[2:]
