@@ -19,6 +19,7 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
@@ -93,7 +94,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [attend.with_options(target=options.target), join.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
-        passes.append(phases.with_options(target=options.target))
+        fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
+        passes += [phases.with_options(target=options.target), fill.with_options(target=options.target)]
     if options.target is not None and options.winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target))

@@ -1,0 +1,69 @@
+"""Convolutions of few channels on tensor cores: zeros fill the channels up, so that pixels are copied whole.
+
+Before:  nn.conv2d(x[n, h, w, 3], w[7, 7, 3, 64])
+After:   nn.conv2d(pad(x)[n, h, w, 4], w'[7, 7, 4, 64])
+
+Three halves lie nowhere at multiples of anything, and would be copied one by one. The pixels are mostly made by a
+change of layout or type that writes them anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import is_call_to
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+_GROUP: Final = 4
+"""Channels that are copied at once."""
+_MOST: Final = 16
+"""Channels from which on the last, smaller group matters little."""
+_MADE_BY: Final = ("cast", "transpose")
+"""What makes an image anew: zeros come at no cost."""
+
+
+def pad_channels(module: IRModule, target: Target) -> IRModule:
+    """Fill up the channels of images for tensor cores (channels last, constant weights)."""
+    if target.kind != "cuda" or not target.has_feature("sm_80"):
+        return module
+    types = [FLOAT16, BFLOAT16, *([FLOAT32] if target.has_feature("tf32") else [])]
+
+    def convolution(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        data, weight = call.args
+        assert isinstance(call.attributes, Conv2dAttributes)
+        shape = static_shape(data)
+        if shape is None or not isinstance(weight, Constant) or data.tensor_type.dtype not in types:
+            return None
+        layouts = (call.attributes.data_layout, call.attributes.kernel_layout)
+        if layouts != ("NHWC", "HWIO") or call.attributes.groups != 1 or 0 in shape:
+            return None
+        if shape[-1] % _GROUP == 0 or not _GROUP // 2 < shape[-1] < _MOST:
+            return None
+        if not any(is_call_to(data, name) for name in _MADE_BY):
+            return None
+        return _padded(call, weight, -shape[-1] % _GROUP)
+
+    rule = Rule("channels filled up", P.op("nn.conv2d", name="root"), convolution)
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, [rule])
+
+    result = map_functions(module, rewritten)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _padded(call: Call, weight: Constant, extra: int) -> GraphExpr:
+    values = np.pad(weight.data, ((0, 0), (0, 0), (0, extra), (0, 0)))
+    data = make("pad", call.args[0], before=(0, 0, 0, 0), after=(0, 0, 0, extra), span=call.span)
+    return fill_type(call.replace(args=(data, Constant(values, weight.tensor_type.dtype))))

@@ -1,0 +1,80 @@
+"""Channels of images filled up for tensor cores: that the meaning stays, and where it is done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.helpers import function, op, random, var
+from tilewright.graph.expr import Call, Constant, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import is_call_to
+from tilewright.graph.passes.fuse import primitive_functions
+from tilewright.graph.passes.pad_channels import pad_channels
+from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.traverse import post_order
+from tilewright.ir.dtype import FLOAT16
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+HOPPER = Target("cuda -arch=sm_90a")
+CHANNELS_LAST = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+
+def module(channels: int, dtype: str = "float16", moved: bool = True, groups: int = 1) -> IRModule:
+    x = var("x", 1, channels, 9, 8, dtype=dtype) if moved else var("x", 1, 9, 8, channels, dtype=dtype)
+    image = op("transpose", x, axes=(0, 2, 3, 1)) if moved else x
+    weight = constant(random(0, 3, 3, channels // groups, 6 * groups).astype(dtype))
+    attributes = {**CHANNELS_LAST, "strides": (2, 2), "padding": (1, 1, 1, 1), "groups": groups}
+    return infer_types(IRModule([function([x], op("nn.conv2d", image, weight, **attributes))]))
+
+
+def convolution(found: IRModule) -> Call:
+    (call,) = (item for item in post_order(found["main"]) if is_call_to(item, "nn.conv2d"))
+    assert isinstance(call, Call)
+    return call
+
+
+@pytest.mark.parametrize(("channels", "filled"), [(3, 4), (5, 8), (7, 8)])
+def test_channels_are_filled_with_zeros(channels: int, filled: int) -> None:
+    before = module(channels)
+    after = pad_channels(before, HOPPER)
+    call = convolution(after)
+    data, weight = call.args
+    assert is_call_to(data, "pad") and isinstance(weight, Constant)
+    assert weight.data.shape == (3, 3, filled, 6) and not weight.data[:, :, channels:].any()
+    x = random(1, 1, channels, 9, 8).astype("float16")
+    np.testing.assert_array_equal(evaluate(after, x), evaluate(before, x))
+    assert pad_channels(after, HOPPER)["main"] is after["main"]
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        (module(4), HOPPER),
+        (module(2), HOPPER),
+        (module(19), HOPPER),
+        (module(3, "float32"), HOPPER),
+        (module(3, moved=False), HOPPER),
+        (module(6, groups=2), HOPPER),
+        (module(3), Target("opencl")),
+        (module(3), Target("cuda -arch=sm_75")),
+    ],
+    ids=["whole", "few", "many", "float32", "not moved", "groups", "opencl", "no tensor cores"],
+)
+def test_the_rest_stays(case: IRModule, target: Target) -> None:
+    assert pad_channels(case, target)["main"] is case["main"]
+
+
+def test_products_of_rounded_operands_are_filled_too() -> None:
+    assert is_call_to(convolution(pad_channels(module(3, "float32"), HOPPER.replace(features="+tf32"))).args[0], "pad")
+
+
+def test_a_half_precision_image_is_moved_rounded_and_filled_in_one_kernel() -> None:
+    x = var("x", 1, 3, 12, 12)
+    call = op("nn.conv2d", x, constant(random(0, 8, 3, 3, 3)), padding=(1, 1, 1, 1))
+    options = GraphOptions(layout="NHWC", target=HOPPER, half=FLOAT16)
+    first = primitive_functions(optimize(IRModule([function([x], call)]), options))[0]
+    made = [item.callee.name for item in post_order(first.body) if isinstance(item, Call)]
+    assert made == ["cast", "transpose", "pad"]
