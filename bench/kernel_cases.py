@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Case:
     tolerance: float = 1e-5
     without: tuple[str, ...] = ()
     """Features of the processor that are not used, to hold a kernel against the unit that it is about."""
+    forms: tuple[tuple[float, int], ...] = ()
+    """Other algorithms for the same: the part of the direct one's multiplications, and the bytes of the weights."""
 
     def module(self, seed: int = 0) -> IRModule:
         """The kernel as a model of its own."""
@@ -149,7 +152,22 @@ def convolution(
         return [x], call("nn.relu", call("add", product, _weights(random, (outputs,), 1)))
 
     work = 2.0 * result * result * outputs * fan_in
-    return Case(name, make, work, "float32", goal, winograd, tolerance=2e-5 if winograd else 1e-5)
+    forms = winograd_forms(size, channels, outputs) if winograd else ()
+    return Case(name, make, work, "float32", goal, winograd, tolerance=2e-5 if winograd else 1e-5, forms=forms)
+
+
+def winograd_forms(size: int, channels: int, outputs: int) -> tuple[tuple[float, int], ...]:
+    """All forms of a 3 x 3 convolution by Winograd's algorithm with tiles of up to 6 x 6 results.
+
+    A tile of one result in a direction is the direct algorithm there. Larger tiles have less to multiply and more
+    weights to read: which is best depends on how quickly those come.
+    """
+    found = []
+    for height, width in itertools.product(range(1, 7), repeat=2):
+        tiles = -(-size // height) * -(-size // width)
+        window = (height + 2) * (width + 2)
+        found.append((window * tiles / (9 * size * size), 4 * window * channels * outputs))
+    return tuple(found)
 
 
 def transposed_convolution(name: str, size: int, channels: int, outputs: int, goal: float | None = None) -> Case:

@@ -9,8 +9,9 @@ generator) for one core, checked against the graph's reference interpreter, and 
 with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
 shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`)
 are repeated, and left out of the medians; the column `alone` has the share of the others. `memory` is the part of the
-time that reading as many bytes as the kernel's arguments have would take. Prints a table, writes JSON
-into `bench/results/`, ends with one line of JSON.
+time that reading as many bytes as the kernel's arguments have, and writing as many as its results have, would take;
+`bound` the fraction that a kernel would reach which takes no longer than that, nor than its multiplications at the
+peak, by the best of all algorithms. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy as np
 from bench import harness
 from bench.kernel_cases import CASES, Case
 from bench.neighbours import CoreWatch
-from bench.peak import Peak, arithmetic_peak, read_peak, tile_peak
+from bench.peak import Peak, arithmetic_peak, move_peak, read_peak, tile_peak
 from tilewright.cli.measure import format_ms, max_relative_error
 from tilewright.codegen.llvm import deploy
 from tilewright.compiler import Compilation
@@ -50,6 +51,8 @@ _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.03
 _BOUND_BY_MEMORY = 0.7
 """The part of its time from which on moving its bytes is what a kernel waits for."""
+_AT_ITS_BOUND = 0.85
+"""The part of its bound from which on a kernel has reached what can be reached."""
 _LEAST_ALONE = 5
 """Rounds alone on the core that are enough for a median."""
 Result = dict[str, object]
@@ -63,7 +66,9 @@ class Round:
     fraction: float
     peak_rate: float
     memory: float
-    """The part of the time that moving the kernel's arguments once would take at the read bandwidth."""
+    """The part of the time that moving the kernel's arguments and results once takes."""
+    bound: float
+    """The most that `fraction` can be by arithmetic and memory, with the best algorithm."""
     alone: bool
 
 
@@ -75,8 +80,10 @@ class Runner:
     call: Callable[[], object]
     operators: list[str]
     error: float
-    moved_bytes: int = 0
-    """Inputs, constants and results together."""
+    read_bytes: int = 0
+    """Inputs and constants together."""
+    written_bytes: int = 0
+    constant_bytes: int = 0
     rounds: list[Round] = field(default_factory=list)
 
 
@@ -136,7 +143,7 @@ def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[d
             continue
         peak = read_peak(target, int(case.work)) if case.unit == "read" else peaks[case.unit]
         name = case.name if case.unit == "read" else case.unit
-        _measure(runner, peak, read_peak(target, runner.moved_bytes), watch, rounds)
+        _measure(runner, peak, move_peak(target, runner.read_bytes, runner.written_bytes), watch, rounds)
         rates.setdefault(_peak_label(case, name), []).extend(item.peak_rate for item in believed(runner.rounds))
         results[case.name] = figures(runner)
         harness.say(f"{case.name}: {100 * float(str(results[case.name]['fraction'])):.0f}%")
@@ -162,8 +169,9 @@ def build(case: Case, target: Target, seed: int = 0) -> Runner:
     results = [
         math.prod(map(int, info.static_shape)) * storage_dtype(info.dtype).itemsize for info in executable.output_info
     ]
-    moved = sum(array.nbytes for array in inputs.values()) + artifact.constants.nbytes + sum(results)
-    return Runner(case, _bare_call(executable, inputs), operators, error, moved)
+    constants = artifact.constants.nbytes
+    read = sum(array.nbytes for array in inputs.values()) + constants
+    return Runner(case, _bare_call(executable, inputs), operators, error, read, sum(results), constants)
 
 
 def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -205,28 +213,43 @@ def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> 
     return call
 
 
-def _measure(runner: Runner, peak: Peak, reading: Peak, watch: CoreWatch, rounds: int) -> None:
+def _measure(runner: Runner, peak: Peak, moving: Peak, watch: CoreWatch, rounds: int) -> None:
     """Rounds of a kernel, until there are enough that nobody disturbed, or patience ends."""
     start = time.monotonic()
     alone = 0
     while alone < rounds and (len(runner.rounds) < rounds or time.monotonic() - start < _PATIENCE_SECONDS):
-        item = _round(runner, peak, reading, watch)
+        item = _round(runner, peak, moving, watch)
         runner.rounds.append(item)
         alone += item.alone
         if not item.alone:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _round(runner: Runner, peak: Peak, reading: Peak, watch: CoreWatch) -> Round:
-    """One round: the kernel between two halves of its peak, and after that its bytes read by something else."""
+def _round(runner: Runner, peak: Peak, moving: Peak, watch: CoreWatch) -> Round:
+    """One round: the kernel between two halves of its peak, and after that its bytes moved by something else."""
     looks = [watch.look()]
     before = _rate(peak)
     seconds = _seconds(runner.call)
     after = _rate(peak)
     looks.append(watch.look())
     rate = (before + after) / 2
-    memory = runner.moved_bytes / _rate(reading) / seconds
-    return Round(seconds, runner.case.work / seconds / rate, rate, memory, watch.was_alone(*looks))
+    speed = _rate(moving)
+    memory = (runner.read_bytes + runner.written_bytes) / speed / seconds
+    bound = highest_fraction(runner, rate, speed)
+    return Round(seconds, runner.case.work / seconds / rate, rate, memory, bound, watch.was_alone(*looks))
+
+
+def highest_fraction(runner: Runner, rate: float, speed: float) -> float:
+    """The fraction of the peak that no kernel for a case can pass.
+
+    `rate` is the peak, in units of work a second; `speed` is in bytes a second. Multiplying and moving at the same time
+    take as long as the longer of them; the algorithm is the one for which that is shortest.
+    """
+    case = runner.case
+    others = runner.read_bytes + runner.written_bytes - runner.constant_bytes
+    forms = case.forms or ((0.0 if case.unit == "read" else 1.0, runner.constant_bytes),)
+    direct = case.work / rate
+    return max(direct / max(share * direct, (others + weights) / speed) for share, weights in forms)
 
 
 def believed(rounds: Sequence[Round]) -> list[Round]:
@@ -263,6 +286,7 @@ def figures(runner: Runner) -> Result:
         "best_fraction": round(max(item.fraction for item in rounds), 4),
         "fraction_of_all_rounds": round(statistics.median(item.fraction for item in runner.rounds), 4),
         "memory": round(statistics.median(item.memory for item in rounds), 4),
+        "bound": round(statistics.median(item.bound for item in rounds), 4),
         "alone": round(sum(item.alone for item in runner.rounds) / len(runner.rounds), 3),
         "unit": case.unit,
         "max_rel_err": runner.error,
@@ -274,6 +298,7 @@ def figures(runner: Runner) -> Result:
         result["goal"] = case.goal
         result["reached"] = fraction >= case.goal
         result["bound_by_memory"] = float(str(result["memory"])) >= _BOUND_BY_MEMORY
+        result["at_its_bound"] = fraction >= _AT_ITS_BOUND * float(str(result["bound"]))
     return result
 
 
@@ -287,7 +312,7 @@ def render(results: dict[str, Result]) -> str:
     rows = []
     for name, result in results.items():
         if "ms" not in result:
-            rows.append([name, str(result.get("skipped", "failed")), *[""] * 8])
+            rows.append([name, str(result.get("skipped", "failed")), *[""] * 9])
             continue
         rate = result.get("gflops", result.get("gb_per_s"))
         goal = f"{result['goal']:.2f}" if "goal" in result else "-"
@@ -300,12 +325,15 @@ def render(results: dict[str, Result]) -> str:
                 f"{result['fraction']:.2f}",
                 f"{result['best_fraction']:.2f}",
                 f"{result['memory']:.2f}",
+                f"{result['bound']:.2f}",
                 f"{100 * float(str(result['alone'])):.0f}%",
                 goal,
                 _state(result),
             ]
         )
-    return table(["kernel", "median ms", "min", "rate", "of peak", "best", "memory", "alone", "goal", ""], rows)
+    return table(
+        ["kernel", "median ms", "min", "rate", "of peak", "best", "memory", "bound", "alone", "goal", ""], rows
+    )
 
 
 def _state(result: Result) -> str:
@@ -314,6 +342,8 @@ def _state(result: Result) -> str:
         return "WRONG"
     if "goal" not in result or result["reached"]:
         return "ok" if "goal" in result else ""
+    if result["at_its_bound"]:
+        return "at its bound"
     return "bound by memory" if result["bound_by_memory"] else "below"
 
 

@@ -21,6 +21,8 @@ _CHAINS = 16
 _STEPS = 20_000
 _STREAMS = 8
 _ADDITIONS = 6
+_AHEAD = 16
+"""Vectors between the place that is written to and the one that is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,28 @@ def read_peak(target: Target, size: int) -> Peak:
     return Peak("read", float(blocks * block), call)
 
 
+def move_peak(target: Target, read: int, written: int) -> Peak:
+    """Reading some bytes and writing others, both once and in order: what a kernel cannot do without.
+
+    Where little is written it is left out: less than one vector in sixteen that are read.
+    """
+    lanes = target.lanes(32)
+    most = max(read, written)
+    loads, stores = (max(least, round(_STREAMS * size / most)) for size, least in ((read, 1), (written, 0)))
+    size = lanes * 4
+    blocks = max(most // (size * _STREAMS), 1)
+    function = _compile(_move_ir(lanes, loads, stores), target)
+    data = aligned_empty((blocks * loads * size,), np.dtype(np.uint8))
+    data[...] = 1
+    out = aligned_empty((max(1, blocks * stores) * size,), np.dtype(np.uint8))
+    arguments = (address_of(data), address_of(out), blocks)
+
+    def call(keep: object = (data, out)) -> None:
+        function(*arguments)
+
+    return Peak("move", float(blocks * (loads + stores) * size), call)
+
+
 def width_peak(target: Target) -> Peak:
     """Independent additions of integers: as many instructions at a time as the core takes in.
 
@@ -233,6 +257,47 @@ loop:
   br i1 %again, label %loop, label %end
 end:
 {stores}
+  ret void
+}}
+"""
+
+
+def _move_ir(lanes: int, loads: int, stores: int) -> str:
+    """A loop that reads some vectors, and stores some: the combination of all that it has read.
+
+    Places are fetched before they are written to: stores alone would wait for each.
+    """
+    vector = f"<{lanes} x i32>"
+    read = "\n".join(
+        f"  %p{n} = getelementptr {vector}, ptr %source, i64 {n}\n"
+        f"  %v{n} = load {vector}, ptr %p{n}\n"
+        f"  %x{n + 1} = xor {vector} %x{n}, %v{n}"
+        for n in range(loads)
+    )
+    written = "\n".join(
+        f"  %q{n} = getelementptr {vector}, ptr %place, i64 {n}\n"
+        f"  %f{n} = getelementptr {vector}, ptr %place, i64 {n + _AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %f{n}, i32 1, i32 2, i32 1)\n"
+        f"  store {vector} %x{loads}, ptr %q{n}"
+        for n in range(stores)
+    )
+    return f"""
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+define void @peak(ptr %data, ptr %out, i64 %count) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %x0 = phi {vector} [ zeroinitializer, %entry ], [ %x{loads}, %loop ]
+  %source = getelementptr [{loads} x {vector}], ptr %data, i64 %i
+  %place = getelementptr [{stores} x {vector}], ptr %out, i64 %i
+{read}
+{written}
+  %next = add i64 %i, 1
+  %again = icmp ult i64 %next, %count
+  br i1 %again, label %loop, label %end
+end:
+  store volatile {vector} %x{loads}, ptr %out
   ret void
 }}
 """

@@ -10,7 +10,7 @@ import pytest
 
 from bench import kernel_cases, kernels
 from bench.kernel_cases import Case
-from bench.peak import Peak, arithmetic_peak, read_peak
+from bench.peak import Peak, arithmetic_peak, move_peak, read_peak
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 
@@ -53,6 +53,35 @@ def test_peaks_are_of_a_believable_size() -> None:
     assert 1e8 < rate(read_peak(machine, 1 << 20)) < 1e13
 
 
+@pytest.mark.parametrize(("read", "written"), [(1 << 16, 1 << 16), (1 << 16, 100), (1 << 14, 1 << 16), (64, 0)])
+def test_moving_reads_and_writes_in_proportion(read: int, written: int) -> None:
+    peak = move_peak(target(), read, written)
+    assert peak.work == pytest.approx(read + written, rel=0.07, abs=1024)
+    assert 1e8 < rate(peak) < 1e13
+
+
+def test_no_kernel_passes_its_bound() -> None:
+    """Arithmetic or memory, whichever takes longer, with the best algorithm."""
+
+    def bound(case: Case, speed: float, constants: int = 1000) -> float:
+        runner = kernels.Runner(case, lambda: None, [], 0.0, 1000 + constants, 500, constants)
+        return kernels.highest_fraction(runner, 1.0, speed)
+
+    case = Case("some", TINY[0].make, 2000.0)
+    assert bound(case, 1e9) == 1.0
+    # 2500 bytes at 0.5 a second take 5000 seconds, the arithmetic 2000.
+    assert bound(case, 0.5) == pytest.approx(0.4)
+    # Half the multiplications for four times the weights: worth it where bytes come quickly.
+    other = Case("other", TINY[0].make, 2000.0, forms=((1.0, 1000), (0.5, 4000)))
+    assert bound(other, 1e9) == pytest.approx(2.0)
+    assert bound(other, 0.5) == pytest.approx(0.4)
+    forms = kernel_cases.winograd_forms(8, 16, 32)
+    assert (1.0, 4 * 9 * 16 * 32) in forms
+    assert (36 * 4 / (9 * 64), 4 * 36 * 16 * 32) in forms
+    # What is held against reading has nothing to multiply, and may have to write.
+    assert bound(Case("read", TINY[0].make, 2000.0, "read"), 1.0) == pytest.approx(0.8)
+
+
 def test_a_processor_without_the_instructions_has_no_such_peak() -> None:
     plain = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
     assert arithmetic_peak(plain, "int8") is None
@@ -69,12 +98,12 @@ def test_every_kind_of_kernel_is_built_and_right(case: Case) -> None:
 
 def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
     def rounds(*seconds: float, alone: bool) -> list[kernels.Round]:
-        return [kernels.Round(item, 1 / item, 1.0, 0.9 / item, alone) for item in seconds]
+        return [kernels.Round(item, 1 / item, 1.0, 0.9 / item, 4.0, alone) for item in seconds]
 
     quiet, noisy = rounds(1.0, 1.0, 1.0, 1.0, 1.25, alone=True), rounds(2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0, alone=False)
     assert kernels.believed(quiet + noisy) == quiet
     assert kernels.believed(quiet[:1] + noisy) == quiet[:1] + noisy
-    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, 64, noisy + quiet)
+    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, 64, rounds=noisy + quiet)
     figures = kernels.figures(runner)
     assert (figures["ms"], figures["fraction"], figures["fraction_of_all_rounds"]) == (1000.0, 1.0, 0.5)
     assert figures["alone"] == round(5 / 12, 3)
@@ -82,6 +111,9 @@ def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
     unreached = {**figures, "reached": False}
     assert "bound by memory" in kernels.render({"one": unreached})
     assert "below" in kernels.render({"one": {**unreached, "bound_by_memory": False}})
+    assert figures["bound"] == 4.0
+    assert not figures["at_its_bound"]
+    assert "at its bound" in kernels.render({"one": {**unreached, "at_its_bound": True}})
 
 
 def test_a_kernel_waits_for_its_neighbours_to_leave() -> None:
