@@ -19,12 +19,22 @@ from tilewright.topi.schedule.gpu.warp_choice import warp_cost
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 
 _LEAST_COLUMNS: Final = 32
-_PRODUCTS: Final = {2: 1350.0, 4: 675.0}
+_PRODUCTS: Final = {2: 1400.0, 4: 700.0}
 """Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
+_FETCHED: Final = 33.0
+"""Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+_READ: Final = 90.0
+"""Bytes that products get from shared memory in a cycle."""
+_WRITTEN: Final = 12.0
+"""Results that a multiprocessor writes in a cycle."""
+_LATENCY: Final = 900.0
+"""Cycles from the start of a copy to its data."""
 _STEP: Final = 75.0
 """Cycles that a step costs beside its work: waiting, the barrier, addresses."""
-_START: Final = 3660.0
-"""Cycles of a block beside its steps: starting, the first copies, writing results."""
+_START: Final = 2500.0
+"""Cycles of a block beside its steps: starting, the first copies."""
+_STAGES: Final = 4
+"""Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
 """Rows of blocks that run together."""
 _WORK: Final = 1 << 29
@@ -95,7 +105,8 @@ def ranked_group_tiles(
         GroupTile(groups, width, stages, _TOGETHER) for groups, width, stages in product((1, 2), widths, (3, 4, 5, 6))
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes]
-    return tuple(sorted(fitting, key=lambda tile: group_cost(batch, rows, columns, depth, dtype, tile, target)))
+    costs = {tile: group_cost(batch, rows, columns, depth, dtype, tile, target) for tile in fitting}
+    return tuple(sorted(fitting, key=lambda tile: (costs[tile], abs(tile.stages - _STAGES))))
 
 
 def group_cost(
@@ -105,9 +116,17 @@ def group_cost(
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
     held = max(1, target.shared_bytes // (tile.shared_bytes + 1024))
     held = min(held, max(1, 65536 // (128 * tile.groups * (tile.columns // 2 + 48))))
-    together = min(held, -(-blocks // target.cores))
-    waves = -(-blocks // (target.cores * together))
+    rounds, rest = divmod(-(-blocks // target.cores), held)
+    total = rounds * _round_cost(depth, dtype, tile, held)
+    return total + (_round_cost(depth, dtype, tile, rest) if rest else 0.0)
+
+
+def _round_cost(depth: int, dtype: DataType, tile: GroupTile, together: int) -> float:
+    """Cycles of some blocks that share a multiprocessor, from their start to their end."""
     per_step = 128 // dtype.itemsize
     steps = -(-depth // per_step)
     work = tile.rows * tile.columns * per_step / _PRODUCTS[dtype.itemsize]
-    return waves * (_START + steps * (together * work + _STEP) + tile.rows * tile.columns / 32)
+    fetched = (tile.rows + tile.columns) * 128 / _FETCHED
+    read = tile.groups * (ROWS + tile.columns) * 128 / _READ
+    busy = max(together * max(work, fetched, read), _LATENCY / (tile.stages - 2))
+    return _START + steps * (busy + _STEP) + together * tile.rows * tile.columns / _WRITTEN
