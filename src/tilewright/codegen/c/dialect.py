@@ -116,7 +116,14 @@ class Dialect(KernelLanguage):
 
     @abstractmethod
     def half_helpers(self) -> dict[str, str]:
-        """`tw_half_bits_float` and `tw_half_bits_double` (round to the bits of a half) and `tw_half_value`."""
+        """`tw_half_bits_float` and `tw_half_bits_double` (round to the bits of a half) and `tw_half_value`.
+
+        Also `tw_brain_bits` (round to the bits of a bfloat16) where it is not to be computed with integers.
+        """
+
+    def extreme(self, dtype: DataType, lesser: bool) -> str | None:
+        """The body of a function of `a` and `b`: the lesser or the greater, NaN if either is; None for plain C."""
+        return None
 
     @abstractmethod
     def count_bits(self, value: str, wide: bool, leading: bool) -> str:

@@ -49,6 +49,9 @@ class Helpers:
         """The lesser or greater of two; NaN if either is NaN."""
         kind = self._dialect.register_type(dtype)
         name = f"tw_{'min' if lesser else 'max'}_{dtype.name}"
+        body = self._dialect.extreme(dtype, lesser)
+        if body is not None:
+            return self._define(name, kind, f"{kind} a, {kind} b", body)
         test = "a < b" if lesser else "a > b"
         if dtype.is_float:
             test = f"{test} || a != a"
@@ -97,6 +100,9 @@ class Helpers:
     def brain_bits(self) -> str:
         """The bits of the nearest bfloat16 of a float, ties to even; NaN stays NaN."""
         dialect = self._dialect
+        if "tw_brain_bits" in dialect.half_helpers():
+            self.texts.setdefault("tw_brain_bits", dialect.half_helpers()["tw_brain_bits"])
+            return "tw_brain_bits"
         word, short = dialect.types["uint32"], dialect.types["uint16"]
         bits = dialect.bits("x", DataType.of("float32"), DataType.of("uint32"))
         body = (

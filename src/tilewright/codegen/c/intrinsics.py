@@ -52,6 +52,9 @@ def call(c: Expressions, expr: Call) -> str:
         return f"(({kind})(({c.dialect.types[f'uint{max(32, dtype.bits)}']}){values[0]} << {count}))"
     if name in ("popcount", "clz"):
         return _count(c, values[0], dtype, name == "clz")
+    instruction = c.helpers.instruction(name)
+    if instruction is not None:
+        return f"{instruction}({', '.join(values)})"
     raise UnsupportedError(f"{c.dialect.name} kernels do not know the intrinsic {name!r}")
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.codegen.cuda.instructions import function_name, instruction_text
+from tilewright.codegen.cuda.row_instructions import row_instruction_text
 from tilewright.ir.dtype import DataType
 from tilewright.target.target import Target
 
@@ -107,7 +108,25 @@ class CudaDialect(Dialect):
             f'{asm}"cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x)); return bits; }}',
             "tw_half_value": f"{head}float tw_half_value(unsigned short bits) {{ float x; "
             f'{asm}"cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }}',
+            "tw_brain_bits": f"{head}unsigned short tw_brain_bits(float x) {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  unsigned short bits; {asm}"cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits;\n'
+            "#else\n"
+            "  unsigned int b = __float_as_uint(x);\n"
+            "  return x != x ? 0x7fc0 : (unsigned short)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);\n"
+            "#endif\n}",
         }
+
+    def extreme(self, dtype: DataType, lesser: bool) -> str | None:
+        """One instruction from sm_80 on."""
+        if dtype.name != "float32":
+            return None
+        name, test = ("min", "a < b") if lesser else ("max", "a > b")
+        return (
+            "\n#if __CUDA_ARCH__ >= 800\n"
+            f'float c; asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c;\n'
+            f"#else\nreturn {test} || a != a ? a : b;\n#endif\n"
+        )
 
     def count_bits(self, value: str, wide: bool, leading: bool) -> str:
         """`__clz` and `__popc`."""
@@ -136,7 +155,7 @@ class CudaDialect(Dialect):
 
     def instruction_helper(self, name: str) -> tuple[str, str] | None:
         """Inline PTX."""
-        text = instruction_text(name)
+        text = row_instruction_text(name) or instruction_text(name)
         return None if text is None else (function_name(name), text)
 
     def copy_async_helper(self, size: int) -> str | None:

@@ -29,8 +29,12 @@ from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
 _TYPES = ("float32", "float64")
+_HALVES = ("float16", "bfloat16")
+"""Types of attention on tensor cores."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
+_MOST_HALF_SIZE = 128
+"""The same for fragments in the registers of warps."""
 _MOST_KEYS = 2048
 """Keys up to which the threads of a GPU have scores in registers."""
 _HEADS_LAST = (0, 2, 1, 3)
@@ -59,7 +63,8 @@ class _Scores:
     """Numbers to add, or truth values that are false where a key is hidden."""
 
 
-def _replace(b: Bindings) -> GraphExpr | None:
+def _replace(b: Bindings, target: Target | None = None) -> GraphExpr | None:
+    """The operator; without a target (for CPUs) types are those that they compute in."""
     outer, weights = b.call("outer"), b.call("weights")
     assert isinstance(outer.attributes, MatmulAttributes) and isinstance(weights.attributes, SoftmaxAttributes)
     sizes = known_sizes(weights)
@@ -73,7 +78,7 @@ def _replace(b: Bindings) -> GraphExpr | None:
     if b.uses(weights.args[0]) != (2 if blind_is_zero else 1):
         return None
     scores = _scores(b, weights.args[0], sizes)
-    if scores is None:
+    if scores is None or (target is None and scores.product.tensor_type.dtype.name not in _TYPES):
         return None
     inner = scores.product
     assert isinstance(inner.attributes, MatmulAttributes)
@@ -100,11 +105,15 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     if depths is None or not all(isinstance(size, int) for size in (*sizes[-2:], results[-1], depths[-1])):
         return None
     queries, keys, width, depth = (int(str(size)) for size in (*sizes[-2:], results[-1], depths[-1]))
+    if scores.product.tensor_type.dtype.name in _HALVES:
+        on_tensor_cores = "sm_80" in target.feature_set and max(width, depth) <= _MOST_HALF_SIZE
+        static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
+        return _replace(b, target) if on_tensor_cores and static else None
     whole = queries % 8 == 0 and keys % 32 == 0 and width % 32 == 0 and depth % 4 == 0
     tiles = 0 < keys <= _MOST_KEYS and (keys < 128 or keys % 128 == 0)
     memory = 4 * (8 * keys + 136 * (depth + 4)) + 4096
     fits = whole and tiles and memory <= target.shared_bytes and queries > 0
-    return _replace(b) if fits and target.max_threads >= 256 else None
+    return _replace(b, target) if fits and target.max_threads >= 256 else None
 
 
 def _is_maximum(item: Call, rank: int) -> bool:
@@ -140,7 +149,7 @@ def _scores(b: Bindings, start: GraphExpr, sizes: Sequence[Size]) -> _Scores | N
             return None
     assert isinstance(item, Call)
     alone = item is start or b.uses(item) == 1
-    if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
+    if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in (*_TYPES, *_HALVES):
         return None
     if len({mask.tensor_type.dtype for mask in masks}) > 1:
         return None

@@ -114,7 +114,7 @@ def _arranged(description: PrimFunc, layouts: Sequence[tuple[str, Layout]]) -> P
     return sch.func
 
 
-def _each_lane(body: Callable[[Var], Stmt]) -> Stmt:
+def each_lane(body: Callable[[Var], Stmt]) -> Stmt:
     """What each thread of the warp does."""
     lane = Var("lane", INDEX)
     return For(lane, ZERO, const(WARP), LoopKind.THREAD, body(lane), "threadIdx.x")
@@ -163,7 +163,7 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
             inner = For(part, ZERO, const(2), LoopKind.UNROLLED, store)
             return For(half, ZERO, const(2), LoopKind.UNROLLED, inner)
 
-        return None, _each_lane(zero), _each_lane(product)
+        return None, each_lane(zero), each_lane(product)
 
     layouts = [
         ("a", lambda i, k: item.rows_layout(i, k)[2:]),
@@ -187,7 +187,7 @@ def _load(item: WarpProduct, transposed: bool) -> TensorIntrin:
             source = pointer(inputs[0], "r", (lane % 16, start), (lane % 16, start + (item.lanes - 1)))
             return Evaluate(machine_call(name, own_registers(outputs[0], "w", lane, 1 if transposed else 0), source))
 
-        return _each_lane(load)
+        return each_lane(load)
 
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.columns_layout(i, j)[1:] if transposed else item.rows_layout(i, j)[2:]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
+from tilewright.topi.schedule.gpu.attention_warps import schedule_attention_warps
 
 _LANES = 32
 """Threads that share a query: its keys are dealt out to them."""
@@ -23,21 +26,9 @@ _MOST_SCORES = 96
 """Scores that a thread has in registers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The sizes of an attention: what the template needs to know of them."""
-
-    heads: int
-    """Heads of all sequences."""
-    queries: int
-    keys: int
-    depth: int
-    width: int
-
-    @property
-    def each(self) -> int:
-        """Keys of a tile that a lane has, next to each other."""
-        return min(_TILE, self.keys) // _LANES
+def _each(sizes: AttentionSizes) -> int:
+    """Keys of a tile that a lane has, next to each other."""
+    return min(_TILE, sizes.keys) // _LANES
 
 
 def is_attention(context: ScheduleContext) -> bool:
@@ -46,7 +37,7 @@ def is_attention(context: ScheduleContext) -> bool:
 
 
 def schedule_attention(context: ScheduleContext) -> bool:
-    """All stages of a tile of queries in one block; False for sizes that do not fill its threads.
+    """All stages of a tile of queries in one block, on tensor cores where types are theirs; False if sizes do not fit.
 
     for tile of queries in blocks:
         for tile of keys:  keys_shared = ...;  for warp, lane: acc[query, key] += ...;  scores (registers) = scaled acc
@@ -61,7 +52,9 @@ def schedule_attention(context: ScheduleContext) -> bool:
     sizes = _sizes(context, stage, output)
     if sizes is None:
         return False
-    queries = _choose_queries(context, sizes)
+    if attempt(context, partial(schedule_attention_warps, sizes=sizes)):
+        return True
+    queries = _choose_queries(context, sizes) if _fills_threads(context, sizes) else None
     if queries is None:
         return False
     for name in ("keys", "values", "factor"):
@@ -90,25 +83,31 @@ def schedule_attention(context: ScheduleContext) -> bool:
     return True
 
 
-def _sizes(context: ScheduleContext, stage: dict[str, BlockHandle], output: BlockHandle) -> _Sizes | None:
+def _sizes(context: ScheduleContext, stage: dict[str, BlockHandle], output: BlockHandle) -> AttentionSizes | None:
     sch = context.sch
     loops = sch.get_loops(stage["attention_products"])
     extents, outside = context.extents(loops), context.extents(sch.get_loops(output))
     if extents is None or outside is None or prod(extents) == 0 or prod(outside) == 0:
         return None
     batch, heads, queries, keys, depth = extents
-    width = outside[-1]
-    whole = keys % _LANES == 0 and depth % _VECTOR == 0 and width % _LANES == 0 and queries % _WARPS == 0
-    tiles = keys % _TILE == 0 or keys < _TILE
-    enough = context.target.max_threads >= _LANES * _WARPS
-    return _Sizes(batch * heads, queries, keys, depth, width) if whole and tiles and enough else None
+    return AttentionSizes(batch, heads, queries, keys, depth, outside[-1])
 
 
-def _choose_queries(context: ScheduleContext, sizes: _Sizes) -> int | None:
+def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
+    """Whether sizes are whole tiles of threads."""
+    whole = sizes.keys % _LANES == 0 and sizes.depth % _VECTOR == 0
+    whole = whole and sizes.width % _LANES == 0 and sizes.queries % _WARPS == 0
+    tiles = sizes.keys % _TILE == 0 or sizes.keys < _TILE
+    return whole and tiles and context.target.max_threads >= _LANES * _WARPS
+
+
+def _choose_queries(context: ScheduleContext, sizes: AttentionSizes) -> int | None:
     """Queries of a block: more reuse of keys and values, if all cores have work and memory holds the powers."""
     options = []
+    (output,) = context.sch.get_output_blocks()
+    item = max(4, context.block(output).writes[0].buffer.dtype.itemsize)
     for count in (8, 16, 32):
-        memory = 4 * (count * sizes.keys + (count + min(_TILE, sizes.keys)) * (sizes.depth + _VECTOR))
+        memory = item * (count * sizes.keys + (count + min(_TILE, sizes.keys)) * (sizes.depth + _VECTOR))
         memory += _SPARE if context.target.shuffle_width == 1 else 0
         scores = count // _WARPS * sizes.keys // _LANES
         if sizes.queries % count == 0 and memory <= context.target.shared_bytes and scores <= _MOST_SCORES:
@@ -116,7 +115,7 @@ def _choose_queries(context: ScheduleContext, sizes: _Sizes) -> int | None:
     if not options:
         return None
     # Many queries a block read keys and values less often; where blocks are few, or scores many, fewer do.
-    few = sizes.heads * sizes.queries // 32 < 2 * context.target.cores or sizes.keys > 4 * _TILE
+    few = sizes.batch * sizes.heads * sizes.queries // 32 < 2 * context.target.cores or sizes.keys > 4 * _TILE
     default = max(count for count in options if count == options[0] or count <= (16 if few else 32))
     return context.choose("queries", options, default)
 
@@ -126,24 +125,24 @@ def _below(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle) -> l
     return own[own.index(loop) + 1 :]
 
 
-def _partial(context: ScheduleContext, handle: BlockHandle, sizes: _Sizes) -> BlockHandle:
+def _partial(context: ScheduleContext, handle: BlockHandle, sizes: AttentionSizes) -> BlockHandle:
     """A reduction along keys in two: a part for each lane, and their combination."""
     sch = context.sch
-    _, lane, _ = sch.split(sch.get_loops(handle)[-1], [None, _LANES, sizes.each])
+    _, lane, _ = sch.split(sch.get_loops(handle)[-1], [None, _LANES, _each(sizes)])
     return sch.rfactor(lane, 0)
 
 
-def _schedule_powers(context: ScheduleContext, handle: BlockHandle, block: LoopHandle, sizes: _Sizes) -> None:
+def _schedule_powers(context: ScheduleContext, handle: BlockHandle, block: LoopHandle, sizes: AttentionSizes) -> None:
     sch = context.sch
     row, column = _below(context, handle, block)
     warp, step = sch.split(row, [_WARPS, None])
-    tile, lane, key = sch.split(column, [None, _LANES, sizes.each])
+    tile, lane, key = sch.split(column, [None, _LANES, _each(sizes)])
     sch.reorder(warp, lane, step, tile, key)
     sch.bind(warp, "threadIdx.y")
     sch.bind(lane, "threadIdx.x")
     sch.unroll(step)
     sch.unroll(tile)
-    if sizes.each > 1:
+    if _each(sizes) > 1:
         sch.vectorize(key)
 
 
@@ -169,7 +168,7 @@ def _schedule_mixed(
     output: BlockHandle,
     block: LoopHandle,
     loops: list[LoopHandle],
-    sizes: _Sizes,
+    sizes: AttentionSizes,
 ) -> None:
     """The sums of values: a warp has the same queries as before, its lanes some elements next to each other."""
     sch = context.sch
@@ -199,14 +198,14 @@ def _schedule_mixed(
 
 
 def _schedule_scores(
-    context: ScheduleContext, stage: dict[str, BlockHandle], block: LoopHandle, queries: int, sizes: _Sizes
+    context: ScheduleContext, stage: dict[str, BlockHandle], block: LoopHandle, queries: int, sizes: AttentionSizes
 ) -> None:
     """The products of queries and keys: tiles of keys in shared memory, a few scores of each thread at a time."""
     sch = context.sch
     scores, products = stage["attention_scores"], stage["attention_products"]
     row, column = _below(context, scores, block)
     warp, step = sch.split(row, [_WARPS, None])
-    tile, lane, key = sch.split(column, [None, _LANES, sizes.each])
+    tile, lane, key = sch.split(column, [None, _LANES, _each(sizes)])
     sch.reorder(tile, warp, lane, step, key)
     sch.compute_at(products, lane)
     own = _below(context, products, lane)
@@ -215,7 +214,7 @@ def _schedule_scores(
     sch.reorder(outer, inner, *results)
     reads = context.block(products).reads
     names = [region.buffer.name for region in reads if not region.buffer.name.startswith("attention")]
-    for name, place, each in zip(names, (block, tile), (queries // _WARPS, sizes.each), strict=True):
+    for name, place, each in zip(names, (block, tile), (queries // _WARPS, _each(sizes)), strict=True):
         shared = sch.cache_read(products, name, "shared")
         sch.compute_at(shared, place)
         near = sch.cache_read(products, context.block(shared).writes[0].buffer.name, "local")
@@ -231,9 +230,9 @@ def _schedule_scores(
     _arrange(context, scores, queries // _WARPS, sizes)
 
 
-def _arrange(context: ScheduleContext, scores: BlockHandle, rows: int, sizes: _Sizes) -> None:
+def _arrange(context: ScheduleContext, scores: BlockHandle, rows: int, sizes: AttentionSizes) -> None:
     """The threads that hold scores get axes of their own, so that each has its scores in registers."""
-    each, step = sizes.each, _LANES * sizes.each
+    each, step = _each(sizes), _LANES * _each(sizes)
     name = context.block(scores).writes[0].buffer.name
     context.sch.transform_layout(scores, name, lambda b, h, i, c: (b, h, i // rows, i % rows, c // step, c % step))
     context.sch.transform_layout(scores, name, lambda b, h, w, r, t, c: (b, h, w, r, t, c // each, c % each))

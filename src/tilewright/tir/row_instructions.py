@@ -1,0 +1,46 @@
+"""What the threads of a warp do with rows of fragments, and scalar functions that NVIDIA GPUs have as one instruction.
+
+The sums that a product of fragments leaves (`warp_instructions.py`) have four threads to a row. These combine a value
+of each of them, so that all four have the result.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+import numpy as np
+
+from tilewright.support.errors import UnsupportedError
+from tilewright.tir.machine import define
+
+ROW_MAX: Final = "cuda.row.max"
+ROW_SUM: Final = "cuda.row.sum"
+ROUND_PAIR: Final = {"float16": "cuda.pair.f16", "bfloat16": "cuda.pair.bf16"}
+"""Two neighbouring float32 of a thread to a register of two elements of 16 bits, by type."""
+POWER_OF_TWO: Final = "cuda.exp2"
+"""2^x of a float32, within two units of the last place; subnormal results are zeros."""
+
+
+def _refuse(*arguments: object) -> NoReturn:
+    raise UnsupportedError(
+        "the threads of a row compute this together, which the interpreter does not do",
+        hint="interpret the scheduled program before it is lowered",
+    )
+
+
+def _power_of_two(x: float) -> float:
+    with np.errstate(all="ignore"):
+        found = np.exp2(np.float32(x))
+    return 0.0 if abs(found) < np.finfo(np.float32).tiny else float(found)
+
+
+for _name, _doc in (
+    (ROW_MAX, "the greatest of the values that the four threads of a row have"),
+    (ROW_SUM, "the sum of the values that the four threads of a row have"),
+):
+    define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, _doc, pure=False)
+for _name in ROUND_PAIR.values():
+    define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, "rounds two neighbouring values", pure=False)
+define(POWER_OF_TWO, "", "float32", ("float32",), ("sm_75",), _power_of_two, "2^x, subnormal results are zeros")
+
+__all__ = ["POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM"]

@@ -1,0 +1,430 @@
+"""Attention whose keys come in tiles: the program in which no score outlives its tile, for schedules to divide.
+
+for sequence, head, tile of queries:
+    largest = -inf;  total = 0;  mixed = 0
+    for tile of keys:
+        scores = queries * keys;  before = largest;  largest = max(largest, scores)
+        powers = 2^(factor * (scores - largest));  shrink = 2^(factor * (before - largest))
+        total = total * shrink + sum of powers;  mixed = mixed * shrink + powers * values
+    attention = mixed / total
+
+It computes what the stages of `topi/attention.py` compute, but for the rounding of powers to the type of the values,
+which products on tensor cores need. What all of a row share is held in parts, by the threads that have the row's
+scores: of four parts with runs of two columns each, the second has columns 2 and 3 of every eight. Queries, keys and
+elements of a head are padded to whole tiles: keys that are not there have scores of -inf, elements are zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.expr import ZERO, FloatImm, Mul, PrimExpr, Range, Var
+from tilewright.ir.node import Node
+from tilewright.ir.visit import find_all, substitute, transform
+from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.machine import machine_call
+from tilewright.tir.row_instructions import POWER_OF_TWO
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
+
+_LEAST = const(-math.inf, FLOAT32)
+_NOTHING = const(0.0, FLOAT32)
+Axis = tuple[int, IterKind, PrimExpr]
+"""An iterator of a stage: its extent, its kind, and its value in terms of loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSizes:
+    """The sizes of an attention."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    """Elements of a query and of a key."""
+    width: int
+    """Elements of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """What a block of threads has at a time; elements of queries and values padded to what products take."""
+
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    parts: int
+    """Threads that share a row."""
+    run: int
+    """Neighbouring columns that one of them has."""
+
+    @property
+    def span(self) -> int:
+        """Columns after which the first part comes again."""
+        return self.parts * self.run
+
+    def part(self, column: PrimExpr) -> PrimExpr:
+        """Which of the parts of a row has a column."""
+        return column % self.span // self.run
+
+
+def whole(size: int, step: int) -> int:
+    """A size, padded to a multiple of a step."""
+    return -(-size // step) * step
+
+
+Stages = dict[str, Block]
+"""The blocks of an attention by name."""
+
+
+def streamed_attention(func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> PrimFunc:
+    """The same function with keys in tiles."""
+    return _Streamed(func, stages, sizes, tile).program()
+
+
+class _Streamed:
+    """The program of one attention, being built."""
+
+    def __init__(self, func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> None:
+        self.func, self.stages, self.sizes, self.tile = func, stages, sizes, tile
+        self.query, self.key, self.value = func.buffers[:3]
+        self.rows, self.columns = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys)
+        self.tiles = self.columns // tile.keys
+        self.sequence, self.head = Var("sequence"), Var("head")
+        self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
+        self.made: list[Buffer] = []
+        self.scores_of, self.factor = self._scores()
+
+    # ---------------------------------------------------------------- pieces
+
+    def _buffer(self, name: str, shape: tuple[int, ...], scope: str = "local", dtype: DataType = FLOAT32) -> Buffer:
+        """A buffer with a place for each sequence and head."""
+        buffer = make_buffer(name, (self.sizes.batch, self.sizes.heads, *shape), dtype, scope)
+        self.made.append(buffer)
+        return buffer
+
+    def _row(self, loop: PrimExpr) -> Axis:
+        return self.rows, IterKind.SPATIAL, self.row_tile * self.tile.queries + loop
+
+    def _key(self, loop: PrimExpr, kind: IterKind = IterKind.SPATIAL) -> Axis:
+        return self.columns, kind, self.key_tile * self.tile.keys + loop
+
+    def _step(self, kind: IterKind = IterKind.SPATIAL) -> Axis:
+        """The tile of keys."""
+        return self.tiles, kind, self.key_tile
+
+    def _stage(
+        self,
+        name: str,
+        loops: Sequence[int],
+        axes: Callable[..., Sequence[Axis]],
+        store: Callable[..., BufferStore],
+        init: Callable[..., BufferStore] | None = None,
+        predicate: Callable[..., PrimExpr] | None = None,
+    ) -> Stmt:
+        """Loops around one block: `axes` from loops to iterators, the rest from iterators (sequence, head, ...)."""
+        running = [Var(f"{name}_{letter}") for letter in "ijkl"[: len(loops)]]
+        outer: list[Axis] = [
+            (self.sizes.batch, IterKind.SPATIAL, self.sequence),
+            (self.sizes.heads, IterKind.SPATIAL, self.head),
+        ]
+        iters = tuple(
+            BlockIter(Var(f"v{number}"), Range(ZERO, const(extent)), kind, value)
+            for number, (extent, kind, value) in enumerate([*outer, *axes(*running)])
+        )
+        places = [item.var for item in iters]
+        guard = const(True) if predicate is None else substitute(predicate(*places), {i.var: i.value for i in iters})
+        block = Block(f"attention_{name}", iters, (), (), store(*places), init(*places) if init else None, guard)
+        result: Stmt = with_detected_accesses(block)
+        for var, extent in reversed(list(zip(running, loops, strict=True))):
+            result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
+        return result
+
+    def _scores(self) -> tuple[Callable[..., PrimExpr], float]:
+        """Scores as a function of a product and its place, and what they are multiplied by in the exponent.
+
+        A multiplication by a positive number alone does not change which score is the largest: it is left to the
+        exponent.
+        """
+        block = self.stages["attention_scores"]
+        assert isinstance(block.body, BufferStore)
+        value = block.body.value
+        products = self.stages["attention_products"].writes[0].buffer
+        match value:
+            case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
+                return (lambda product, *place: product), scale / math.log(2)
+            case BufferLoad(buffer=source) if source is products:
+                return (lambda product, *place: product), 1 / math.log(2)
+
+        def scores(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            def visit(item: Node) -> Node | None:
+                return product if isinstance(item, BufferLoad) and item.buffer is products else None
+
+            mapping = {item.var: at for item, at in zip(block.iters, place, strict=True)}
+            return transform(substitute(value, mapping), visit)
+
+        return scores, 1 / math.log(2)
+
+    def _guarded(self, value: PrimExpr, other: PrimExpr, *limits: tuple[PrimExpr, int, int]) -> PrimExpr:
+        """A value where places are within limits; each limit comes with what it is padded to."""
+        conditions = [build.lt(place, const(size)) for place, size, padded in limits if size < padded]
+        return build.select(build.all_of(conditions), value, other) if conditions else value
+
+    # ---------------------------------------------------------------- stages
+
+    def _copy(self, name: str, source: Buffer, is_query: bool, elements: tuple[int, int]) -> tuple[Buffer, Stmt]:
+        """A tile of an operand in shared memory."""
+        size, padded = elements
+        places, there = (self.rows, self.sizes.queries) if is_query else (self.columns, self.sizes.keys)
+        made = self._buffer(name, (places, padded), "shared", source.dtype)
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
+            value = self._guarded(source[b, i, h, d], const(0.0, source.dtype), (i, there, places), (d, size, padded))
+            return BufferStore(made, (b, h, i, d), value)
+
+        count = self.tile.queries if is_query else self.tile.keys
+        place = self._row if is_query else self._key
+        axes: Callable[..., Sequence[Axis]] = lambda i, d: [place(i), (padded, IterKind.SPATIAL, d)]  # noqa: E731
+        return made, self._stage(name, [count, padded], axes, store)
+
+    def _each(
+        self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, steps: bool = False, name: str = ""
+    ) -> Stmt:
+        """What belongs to each row and part, or to each row and element: (b, h, i, part), and the step of keys."""
+
+        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
+            step = [self._step()] if steps else []
+            return [*step, self._row(i), (extent, IterKind.SPATIAL, part)]
+
+        def store(*place: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, place, value(*place))
+
+        return self._stage(name or buffer.name, [self.tile.queries, extent], axes, store)
+
+    def _update(self, name: str, buffer: Buffer, extent: int, value: Callable[..., PrimExpr]) -> Stmt:
+        """A change in place of what belongs to each row and part, or element, with each step of keys."""
+
+        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), (extent, IterKind.SPATIAL, part), self._step(IterKind.REDUCE)]
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, step: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, (b, h, i, part), value(buffer[b, h, i, part], b, h, step, i, part))
+
+        return self._stage(name, [self.tile.queries, extent], axes, store)
+
+    def _product(
+        self,
+        name: str,
+        sums: Buffer,
+        columns: tuple[int, Callable[[PrimExpr], Axis]],
+        steps: tuple[int, Callable[[PrimExpr], Axis]],
+        operands: Callable[..., tuple[PrimExpr, PrimExpr]],
+    ) -> Stmt:
+        """Sums of products; they must be zeros before, or what is added to."""
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
+            left, right = operands(b, h, i, j, k)
+            return BufferStore(sums, (b, h, i, j), sums[b, h, i, j] + cast(left, FLOAT32) * cast(right, FLOAT32))
+
+        def axes(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), columns[1](j), steps[1](k)]
+
+        return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store)
+
+    def _over_columns(
+        self, name: str, buffer: Buffer, value: Callable[[PrimExpr, PrimExpr], PrimExpr], source: Buffer, *, steps: bool
+    ) -> Stmt:
+        """What each part combines of its columns of a tile, with what is there before."""
+        parts, span, run = self.tile.parts, self.tile.span, self.tile.run
+        runs = self.tile.keys // span
+
+        def axes(i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr) -> Sequence[Axis]:
+            return [
+                self._row(i),
+                (parts, IterKind.SPATIAL, part),
+                (self.columns // span, IterKind.REDUCE, self.key_tile * runs + number),
+                (run, IterKind.REDUCE, element),
+                *([self._step()] if steps else []),
+            ]
+
+        def store(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            place = (b, h, *step, i, part)
+            return BufferStore(
+                buffer, place, value(buffer[place], source[b, h, i, number * span + part * run + element])
+            )
+
+        return self._stage(name, [self.tile.queries, parts, runs, run], axes, store)
+
+    def _combined(self, buffer: Buffer, held: Buffer, largest: bool, *, steps: bool) -> Stmt:
+        """What the parts of a row hold, combined: each part gets it."""
+        parts = self.tile.parts
+
+        def axes(i: PrimExpr, part: PrimExpr, other: PrimExpr) -> Sequence[Axis]:
+            places = [self._row(i), (parts, IterKind.SPATIAL, part), (parts, IterKind.REDUCE, other)]
+            return [*places, self._step()] if steps else places
+
+        def store(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            old, more = buffer[(b, h, *step, i, part)], held[(b, h, *step, i, other)]
+            return BufferStore(buffer, (b, h, *step, i, part), build.maximum(old, more) if largest else old + more)
+
+        def init(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            return BufferStore(buffer, (b, h, *step, i, part), _LEAST if largest else _NOTHING)
+
+        return self._stage(buffer.name, [self.tile.queries, parts, parts], axes, store, init)
+
+    # ---------------------------------------------------------------- the whole
+
+    def program(self) -> PrimFunc:
+        """The program: one nest of loops over sequences, heads and tiles of queries."""
+        sizes, tile, rows, columns = self.sizes, self.tile, self.rows, self.columns
+        kind = self.query.dtype
+        queries, copy_queries = self._copy("queries_shared", self.query, True, (sizes.depth, tile.depth))
+        keys, copy_keys = self._copy("keys_shared", self.key, False, (sizes.depth, tile.depth))
+        values, copy_values = self._copy("values_shared", self.value, False, (sizes.width, tile.width))
+        held = self._buffer("queries_held", (rows, tile.depth), "local", kind)
+        largest, total = (self._buffer(name, (rows, tile.parts)) for name in ("largest", "total"))
+        mixed = self._buffer("mixed", (rows, tile.width))
+        products, scores, powers = (self._buffer(name, (rows, columns)) for name in ("products", "scores", "powers"))
+        rounded = self._buffer("rounded", (rows, columns), "local", kind)
+        by_step = (self.tiles, rows, tile.parts)
+        own, top, before, shift, shrink = (
+            self._buffer(name, by_step) for name in ("own", "top", "before", "shift", "shrink")
+        )
+        factor = const(self.factor, FLOAT32)
+
+        def powers_of(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+            step = build.floordiv(j, const(tile.keys))
+            return _power(scores[b, h, i, j] * factor - shift[b, h, step, i, tile.part(j)])
+
+        inside = [
+            copy_keys,
+            copy_values,
+            self._cells("products_start", products, lambda *place: _NOTHING),
+            self._product(
+                "products",
+                products,
+                (tile.keys, self._key),
+                (tile.depth, lambda d: (tile.depth, IterKind.REDUCE, d)),
+                lambda b, h, i, j, d: (held[b, h, i, d], keys[b, h, j, d]),
+            ),
+            self._cells(
+                "scores",
+                scores,
+                lambda b, h, i, j: self._guarded(
+                    self.scores_of(products[b, h, i, j], b, h, i, j),
+                    _LEAST,
+                    (j, sizes.keys, columns),
+                    *self._row_limit(i),
+                ),
+            ),
+            self._each(own, lambda *place: _LEAST, tile.parts, steps=True, name="own_start"),
+            self._over_columns("own", own, build.maximum, scores, steps=True),
+            self._combined(top, own, True, steps=True),
+            self._each(before, lambda b, h, step, i, part: largest[b, h, i, part], tile.parts, steps=True),
+            self._update("largest", largest, tile.parts, lambda old, *place: build.maximum(old, top[place])),
+            self._each(
+                shift,
+                lambda b, h, step, i, part: _finite(largest[b, h, i, part], largest[b, h, i, part] * factor, _NOTHING),
+                tile.parts,
+                steps=True,
+            ),
+            self._each(shrink, lambda *place: _power(before[place] * factor - shift[place]), tile.parts, steps=True),
+            self._cells("powers", powers, powers_of),
+            self._cells("rounded", rounded, lambda *place: cast(powers[place], kind)),
+            self._update("total_shrunk", total, tile.parts, lambda old, *place: old * shrink[place]),
+            self._over_columns("total_own", total, build.add, powers, steps=False),
+            self._update(
+                "mixed_shrunk",
+                mixed,
+                tile.width,
+                lambda old, b, h, step, i, e: old * shrink[b, h, step, i, tile.part(e)],
+            ),
+            self._product(
+                "mixed",
+                mixed,
+                (tile.width, lambda e: (tile.width, IterKind.SPATIAL, e)),
+                (tile.keys, lambda j: self._key(j, IterKind.REDUCE)),
+                lambda b, h, i, e, j: (rounded[b, h, i, j], values[b, h, j, e]),
+            ),
+        ]
+        stream = For(self.key_tile, ZERO, const(self.tiles), LoopKind.SERIAL, seq(*inside))
+        sums = self._buffer("sums", (rows, tile.parts))
+        body: Stmt = seq(
+            copy_queries,
+            self._each(held, lambda *place: queries[place], tile.depth, name="queries_held"),
+            self._each(largest, lambda *place: _LEAST, tile.parts, name="largest_start"),
+            self._each(total, lambda *place: _NOTHING, tile.parts, name="total_start"),
+            self._each(mixed, lambda *place: _NOTHING, tile.width, name="mixed_start"),
+            stream,
+            self._combined(sums, total, False, steps=False),
+            self._output(mixed, sums, largest),
+        )
+        for var, extent in (
+            (self.row_tile, rows // tile.queries),
+            (self.head, sizes.heads),
+            (self.sequence, sizes.batch),
+        ):
+            body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
+        root = self.func.root.replace(body=body, allocations=tuple(self.made))
+        return self.func.replace(body=root)
+
+    def _row_limit(self, i: PrimExpr) -> list[tuple[PrimExpr, int, int]]:
+        """Queries that are not there have no mask: theirs must not be read."""
+        reads = find_all(self.stages["attention_scores"].body, BufferLoad)
+        return [(i, self.sizes.queries, self.rows)] if len(reads) > 1 else []
+
+    def _cells(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
+        """A value for each query and key of a tile."""
+
+        def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), self._key(j)]
+
+        def store(*place: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, place, value(*place))
+
+        return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
+
+    def _output(self, mixed: Buffer, sums: Buffer, largest: Buffer) -> Stmt:
+        result = self.func.buffers[-1]
+        seen = any(load.buffer.name == "attention_max" for load in find_all(self.stages["attention"].body, BufferLoad))
+        blind = _NOTHING if seen else const(math.nan, FLOAT32)
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
+            part = self.tile.part(e)
+            value = mixed[b, h, i, e] * (const(1.0, FLOAT32) / sums[b, h, i, part])
+            value = _finite(largest[b, h, i, part], value, blind)
+            return BufferStore(result, (b, i, h, e), cast(value, result.dtype))
+
+        def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), (self.tile.width, IterKind.SPATIAL, e)]
+
+        limits = [(2, self.sizes.queries, self.rows), (3, self.sizes.width, self.tile.width)]
+        wanted = [(number, size) for number, size, padded in limits if size < padded]
+
+        def predicate(*place: PrimExpr) -> PrimExpr:
+            return build.all_of([build.lt(place[number], const(size)) for number, size in wanted])
+
+        return self._stage("result", [self.tile.queries, self.tile.width], axes, store, None, predicate)
+
+
+def _power(exponent: PrimExpr) -> PrimExpr:
+    return machine_call(POWER_OF_TWO, exponent)
+
+
+def _finite(largest: PrimExpr, value: PrimExpr, blind: PrimExpr) -> PrimExpr:
+    """A value, or another one for queries that have seen no key."""
+    return build.select(build.eq(largest, _LEAST), blind, value)
