@@ -1,12 +1,17 @@
-"""Products of one value with several constant matrices become one product, of which each takes its columns.
+"""Products of one value with several constant matrices become one product, of which each takes its part.
 
 Before:  matmul(x, q), matmul(x, k), matmul(x, v)                three launches that each fill a part of a GPU
-After:   y = matmul(x, [q k v]); y[:, :a], y[:, a:b], y[:, b:]   one; slices become part of what reads them
+After:   y = matmul(x, [q, k, v]); y[0], y[1], y[2]              one, with three results in a row: the parts are views
+         y = matmul(x, [q k v]); y[:, :a], y[:, a:b], y[:, b:]   matrices of different widths: slices of columns
 
+Where each product has a constant row added to it, the rows are joined too, so that they are added in the one kernel.
 For GPUs only: a CPU is full with one of them, and reads slices of rows less well.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -15,7 +20,7 @@ from tilewright.graph.infer import fill_type
 from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import map_functions, post_order, rewrite
+from tilewright.graph.traverse import map_functions, post_order, rewrite, users
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -29,38 +34,73 @@ def joint_products(module: IRModule, target: Target) -> IRModule:
     return result
 
 
+@dataclass(eq=False)
+class _Family:
+    """Products of one value."""
+
+    calls: list[Call]
+    rows: list[np.ndarray] = field(default_factory=list)
+    """What is added to each, if something is to each."""
+    made: GraphExpr | None = None
+    """The joint product."""
+
+    @property
+    def widths(self) -> list[int]:
+        """The columns of each matrix."""
+        return [_matrix(call).shape[1] for call in self.calls]
+
+
 def _joined(function: Function) -> Function:
-    families: dict[tuple[int, bool], list[Call]] = {}
+    found: dict[tuple[int, bool], list[Call]] = {}
+    order = post_order(function, closures=False)
     # Calls of one scope only: what a branch computes must not move out of it.
-    for item in post_order(function, closures=False):
+    for item in order:
         if isinstance(item, Call) and _is_candidate(item):
             assert isinstance(item.attributes, MatmulAttributes)
-            families.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
-    places: dict[int, tuple[list[Call], int]] = {}
-    for family in families.values():
-        if len(family) > 1:
-            places.update({id(call): (family, number) for number, call in enumerate(family)})
-    if not places:
+            found.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
+    if all(len(calls) == 1 for calls in found.values()):
         return function
-    made: dict[int, GraphExpr] = {}
+    readers = users(post_order(function))
+    places: dict[int, tuple[_Family, int]] = {}
+    for calls in found.values():
+        if len(calls) > 1:
+            family, ends = _Family(calls), list[Call]()
+            sums = [_sum(call, readers[id(call)]) for call in calls]
+            if all(sums):
+                family.rows = [row for _, row in filter(None, sums)]
+                ends = [end for end, _ in filter(None, sums)]
+            places.update({id(call): (family, number) for number, call in enumerate(ends or calls)})
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
         if item is not old:
             fill_type(item)
             if item.type is None:
                 item.type = old.type
-        found = places.get(id(old))
-        if found is None:
+        place = places.get(id(old))
+        if place is None:
             return None
-        assert isinstance(item, Call)
-        family, number = found
-        if id(family) not in made:
-            made[id(family)] = _product(item, family)
-        return _columns(made[id(family)], family, number, item)
+        family, number = place
+        if family.made is None:
+            family.made = _product(item, family)
+        return _part(family.made, family, number, item)
 
     changed = rewrite(function, visit)
     assert isinstance(changed, Function)
     return changed
+
+
+def _sum(call: Call, readers: list[GraphExpr]) -> tuple[Call, np.ndarray] | None:
+    """The sum of a product with a constant row, and the row, if nothing else reads the product."""
+    if len(readers) != 1 or not is_call_to(readers[0], "add"):
+        return None
+    (end,) = readers
+    assert isinstance(end, Call)
+    other = end.args[1] if end.args[0] is call else end.args[0]
+    shape = static_shape(call)
+    assert shape is not None
+    if not isinstance(other, Constant) or other.data.shape[-1:] != shape[-1:] or other.data.size != shape[-1]:
+        return None
+    return (end, other.data.reshape(-1)) if static_shape(end) == shape else None
 
 
 def _is_candidate(call: Call) -> bool:
@@ -80,25 +120,46 @@ def _matrix(call: Call) -> np.ndarray:
     return weights.data.T if attributes.transpose_b else weights.data
 
 
-def _product(item: Call, family: list[Call]) -> GraphExpr:
-    first = family[0].args[1]
-    assert isinstance(first, Constant)
-    weights = Constant(np.concatenate([_matrix(call) for call in family], axis=1), first.dtype)
-    weights.span = first.span
-    fill_type(weights)
-    return make("matmul", item.args[0], weights, span=item.span)
-
-
-def _columns(product: GraphExpr, family: list[Call], number: int, item: Call) -> GraphExpr:
-    widths = [_matrix(call).shape[1] for call in family]
-    shape = static_shape(product)
+def _product(item: GraphExpr, family: _Family) -> GraphExpr:
+    """The joint product, given the new form of one of the products (or of its sum)."""
+    calls = family.calls
+    while not is_call_to(item, "matmul"):
+        assert isinstance(item, Call)
+        item = next(part for part in item.args if not isinstance(part, Constant))
+    assert isinstance(item, Call)
+    value, shape = item.args[0], static_shape(item.args[0])
     assert shape is not None
-    start = sum(widths[:number])
-    return make(
-        "slice",
-        product,
-        begin=(*[0] * (len(shape) - 1), start),
-        end=(*shape[:-1], start + widths[number]),
-        strides=(1,) * len(shape),
-        span=item.span,
-    )
+    even = len(set(family.widths)) == 1
+    if even:
+        value = make("reshape", value, shape=(prod(shape[:-1]), shape[-1]), span=item.span)
+        weights = _constant(np.stack([_matrix(call) for call in calls]), calls[0].args[1])
+    else:
+        weights = _constant(np.concatenate([_matrix(call) for call in calls], axis=1), calls[0].args[1])
+    result = make("matmul", value, weights, span=item.span)
+    if family.rows:
+        rows = np.stack(family.rows)[:, None] if even else np.concatenate(family.rows)
+        result = make("add", result, _constant(rows, calls[0].args[1]), span=item.span)
+    return result
+
+
+def _constant(data: np.ndarray, like: GraphExpr) -> Constant:
+    assert isinstance(like, Constant)
+    made = Constant(np.ascontiguousarray(data), like.dtype)
+    made.span = like.span
+    fill_type(made)
+    return made
+
+
+def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> GraphExpr:
+    """What one of the products is in the joint one."""
+    shape, wanted = static_shape(product), static_shape(item)
+    assert shape is not None and wanted is not None
+    begin, end = [0] * len(shape), list(shape)
+    even = len(set(family.widths)) == 1
+    if even:
+        begin[0], end[0] = number, number + 1
+    else:
+        begin[-1] = sum(family.widths[:number])
+        end[-1] = begin[-1] + family.widths[number]
+    part = make("slice", product, begin=tuple(begin), end=tuple(end), strides=(1,) * len(shape), span=item.span)
+    return make("reshape", part, shape=wanted, span=item.span) if even else part
