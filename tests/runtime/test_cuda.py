@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.cuda import CudaDevice
-from tilewright.runtime.cuda_graph import even_share
+from tilewright.runtime.cuda_graph import POLICIES, even_share
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.device_program import BoundCall, ImportedArray, Scalar
 from tilewright.support.errors import UserError
@@ -214,8 +214,8 @@ def test_a_recording_is_a_graph_for_each_set_of_addresses(driver: ToyDriver, dev
         recording.replace(number, [source, between])
     recording.run()
     assert _read(device, result) == [3, 5, 7, 9]
-    # Three ways to launch were tried, then three sets of arguments seen: as recorded, exchanged, and exchanged back.
-    assert driver.calls.count("cuGraphInstantiate") == 6
+    # The ways to launch were tried, then three sets of arguments seen: as recorded, exchanged, and exchanged back.
+    assert driver.calls.count("cuGraphInstantiate") == len(POLICIES) + 3
 
 
 def test_launches_ask_for_clusters_shared_memory_and_early_starts(driver: ToyDriver, device: CudaDevice) -> None:
@@ -253,6 +253,15 @@ def test_the_quickest_way_to_launch_is_kept(driver: ToyDriver, device: CudaDevic
 )
 def test_an_even_share(blocks: int, own: int, expected: int) -> None:
     assert even_share(blocks, 132, 228_000, own, 227_000) == expected
+
+
+def test_kernels_may_leave_room_for_others(driver: ToyDriver, device: CudaDevice) -> None:
+    assert even_share(130, 132, 228_000, 0, 227_000, kernels=2) == 76_001
+    calls = _calls(device, [device.allocate(16) for _ in range(3)])
+    # Less shared memory than blocks that are kept apart take, but some.
+    driver.time_of = lambda configs: abs(configs[1].sharedMemBytes - 80_000.0)
+    device.record(calls).run()
+    assert 0 < driver.launches[-2][0].sharedMemBytes < (1 << 17) - 32 and _early(driver)[1]
 
 
 def test_memory_goes_back_when_nothing_refers_to_it(driver: ToyDriver, device: CudaDevice) -> None:

@@ -21,7 +21,7 @@ from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.tir.pipeline import lower
@@ -71,7 +71,9 @@ LARGER: list[Case] = [
 ]
 
 
-def _program(case: Case, name: str, target: Target) -> tuple[PrimFunc, list[TensorType]]:
+def _program(
+    case: Case, name: str, target: Target, constants: tuple[int, ...] = ()
+) -> tuple[PrimFunc, list[TensorType]]:
     operator, arrays, attributes = case
     declared = get_operator(operator)
     values = declared.attributes_class(**attributes)
@@ -79,8 +81,8 @@ def _program(case: Case, name: str, target: Target) -> tuple[PrimFunc, list[Tens
     inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
     outputs = compute_operator(operator, inputs, values, result)
     kinds = result.items if isinstance(result, TupleType) else (result,)
-    func = schedule_gpu(create_prim_func([*inputs, *outputs], name), target)
-    return func, [kind for kind in kinds if isinstance(kind, TensorType)]
+    func = create_prim_func([*inputs, *outputs], name).replace(attributes={CONSTANTS: constants})
+    return schedule_gpu(func, target), [kind for kind in kinds if isinstance(kind, TensorType)]
 
 
 def _check(case: Case, got: list[Array]) -> None:
@@ -166,10 +168,26 @@ def test_recurrent_layers_launch_a_kernel_a_step() -> None:
     case = next(sample for sample in SAMPLES if sample[0] == "nn.gru")
     split = _kernels(case, CUDA)
     assert split.order == ((0, ()), (1, (1,)), (2, (1,)), (1, (2,)), (2, (2,)), (1, (3,)), (2, (3,)))
-    steps = np.zeros((70, 1, 1, 8), np.float32)
-    functions = {"activations": (("tanh", 0.0, 0.0),)}
-    long: Case = ("nn.rnn", [steps, np.zeros((1, 8, 8), np.float32), np.zeros((1, 8), np.float32)], functions)
-    assert len(_kernels(long, CUDA).order) == 2
+    assert len(_kernels(_plain_layer(70, 128), CUDA).order) == 71
+
+
+def _plain_layer(steps: int, size: int, batch: int = 1) -> Case:
+    shapes = [(steps, batch, 1, size), (1, size, size), (batch, size)]
+    return ("nn.rnn", [np.zeros(shape, np.float32) for shape in shapes], {"activations": (("tanh", 0.0, 0.0),)})
+
+
+def test_long_sequences_of_small_layers_are_one_kernel() -> None:
+    assert len(_kernels(_plain_layer(70, 8), CUDA).order) == 2
+
+
+@pytest.mark.parametrize(("batch", "load"), [(1, "*(const float2*)(in1_"), (16, "= in1_[")])
+def test_a_step_reads_its_weights_before_it_waits_for_the_step_before(batch: int, load: str) -> None:
+    func = _program(_plain_layer(3, 650, batch), "layer", CUDA.replace(cores=132), constants=(1,))[0]
+    step = cuda_text([func]).split("__global__")[-1]
+    wait = step.index("griddepcontrol.wait")
+    assert 0 < step.index(load) < wait and "in1_" not in step[wait:].split("{", 1)[1].replace("in1_local", "")
+    # Threads of a warp add up by shuffles; no core has more than five elements of the state.
+    assert "__shared__" not in step and "__launch_bounds__(160)" in step
 
 
 def test_windows_are_read_as_vectors() -> None:

@@ -281,8 +281,11 @@ class CudaDevice(Device):
         self._call("cuGraphDestroy", graph)
         return ready
 
-    def spread_bytes(self, call: BoundCall) -> int | None:
-        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be."""
+    def spread_bytes(self, call: BoundCall, kernels: int = 1) -> int | None:
+        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be.
+
+        `kernels` is how many alike should find room together.
+        """
         kernel, blocks = call.kernel, math.prod(call.grid)
         if kernel.cluster != (1, 1, 1):
             # The blocks of a cluster go together, and not every multiprocessor has neighbours enough.
@@ -296,7 +299,7 @@ class CudaDevice(Device):
             return int(kernel.dynamic_bytes)
         capacity = self._attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
         most = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        size = even_share(blocks, processors, capacity, static + kernel.dynamic_bytes, most) - static
+        size = even_share(blocks, processors, capacity, static + kernel.dynamic_bytes, most, kernels) - static
         self._allow_shared(kernel.function, size)
         return int(size)
 

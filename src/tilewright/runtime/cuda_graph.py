@@ -3,8 +3,9 @@
 From sm_90 on kernels may start before those in front of them are done, which hides what starting them costs. But blocks
 that come early go to whatever multiprocessor has room, several to one; where there are hardly more blocks than
 multiprocessors, that one is late. So blocks are kept apart: kernels that start early ask for so much shared memory that
-no more of their blocks fit than each multiprocessor should get. Clusters cannot be kept apart like that. Whether they
-had better start early too, or nothing at all, depends on the kernels and on their neighbours: a few runs decide.
+no more of their blocks fit than each multiprocessor should get. Then they come when those in front of them go; kernels
+that begin with weights of their own gain more where both have room. Clusters cannot be kept apart like that. Whether
+they had better start early too, or nothing at all, depends on the kernels and on their neighbours: a few runs decide.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ class GraphDevice(Protocol):
     def seconds(self, graph: Any, repeat: int) -> list[float]:
         """The time of a graph, `repeat` times over."""
 
-    def spread_bytes(self, call: BoundCall) -> int | None:
-        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be."""
+    def spread_bytes(self, call: BoundCall, kernels: int = 1) -> int | None:
+        """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be.
+
+        `kernels` is how many alike should find room together.
+        """
 
 
 def plain(device: GraphDevice, call: BoundCall) -> LaunchAs:
@@ -69,7 +73,13 @@ def early(device: GraphDevice, call: BoundCall) -> LaunchAs:
     return LaunchAs(call.kernel.dependent, call.kernel.dynamic_bytes if size is None else size)
 
 
-POLICIES: tuple[Policy, ...] = (plain, spread, early)
+def beside(device: GraphDevice, call: BoundCall) -> LaunchAs:
+    """All kernels start early that can, and leave room for another one on each multiprocessor."""
+    size = device.spread_bytes(call, 2) if call.kernel.dependent else None
+    return LaunchAs(call.kernel.dependent, call.kernel.dynamic_bytes if size is None else size)
+
+
+POLICIES: tuple[Policy, ...] = (plain, spread, early, beside)
 
 
 def quickest(device: GraphDevice, calls: Sequence[BoundCall]) -> Policy:
@@ -116,11 +126,12 @@ class CudaRecording(Recording):
             self._gpu.discard(graph)
 
 
-def even_share(blocks: int, processors: int, capacity: int, own: int, most: int) -> int:
+def even_share(blocks: int, processors: int, capacity: int, own: int, most: int, kernels: int = 1) -> int:
     """Bytes that a block must take of a multiprocessor's `capacity` so that no more fit than its even share.
 
-    `own` is what it takes anyway; `most` is what a block may take, beyond which nothing can be done.
+    `own` is what it takes anyway; `most` is what a block may take, beyond which nothing can be done. `kernels` is how
+    many alike should find room together.
     """
-    share = math.ceil(blocks / processors)
+    share = math.ceil(blocks / processors) * kernels
     # A little more than a part: what the system keeps of each block is not counted.
     return min(max(own, capacity // (share + 1) + 1), most)

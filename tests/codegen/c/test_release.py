@@ -54,7 +54,9 @@ def test_constants_are_read_before_a_kernel_waits() -> None:
     s.bind(column, "threadIdx.x")
     text = cuda_text([s.func])
     assert text.index("= W_[") < text.index(WAIT) < text.index("A_[")
-    assert text.count(WAIT) == 1
+    assert text.count(WAIT) == text.count(RELEASE) == 1
+    # It has all its weights: others may read theirs.
+    assert text.index(WAIT) < text.index(RELEASE) < text.index("for (")
     # What is not known to be constant may be another kernel's result.
     text = cuda_text([s.func.replace(attributes={})])
     assert text.index(WAIT) < text.index("= W_[")

@@ -82,7 +82,7 @@ class _Kernel:
             if axis == CLUSTER_AXIS:
                 c.cluster = (var, kernel.cluster)
         self._wait = wait_point(kernel.func.body, kernel.constants)
-        self._release = release_point(kernel.func.body, kernel.written)
+        self._release = release_point(kernel.func.body, kernel.written, kernel.constants)
         self._stmt(kernel.func.body)
         if not self._has_waited():
             raise CompilerBug(f"the kernel {kernel.func.name} does not wait for those before it")

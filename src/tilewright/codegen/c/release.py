@@ -3,12 +3,14 @@
 It waits in front of the first statement that touches memory which others write: constants are read before. It lets
 others start when it has read what it needs and is about to write results. They wait in turn, so any place is right: too
 early, they take room on the device that they only wait in; too late, nothing is gained. The place is behind the main
-loop: the last statement that reads global memory before the first one that writes to it.
+loop: the last statement that reads global memory before the first one that writes to it. A kernel that has all its
+weights when it waits is quick from there on, and those behind it are likely to begin with theirs: they start at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import pre_order
@@ -17,11 +19,15 @@ from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import Allocate, BufferStore, IfThenElse, LetStmt, SeqStmt, Stmt
 
 
-def release_point(body: Stmt, written: Collection[Buffer]) -> Stmt | None:
+def release_point(body: Stmt, written: Collection[Buffer], constants: Collection[Buffer] = ()) -> Stmt | None:
     """The statement in front of which a kernel lets others start; None if it writes nothing. Loops are not entered.
 
-    `written` are the buffers that it writes, of whatever scope.
+    `written` are the buffers that it writes, of whatever scope; `constants` parameters that no kernel writes.
     """
+    wait, *behind = _from_wait(body, constants)
+    weights = max(_loaded(body) & {*constants}, key=_size, default=None)
+    if weights is not None and not any(weights in _loaded(item) for item in (wait, *behind)):
+        return wait
     # What is allocated in the kernel is private to threads, whatever its scope says.
     private = {item.buffer for item in all_statements(body) if isinstance(item, Allocate)}
     results = {buffer for buffer in written if buffer.scope == "global"} - private
@@ -52,18 +58,33 @@ def wait_point(body: Stmt, constants: Collection[Buffer]) -> Stmt:
 
     Loops and conditions are not entered. `constants` are parameters that no kernel writes.
     """
+    return _from_wait(body, constants)[0]
+
+
+def _from_wait(body: Stmt, constants: Collection[Buffer]) -> list[Stmt]:
+    """The statement that a kernel waits in front of, and all that come behind it."""
     own = {*constants, *(item.buffer for item in all_statements(body) if isinstance(item, Allocate))}
+    behind: list[Stmt] = []
     stmt = body
     while True:
         if isinstance(stmt, SeqStmt):
-            inner = next((item for item in stmt.stmts if _touches(item, own)), None)
+            number = next((number for number, item in enumerate(stmt.stmts) if _touches(item, own)), None)
+            if number is None:
+                return [stmt, *behind]
+            behind += stmt.stmts[number + 1 :]
+            stmt = stmt.stmts[number]
         elif isinstance(stmt, Allocate) or (isinstance(stmt, LetStmt) and not _reads(stmt.value, own)):
-            inner = stmt.body
+            stmt = stmt.body
         else:
-            inner = None
-        if inner is None:
-            return stmt
-        stmt = inner
+            return [stmt, *behind]
+
+
+def _loaded(stmt: Stmt) -> set[Buffer]:
+    return {item.buffer for item in pre_order(stmt) if isinstance(item, BufferLoad)}
+
+
+def _size(buffer: Buffer) -> int:
+    return prod(buffer.static_shape or (0,)) * buffer.dtype.itemsize
 
 
 def _touches(stmt: Stmt, own: Collection[Buffer]) -> bool:
