@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database, Record, Selection
 from tilewright.support.errors import UserError
 
 
@@ -181,3 +181,39 @@ def test_a_file_that_is_being_made_knows_nothing_yet(tmp_path: Path) -> None:
     with Database(tmp_path / "new.db", read_only=True) as database:
         assert database.count() == 0 and not database.answers("some") and not list(database.records())
         assert database.tasks() == [] and database.targets() == [] and database.best("a", "b") is None
+
+
+def test_what_was_selected_goes_before_records(path: Path, tmp_path: Path) -> None:
+    first = Selection("task", "llvm", {"tile": (1, 2)}, 10.0)
+    with Database(path) as database:
+        database.add([_record(0, 0.5), _record(0, 0.5, task="other"), _record(0, 0.5, task="third")])
+        database.select([first, Selection("other", "llvm", {}, 10.0), Selection("task", "cuda", {"tile": 4}, 10.0)])
+        answers = database.answers("llvm")
+        # Of the second one, the template's own answers were the best; nothing was selected for the third.
+        assert answers == {"task": {"tile": (1, 2)}, "third": _record(0).answers}
+        database.select([Selection("task", "llvm", {"tile": (9, 9)}, 9.0)])
+        assert database.selections("llvm")[1] == first, "an older selection does not count"
+        later = Selection("task", "llvm", {"tile": (3, 3)}, 11.0)
+        database.select([later])
+        assert database.answers("llvm")["task"] == {"tile": (3, 3)}
+        lines = tmp_path / "lines.jsonl"
+        assert database.export(lines) == 3
+        with Database(tmp_path / "imported.db") as other, Database(tmp_path / "merged.db") as merged:
+            assert other.import_lines(lines) == 3
+            assert merged.merge(other) == 3
+            assert merged.selections() == other.selections() == database.selections()
+            assert len(merged.selections()) == 3
+
+
+def test_files_from_before_selections_are_read_and_get_them(path: Path) -> None:
+    with Database(path) as database:
+        database.add([_record(0, 0.5)])
+    plain = sqlite3.connect(path)
+    plain.execute("DROP TABLE selected")
+    plain.commit()
+    plain.close()
+    with Database(path, read_only=True) as database:
+        assert database.selections() == [] and database.answers("llvm") == {"task": _record(0).answers}
+    with Database(path) as database:
+        database.select([Selection("task", "llvm", {}, 1.0)])
+        assert database.answers("llvm") == {} and database.count() == 1

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,15 @@ class Selection:
     target: str
     answers: Mapping[str, Answer]
     created: float = field(default_factory=time.time)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "answers": answers_to_json(self.answers)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Selection:
+        """The selection that `to_json` stored."""
+        return Selection(**{**data, "answers": answers_from_json(data["answers"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,23 +335,30 @@ class Database:
         return before - self.count()
 
     def export(self, path: str | os.PathLike[str]) -> int:
-        """Write all records as lines of JSON; returns their number."""
+        """Write all records as lines of JSON, and what was selected; returns the number of records."""
         lines = [json.dumps(record.to_json()) + "\n" for record in self.records()]
+        chosen = [json.dumps({"selected": item.to_json()}) + "\n" for item in self.selections()]
         with replacing(Path(path)) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
+            temporary.write_text("".join((*lines, *chosen)), encoding="utf-8")
         return len(lines)
 
     def import_lines(self, path: str | os.PathLike[str]) -> int:
-        """Take over the records that `export` wrote; returns how many are new."""
+        """Take over what `export` wrote; returns how many records are new."""
         before = self.count()
         records: list[Record] = []
+        selections: list[Selection] = []
         with open(path, encoding="utf-8") as file:
             for place, line in enumerate(file, start=1):
                 try:
-                    records.append(Record.from_json(json.loads(line)))
+                    data = json.loads(line)
+                    if "selected" in data:
+                        selections.append(Selection.from_json(data["selected"]))
+                    else:
+                        records.append(Record.from_json(data))
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
                     raise UserError(f"line {place} is no record: {error}", where=str(path)) from None
         self.add(records)
+        self.select(selections)
         return self.count() - before
 
 

@@ -130,3 +130,20 @@ def test_no_trace_and_no_chance() -> None:
         _ = sch.trace
     with pytest.raises(CompilerBug, match="by chance"):
         sch.sample_perfect_tile(sch.get_loops(sch.get_block("d"))[0], 2)
+
+
+def test_calls_with_intrinsics_are_remembered() -> None:
+    small, large = te.placeholder((4,), "float32", "x"), te.placeholder((8,), "float32", "input")
+    doubled = te.compute((4,), lambda i: small[i] * 2.0, "doubled")
+    double = te.decl_tensor_intrin(
+        doubled.op, lambda inputs, outputs: outputs[0].store((0,), inputs[0][0] * 2.0), name="remembered_double"
+    )
+    whole = te.compute((8,), lambda i: large[i] * 2.0, "whole")
+    tree = ScheduleTree(te.create_schedule(whole.op).func([large, whole]))
+    programs = []
+    for _ in range(2):
+        sch = tree.schedule()
+        _, inner = sch.split(sch.get_loops(sch.get_block("whole"))[0], [None, 4])
+        sch.tensorize(inner, double)
+        programs.append(sch.func)
+    assert programs[0] is programs[1] and "remembered_double" in to_script(programs[0])

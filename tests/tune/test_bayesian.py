@@ -1,0 +1,82 @@
+"""Bayesian search: each schedule once, failures survived, the best of a made-up landscape found in few trials."""
+
+from __future__ import annotations
+
+from tests.tune.toy import ToySpace, seconds
+from tilewright.support.errors import UserError
+from tilewright.tune.bayesian import BayesianSearch
+from tilewright.tune.space import Key, Point, Space, key_of
+
+
+def _run(space: Space, trials: int, batch: int = 4, seed: int = 0) -> tuple[list[Point], float]:
+    """What was proposed, and the best time."""
+    search = BayesianSearch(space, seed)
+    proposed: list[Point] = []
+    best = float("inf")
+    while len(proposed) < trials:
+        points = search.propose(min(batch, trials - len(proposed)))
+        if not points:
+            break
+        proposed += points
+        results = [(point, seconds(point)) for point in points]
+        search.observe(results)
+        best = min([best, *(value for _, value in results if value is not None)])
+    return proposed, best
+
+
+def test_the_best_is_found_in_a_fraction_of_the_space() -> None:
+    space = ToySpace()
+    # 6 x 6 tiles, each in one way or in one of three others: 144 schedules, of which the best takes 1.0.
+    for seed in range(3):
+        proposed, best = _run(space, 28, seed=seed)
+        assert best == 1.0, proposed
+
+
+def test_each_schedule_is_proposed_once_until_there_are_no_more() -> None:
+    proposed, best = _run(ToySpace(), 1000, batch=16)
+    keys = [key_of(point) for point in proposed]
+    assert len(keys) == len(set(keys)) == 144
+    assert best == 1.0
+
+
+def test_before_anything_is_known_the_order_of_options_decides() -> None:
+    space = ToySpace()
+    first = BayesianSearch(space).propose(4)
+    assert key_of(first[0]) == key_of(space.default)
+
+
+class Failing(ToySpace):
+    """Large tiles cannot be scheduled."""
+
+    def settle(self, point: Point) -> dict[str, int | str | bool | tuple[int, ...]]:
+        if point.get("rows") == 32:
+            raise UserError("too large")
+        return super().settle(point)
+
+
+def test_points_that_cannot_be_scheduled_are_left_out() -> None:
+    proposed, _ = _run(Failing(), 1000, batch=16)
+    assert len(proposed) == 120
+    assert all(point["rows"] != 32 for point in proposed)
+
+
+class Large(ToySpace):
+    """More points than are compared at a time."""
+
+    def size(self) -> int:
+        return 1 << 20
+
+
+def test_large_spaces_are_sampled() -> None:
+    proposed, best = _run(Large(), 40)
+    keys: set[Key] = {key_of(point) for point in proposed}
+    assert len(keys) == len(proposed) == 40
+    assert best == 1.0
+
+
+def test_points_that_all_failed_leave_the_order_of_options() -> None:
+    search = BayesianSearch(ToySpace())
+    points = search.propose(4)
+    search.observe([(point, None) for point in points])
+    more = search.propose(4)
+    assert more and not {key_of(point) for point in more} & {key_of(point) for point in points}
