@@ -1,7 +1,7 @@
 """What the threads of a warp do with rows of fragments, and scalar functions that NVIDIA GPUs have as one instruction.
 
-The sums that a product of fragments leaves (`warp_instructions.py`) have four threads to a row. These combine a value
-of each of them, so that all four have the result.
+The sums that a product of fragments leaves (`warp_instructions.py`) have four threads to a row; schedules may deal out
+rows otherwise. The threads of a row, neighbours in a warp, combine a value of each: all of them have the result.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.machine import define
 
-ROW_MAX: Final = "cuda.row.max"
-ROW_SUM: Final = "cuda.row.sum"
+ROW_MAX: Final = {parts: f"cuda.row.max.{parts}" for parts in (2, 4, 8, 16, 32)}
+"""The greatest of the values that the threads of a row have, by their number."""
+ROW_SUM: Final = {parts: f"cuda.row.sum.{parts}" for parts in (2, 4, 8, 16, 32)}
 ROUND_PAIR: Final = {"float16": "cuda.pair.f16", "bfloat16": "cuda.pair.bf16"}
 """Two neighbouring float32 of a thread to a register of two elements of 16 bits, by type."""
 POWER_OF_TWO: Final = "cuda.exp2"
@@ -28,17 +29,16 @@ def _refuse(*arguments: object) -> NoReturn:
     )
 
 
-def _power_of_two(x: float) -> float:
+def _power_of_two(x: float) -> np.float32:
     with np.errstate(all="ignore"):
-        found = np.exp2(np.float32(x))
-    return 0.0 if abs(found) < np.finfo(np.float32).tiny else float(found)
+        found = np.float32(np.exp2(np.float32(x)))
+    return np.float32(0) if found < np.finfo(np.float32).tiny else found
 
 
-for _name, _doc in (
-    (ROW_MAX, "the greatest of the values that the four threads of a row have"),
-    (ROW_SUM, "the sum of the values that the four threads of a row have"),
-):
-    define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, _doc, pure=False)
+for _names, _what in ((ROW_MAX, "greatest"), (ROW_SUM, "sum")):
+    for _name in _names.values():
+        _doc = f"the {_what} of the values that the threads of a row have"
+        define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, _doc, pure=False)
 for _name in ROUND_PAIR.values():
     define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, "rounds two neighbouring values", pure=False)
 define(POWER_OF_TWO, "", "float32", ("float32",), ("sm_75",), _power_of_two, "2^x, subnormal results are zeros")

@@ -20,12 +20,14 @@ def row_instruction_text(instruction: str) -> str | None:
         rounded = f'asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(from[1]), "f"(from[0]));'
         head = f"{_PREFIX} void {name}(unsigned short* to, const float* from)"
         return f"{head} {{ unsigned int bits; {rounded} *(unsigned int*)to = bits; }}"
-    if instruction in (ROW_MAX, ROW_SUM):
-        combined = "max.NaN.f32" if instruction == ROW_MAX else "add.f32"
+    if instruction in (*ROW_MAX.values(), *ROW_SUM.values()):
+        combined = "max.NaN.f32" if instruction in ROW_MAX.values() else "add.f32"
+        parts = int(instruction.rpartition(".")[2])
         steps = "".join(
             f"  other = __shfl_xor_sync(0xffffffffu, x, {distance});\n"
             f'  asm("{combined} %0, %1, %2;" : "=f"(x) : "f"(x), "f"(other));\n'
-            for distance in (1, 2)
+            for distance in (1, 2, 4, 8, 16)
+            if distance < parts
         )
         return (
             f"{_PREFIX} void {name}(float* to, const float* from) {{\n  float x = *from, other;\n{steps}  *to = x;\n}}"

@@ -18,6 +18,7 @@ from tilewright.tir.machine import machine_call
 from tilewright.tir.row_instructions import ROUND_PAIR, ROW_MAX, ROW_SUM
 from tilewright.tir.stmt import Evaluate, Stmt
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
+from tilewright.tir.warp_instructions import WARP
 from tilewright.topi.intrinsics.tensor_core import (
     COLUMNS,
     ROWS,
@@ -39,13 +40,14 @@ def row_layout(*index: PrimExpr) -> tuple[PrimExpr, ...]:
 
 
 @cache
-def combine_row(largest: bool) -> TensorIntrin:
-    """The maximum, or the sum, of what the threads of each of eight rows hold: all of them get it."""
-    held = te.placeholder((8, PARTS), str(FLOAT32), name="held")
-    other = te.reduce_axis((0, PARTS), name="other")
+def combine_row(largest: bool, parts: int = PARTS) -> TensorIntrin:
+    """The maximum, or the sum, of what the threads of each row of a warp hold: all of them get it."""
+    shape = (WARP // parts, parts)
+    held = te.placeholder(shape, str(FLOAT32), name="held")
+    other = te.reduce_axis((0, parts), name="other")
     combine = reduction.max if largest else reduction.sum
-    result = te.compute((8, PARTS), lambda i, part: combine(held[i, other], [other]), name="result")
-    name = ROW_MAX if largest else ROW_SUM
+    result = te.compute(shape, lambda i, part: combine(held[i, other], [other]), name="result")
+    name = ROW_MAX[parts] if largest else ROW_SUM[parts]
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
         def exchange(lane: Var) -> Stmt:
@@ -55,7 +57,7 @@ def combine_row(largest: bool) -> TensorIntrin:
         return each_lane(exchange)
 
     def layout(i: PrimExpr, part: PrimExpr) -> tuple[PrimExpr, ...]:
-        return (i * PARTS + part,)
+        return (i * parts + part,)
 
     return declared(result, rule, name, [("held", layout), ("result", layout)])
 

@@ -9,6 +9,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
+from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
 from tilewright.topi.schedule.gpu.attention_warps import schedule_attention_warps
 
 _LANES = 32
@@ -22,6 +23,8 @@ _AHEAD = 4
 """Vectors of powers, and the values that belong to them, that are on their way at once."""
 _SPARE = 4096
 """Bytes of shared memory for sums across threads, on devices without shuffles."""
+_MANY_QUERIES = 64
+"""Queries for each core from which on keys come in tiles (`attention_threads.py`)."""
 _MOST_SCORES = 96
 """Scores that a thread has in registers."""
 
@@ -54,7 +57,11 @@ def schedule_attention(context: ScheduleContext) -> bool:
         return False
     if attempt(context, partial(schedule_attention_warps, sizes=sizes)):
         return True
-    queries = _choose_queries(context, sizes) if _fills_threads(context, sizes) else None
+    fills_threads = _fills_threads(context, sizes)
+    many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores
+    if (many or not fills_threads) and attempt(context, partial(schedule_attention_threads, sizes=sizes)):
+        return True
+    queries = _choose_queries(context, sizes) if fills_threads else None
     if queries is None:
         return False
     for name in ("keys", "values", "factor"):

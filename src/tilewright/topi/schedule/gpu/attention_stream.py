@@ -64,16 +64,16 @@ class AttentionTile:
     parts: int
     """Threads that share a row."""
     run: int
-    """Neighbouring columns that one of them has."""
+    """Neighbouring keys that one of them has."""
+    width_run: int
+    """Neighbouring results that one of them has."""
+    holds_queries: bool
+    """Whether queries stay in registers, and need no shared memory."""
 
     @property
     def span(self) -> int:
-        """Columns after which the first part comes again."""
+        """Keys after which the first part comes again."""
         return self.parts * self.run
-
-    def part(self, column: PrimExpr) -> PrimExpr:
-        """Which of the parts of a row has a column."""
-        return column % self.span // self.run
 
 
 def whole(size: int, step: int) -> int:
@@ -180,11 +180,12 @@ class _Streamed:
 
     # ---------------------------------------------------------------- stages
 
-    def _copy(self, name: str, source: Buffer, is_query: bool, elements: tuple[int, int]) -> tuple[Buffer, Stmt]:
-        """A tile of an operand in shared memory."""
+    def _copy(self, name: str, scope: str, source: Buffer, elements: tuple[int, int]) -> tuple[Buffer, Stmt]:
+        """A tile of an operand, near its use."""
         size, padded = elements
+        is_query = source is self.query
         places, there = (self.rows, self.sizes.queries) if is_query else (self.columns, self.sizes.keys)
-        made = self._buffer(name, (places, padded), "shared", source.dtype)
+        made = self._buffer(name, (places, padded), scope, source.dtype)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
             value = self._guarded(source[b, i, h, d], const(0.0, source.dtype), (i, there, places), (d, size, padded))
@@ -292,10 +293,10 @@ class _Streamed:
         """The program: one nest of loops over sequences, heads and tiles of queries."""
         sizes, tile, rows, columns = self.sizes, self.tile, self.rows, self.columns
         kind = self.query.dtype
-        queries, copy_queries = self._copy("queries_shared", self.query, True, (sizes.depth, tile.depth))
-        keys, copy_keys = self._copy("keys_shared", self.key, False, (sizes.depth, tile.depth))
-        values, copy_values = self._copy("values_shared", self.value, False, (sizes.width, tile.width))
-        held = self._buffer("queries_held", (rows, tile.depth), "local", kind)
+        where = ("queries_held", "local") if tile.holds_queries else ("queries_shared", "shared")
+        queries, copy_queries = self._copy(*where, self.query, (sizes.depth, tile.depth))
+        keys, copy_keys = self._copy("keys_shared", "shared", self.key, (sizes.depth, tile.depth))
+        values, copy_values = self._copy("values_shared", "shared", self.value, (sizes.width, tile.width))
         largest, total = (self._buffer(name, (rows, tile.parts)) for name in ("largest", "total"))
         mixed = self._buffer("mixed", (rows, tile.width))
         products, scores, powers = (self._buffer(name, (rows, columns)) for name in ("products", "scores", "powers"))
@@ -308,7 +309,7 @@ class _Streamed:
 
         def powers_of(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             step = build.floordiv(j, const(tile.keys))
-            return _power(scores[b, h, i, j] * factor - shift[b, h, step, i, tile.part(j)])
+            return _power(scores[b, h, i, j] * factor - shift[b, h, step, i, j % tile.span // tile.run])
 
         inside = [
             copy_keys,
@@ -319,7 +320,7 @@ class _Streamed:
                 products,
                 (tile.keys, self._key),
                 (tile.depth, lambda d: (tile.depth, IterKind.REDUCE, d)),
-                lambda b, h, i, j, d: (held[b, h, i, d], keys[b, h, j, d]),
+                lambda b, h, i, j, d: (queries[b, h, i, d], keys[b, h, j, d]),
             ),
             self._cells(
                 "scores",
@@ -351,7 +352,7 @@ class _Streamed:
                 "mixed_shrunk",
                 mixed,
                 tile.width,
-                lambda old, b, h, step, i, e: old * shrink[b, h, step, i, tile.part(e)],
+                lambda old, b, h, step, i, e: old * shrink[b, h, step, i, self._part(e)],
             ),
             self._product(
                 "mixed",
@@ -365,7 +366,6 @@ class _Streamed:
         sums = self._buffer("sums", (rows, tile.parts))
         body: Stmt = seq(
             copy_queries,
-            self._each(held, lambda *place: queries[place], tile.depth, name="queries_held"),
             self._each(largest, lambda *place: _LEAST, tile.parts, name="largest_start"),
             self._each(total, lambda *place: _NOTHING, tile.parts, name="total_start"),
             self._each(mixed, lambda *place: _NOTHING, tile.width, name="mixed_start"),
@@ -381,6 +381,10 @@ class _Streamed:
             body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
         root = self.func.root.replace(body=body, allocations=tuple(self.made))
         return self.func.replace(body=root)
+
+    def _part(self, element: PrimExpr) -> PrimExpr:
+        """Which of the parts of a row has an element of its result."""
+        return element % (self.tile.parts * self.tile.width_run) // self.tile.width_run
 
     def _row_limit(self, i: PrimExpr) -> list[tuple[PrimExpr, int, int]]:
         """Queries that are not there have no mask: theirs must not be read."""
@@ -404,7 +408,7 @@ class _Streamed:
         blind = _NOTHING if seen else const(math.nan, FLOAT32)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
-            part = self.tile.part(e)
+            part = self._part(e)
             value = mixed[b, h, i, e] * (const(1.0, FLOAT32) / sums[b, h, i, part])
             value = _finite(largest[b, h, i, part], value, blind)
             return BufferStore(result, (b, i, h, e), cast(value, result.dtype))

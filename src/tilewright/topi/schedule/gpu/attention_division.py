@@ -1,0 +1,153 @@
+"""What all divisions of a streamed attention over threads share: each stage by rows, parts of rows and columns.
+
+A warp has some rows; the threads of a row are neighbours, and each has some runs of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.topi.intrinsics.rows import combine_row
+from tilewright.topi.intrinsics.tensor_core import Layout
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, streamed_attention
+from tilewright.topi.schedule.gpu.matrix_form import lanes_along
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a block: warps, what a thread has of a warp's rows (outermost first), and threads beside each other."""
+
+    warps: int
+    own: tuple[int, ...]
+    threads: int
+
+    @property
+    def count(self) -> int:
+        """Rows of a warp."""
+        return prod(self.own) * self.threads
+
+
+class Division:
+    """One attention being divided: the schedule goes on with the program of `attention_stream.py`."""
+
+    def __init__(
+        self, context: ScheduleContext, sizes: AttentionSizes, shape: AttentionTile, rows: Rows, stages: int
+    ) -> None:
+        blocks = {handle.name: context.block(handle) for handle in context.sch.blocks()}
+        context.sch = Schedule(streamed_attention(context.sch.func, blocks, sizes, shape))
+        self.context, self.sch, self.sizes, self.shape, self.rows = context, context.sch, sizes, shape, rows
+        self.stages = stages
+        self.stage = {handle.name.removeprefix("attention_"): handle for handle in self.sch.blocks()}
+        loops = self.sch.get_loops(self.stage["products"])
+        self.block, self.step = self.sch.fuse(*loops[:3]), loops[3]
+        self.sch.bind(self.block, "blockIdx.x")
+        self.count = sum(self.step in self.sch.get_loops(handle) for handle in self.stage.values())
+        """Stages of a step of keys."""
+
+    def below(self, name: str) -> list[LoopHandle]:
+        """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys."""
+        loops = self.sch.get_loops(self.stage[name])
+        place = self.step if self.step in loops else self.block
+        return loops[loops.index(place) + 1 :]
+
+    def lay(self, handle: BlockHandle, layout: Layout) -> None:
+        """Arrange what a stage writes."""
+        buffer = self.context.block(handle).writes[0].buffer
+        self.sch.transform_layout(handle, buffer.name, IndexMap.of(layout, buffer.ndim))
+
+    def bind_warps(self, warp: LoopHandle) -> None:
+        """A loop over warps."""
+        if self.rows.warps > 1:
+            self.sch.bind(warp, "threadIdx.y")
+
+    def bind(self, warp: LoopHandle, *threads: LoopHandle) -> None:
+        """Loops over warps and the threads of each."""
+        self.bind_warps(warp)
+        self.sch.bind(self.sch.fuse(*threads), "threadIdx.x")
+
+    def unroll(self, *loops: LoopHandle) -> None:
+        """Loops over what a thread has in registers."""
+        for loop in loops:
+            self.sch.unroll(loop)
+
+    def split_rows(self, loop: LoopHandle) -> tuple[LoopHandle, list[LoopHandle], LoopHandle]:
+        """Rows as warps, those of a thread, and threads."""
+        warp, *own, thread = self.sch.split(loop, [self.rows.warps, *self.rows.own, self.rows.threads])
+        return warp, own, thread
+
+    def copy(self, name: str, vector: int, padded: bool = True) -> None:
+        """Copy a tile to shared memory, in vectors where possible; padded rows lie in different banks."""
+        sch, handle = self.sch, self.stage[name]
+        lanes = lanes_along(self.context, handle, len(self.context.block(handle).iters) - 1, vector)
+        outer, inner = self.below(name)
+        lane: LoopHandle | None = None
+        if lanes > 1:
+            inner, lane = sch.split(inner, [None, lanes])
+        if prod(self.context.sizes([outer, inner])) % (WARP * self.rows.warps) == 0:
+            own, warp, thread = sch.split(sch.fuse(outer, inner), [None, self.rows.warps, WARP])
+            self.unroll(own)
+        else:
+            # Rows do not fill warps evenly: each has rows of its own.
+            own, warp = sch.split(outer, [None, self.rows.warps])
+            again, thread = sch.split(inner, [None, WARP])
+            sch.reorder(own, again, warp, thread)
+            self.unroll(own, again)
+        self.bind(warp, thread)
+        if lane is not None:
+            sch.vectorize(lane)
+        if padded:
+            sch.storage_align(handle, 0, -2, 2 * vector, vector)
+
+    def by_cells(self, names: Sequence[str], run: int) -> None:
+        """Stages of every row and column, of which a thread has runs."""
+        for name in names:
+            row, column = self.below(name)
+            warp, own, row_thread = self.split_rows(row)
+            number, part, element = self.sch.split(column, [None, self.shape.parts, run])
+            self.sch.reorder(warp, row_thread, part, *own, number, element)
+            self.bind(warp, row_thread, part)
+            self.unroll(*own, number)
+            if name == "result" and run > 1 and self.sizes.width % run == 0:
+                self.sch.vectorize(element)
+            else:
+                self.sch.unroll(element)
+
+    def by_parts(self) -> None:
+        """Stages of every row and part."""
+        starts = ("largest_start", "total_start", "own_start")
+        for name in (*starts, "before", "largest", "shift", "shrink", "total_shrunk"):
+            row, part = self.below(name)
+            warp, own, row_thread = self.split_rows(row)
+            self.sch.reorder(warp, row_thread, part, *own)
+            self.bind(warp, row_thread, part)
+            self.unroll(*own)
+
+    def over_columns(self) -> None:
+        """What each part combines of its columns."""
+        for name in ("own", "total_own"):
+            row, part, number, element = self.below(name)
+            warp, own, row_thread = self.split_rows(row)
+            self.sch.reorder(warp, row_thread, part, *own, number, element)
+            self.bind(warp, row_thread, part)
+            self.unroll(*own, number, element)
+
+    def combine(self) -> None:
+        """What the threads of a row combine."""
+        for name, largest in (("top", True), ("sums", False)):
+            warp, own, row_thread = self.split_rows(self.below(name)[0])
+            self.sch.tensorize(row_thread, combine_row(largest, self.shape.parts))
+            self.bind_warps(warp)
+            self.unroll(*own)
+
+    def pipeline(self) -> None:
+        """Copies of keys and values run ahead."""
+        if self.stages > 1 and (self.context.extent(self.step) or 0) > 1:
+            self.sch.software_pipeline(self.step, [0, 0, *[self.stages - 1] * (self.count - 2)])

@@ -1,0 +1,128 @@
+"""Attention on GPUs with keys in tiles: programs of one meaning for all masks and sizes, text that compiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.codegen.on_device import require_nvrtc
+from tilewright.codegen.devices import device_kernels, device_source
+from tilewright.graph.interpreter import to_bfloat16, to_float32
+from tilewright.graph.op import get_operator
+from tilewright.ir.types import TensorType, tensor_type
+from tilewright.runtime.cuda import compile_cuda
+from tilewright.target import Target
+from tilewright.te.language import placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
+WARPS = {"attention_tile": (16, 2, 32, 2)}
+THREADS = {"attention_threads": (2, 2, 32, 2)}
+Shape = tuple[int, ...]
+
+
+def program(shapes: list[Shape], dtype: str, mask: str = "", **attributes: Any) -> PrimFunc:
+    """An attention; the last shape is the mask's, if it has one."""
+    kinds = [dtype] * 3 + ([mask] if mask else [])
+    operator = get_operator("nn.attention")
+    values = operator.attributes_class(**attributes)
+    result = operator.infer([tensor_type(*item) for item in zip(shapes, kinds, strict=True)], values)
+    assert isinstance(result, TensorType)
+    inputs = [placeholder(*item, f"in{n}") for n, item in enumerate(zip(shapes, kinds, strict=True))]
+    return create_prim_func([*inputs, *compute_operator("nn.attention", inputs, values, result)], "attention")
+
+
+def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    made: list[np.ndarray] = []
+    for buffer in func.buffers:
+        values = random.standard_normal(buffer.static_shape or ()).astype(np.float32)
+        if buffer.dtype.is_bool:
+            made.append(values > 0)
+        else:
+            is_brain = buffer.dtype.name == "bfloat16"
+            made.append(to_bfloat16(values) if is_brain else values.astype(buffer.dtype.numpy()))
+    return made
+
+
+def wide(array: np.ndarray, func: PrimFunc) -> np.ndarray:
+    return to_float32(array) if func.buffers[-1].dtype.name == "bfloat16" else array.astype(np.float32)
+
+
+def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], tolerance: float) -> PrimFunc:
+    """The scheduled program computes what the plain one does."""
+    choices = Choices(given)
+    scheduled = schedule_gpu(func, HOPPER, choices)
+    assert choices.answers == given
+    wanted, got = ([array.copy() for array in values] for _ in range(2))
+    interpret(func, *wanted)
+    interpret(scheduled, *got)
+    np.testing.assert_allclose(wide(got[-1], func), wide(wanted[-1], func), rtol=tolerance, atol=tolerance)
+    return scheduled
+
+
+HALVES = [("float16", WARPS, 2e-3), ("bfloat16", WARPS, 2e-2), ("float32", THREADS, 2e-6)]
+
+
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), HALVES)
+def test_sizes_that_divide_nothing(dtype: str, given: dict[str, Any], tolerance: float) -> None:
+    func = program([(1, 17, 2, 20), (1, 37, 2, 20), (1, 37, 2, 12)], dtype, scale=0.3)
+    check(func, given, arrays(func), tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), [HALVES[0], HALVES[2]])
+@pytest.mark.parametrize("blind_is_zero", [False, True])
+def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zero: bool) -> None:
+    """Masks are added or hide; queries that see no key, or none of a tile, are as in the plain program."""
+    shapes: list[Shape] = [(2, 9, 1, 16), (2, 40, 1, 16), (2, 40, 1, 16)]
+    for mask, shape in (("bool", (9, 40)), (dtype, (2, 1, 1, 40))):
+        func = program([*shapes, shape], dtype, mask, scale=-0.5, blind_is_zero=blind_is_zero)
+        values = arrays(func)
+        if mask == "bool":
+            values[3][0] = False
+            values[3][1, :33] = False
+            values[3][2, 5:] = False
+        else:
+            values[3][0, 0, 0, :34] = -np.inf
+            values[3][1] = -np.inf
+        check(func, given, values, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "instructions"),
+    [
+        ("float16", (1, 140, 2, 64), ("tw_mma_f16", "tw_row_max_4", "tw_pair_f16", "tw_copy_async_16")),
+        ("bfloat16", (1, 33, 2, 80), ("tw_mma_bf16", "tw_pair_bf16")),
+        ("float32", (1, 50, 2, 96), ("tw_row_max_8", "tw_row_sum_8", "tw_exp2")),
+    ],
+)
+def test_one_kernel_without_memory_of_scores(dtype: str, sizes: Shape, instructions: tuple[str, ...]) -> None:
+    """One kernel with all threads at work in whole warps; NVRTC compiles it, and registers suffice."""
+    func = program([sizes] * 3, dtype, scale=0.125)
+    split = device_kernels(schedule_gpu(func, HOPPER), HOPPER)
+    assert len(split.kernels) == 1 and not split.workspaces
+    text = device_source(split, HOPPER)
+    for name in instructions:
+        assert f"{name}(" in text
+    require_nvrtc()
+    assert compile_cuda(text, "sm_90")
+
+
+def test_scores_of_many_keys_are_not_kept() -> None:
+    """Shared memory does not grow with the keys."""
+    kernels = []
+    for keys in (512, 8192):
+        func = program([(1, 128, 2, 64), (1, keys, 2, 64), (1, keys, 2, 64)], "float16")
+        kernels.append(device_kernels(schedule_gpu(func, HOPPER), HOPPER).kernels[0])
+    sizes = [
+        sum(int(str(buffer.static_shape[0])) for buffer in kernel.shared if buffer.static_shape) for kernel in kernels
+    ]
+    assert sizes[0] == sizes[1] > 0
