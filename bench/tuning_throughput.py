@@ -20,6 +20,7 @@ from zlib import crc32
 
 import numpy as np
 
+from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
 from tilewright.tir.function import PrimFunc
@@ -62,7 +63,12 @@ def throughput(tasks: Sequence[Task], processes: int, count: int = 256) -> dict[
 
 
 def measure(task: Task, count: int) -> Rate:
-    """The rates of one task on one processor."""
+    """The rates of one task on one processor, in a process as a tuner has it."""
+    with seldom_collecting():
+        return _measure(task, count)
+
+
+def _measure(task: Task, count: int) -> Rate:
     spent = dict.fromkeys(STAGES, 0.0)
     space, random = task.space(), Random(0)
     clock = time.thread_time()

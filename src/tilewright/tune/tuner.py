@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.lower.database import Database, Record
+from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tune.ahead import Ahead
@@ -154,7 +155,7 @@ def tune(
         return points
 
     try:
-        with Ahead(find) as ahead:
+        with seldom_collecting(), Ahead(find) as ahead:
             while True:
                 left = options.trials - spent if options.trials else 1 << 30
                 if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):

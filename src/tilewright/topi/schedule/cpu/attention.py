@@ -7,9 +7,10 @@ from math import prod
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
-from tilewright.topi.schedule.cpu.register_tiles import loops_below, schedule_tile
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _SCORES_SHARE = 0.5
 """The part of the first cache level for the scores of a block of queries and their powers."""
@@ -46,21 +47,20 @@ def schedule_attention(context: ScheduleContext) -> None:
             if not context.block(handle).is_reduction:
                 schedule_injective(context, handle)
         return
-    lanes, registers = context.lanes(output), context.target.vector_registers
+    lanes = context.lanes(output)
     rows = _queries_in_block(context, queries, keys)
-    first = register_tile(rows, keys, lanes, registers)
-    second = register_tile(rows, width, lanes, registers)
+    first, second = (_choose_tile(context, rows, columns) for columns in (keys, width))
     block, inner = sch.split(row, [None, rows])
     sch.reorder(batch, head, block, inner, column)
     tile, *_ = _tile(context, [inner, column], second)
     sch.compute_at(stage["attention_mixed"], tile)
-    schedule_tile(context, stage["attention_mixed"], tile, second)
+    mixed = schedule_tile(context, stage["attention_mixed"], tile, second)
     for name in ("factor", "total", "powers", "max", "scores"):
         sch.compute_at(stage[f"attention_{name}"], block, preserve_unit_loops=name == "scores")
     scores = stage["attention_scores"]
     tile, *_ = _tile(context, loops_below(context, scores, block)[-2:], first, panels_outside=True)
     sch.compute_at(stage["attention_products"], tile)
-    schedule_tile(context, stage["attention_products"], tile, first)
+    products = schedule_tile(context, stage["attention_products"], tile, first)
     for name in ("max", "powers", "total", "factor"):
         handle = stage[f"attention_{name}"]
         vectorize = vectorize_reduction if context.block(handle).is_reduction else vectorize_last
@@ -78,6 +78,8 @@ def schedule_attention(context: ScheduleContext) -> None:
         for handle in packed:
             schedule_injective(context, handle)
         context.parallelize([batch, head, block], prod(heads) * queries * keys * width)
+    unroll_reduction(context, mixed, second)
+    unroll_reduction(context, products, first)
 
 
 def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
@@ -85,6 +87,14 @@ def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
     most = max(1, int(context.target.l1_bytes * _SCORES_SHARE) // (2 * 4 * keys))
     default = min(queries, _MOST_QUERIES, max(8, 1 << (most.bit_length() - 1)))
     return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
+
+
+def _choose_tile(context: ScheduleContext, rows: int, columns: int) -> RegisterTile:
+    """The register tile of a product of some queries; others than the analytic one leave nothing over."""
+    lanes, registers = context.lanes(context.sch.get_block("attention")), context.target.vector_registers
+    tile = register_tile(rows, columns, lanes, registers)
+    heights, widths = divisors(rows, registers), divisors(-(-columns // tile.lanes), registers)
+    return choose_tile(context, tile, rows, columns, heights=heights, widths=widths)
 
 
 def _turn(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:

@@ -9,7 +9,13 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
+from tilewright.topi.schedule.cpu.register_tiles import (
+    pack_weights,
+    reduction_size,
+    row_axis,
+    schedule_tile,
+    unroll_reduction,
+)
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _TILES_PER_CORE = 2
@@ -91,16 +97,17 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
     reduction = schedule_tile(context, anchor, order[-1], tile)
-    if not resident:
-        prefetch_panels(context, anchor, reduction, tile, in_blocks)
-    elif row is not None:
-        prefetch_rows(context, anchor, reduction, tile)
-        prefetch_results(context, output, reduction, tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
     context.parallelize_tiles(order, work)
+    reduction = unroll_reduction(context, reduction, tile)
+    if not resident:
+        prefetch_panels(context, anchor, reduction, tile, in_blocks)
+    elif row is not None:
+        prefetch_rows(context, anchor, reduction, tile)
+        prefetch_results(context, output, reduction, tile)
 
 
 def _tiles_in_block(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:

@@ -13,7 +13,7 @@ from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import loops_below, pack_weights, schedule_tile
+from tilewright.topi.schedule.cpu.register_tiles import loops_below, pack_weights, schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -110,8 +110,6 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     start = sch.decompose_reduction(anchor, tap)
     sch.compute_at(partial, row_outer, preserve_unit_loops=True)
     reduction = schedule_tile(context, partial, row_outer, tile)
-    names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
-    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, depth * tile.columns))
     for loops in ([row_inner, column], [loops_below(context, start, panel)[-1]]):
         _vectorize(context, loops, tile.lanes)
     sch.unroll(vector)
@@ -119,6 +117,9 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     extents = context.extents([n, panel])
     assert extents is not None
     context.parallelize([n, panel], prod(extents) * PARALLEL_WORK)
+    reduction = unroll_reduction(context, reduction, tile)
+    names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
+    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, depth * tile.columns))
 
 
 def _has_constant_weights(context: ScheduleContext, anchor: BlockHandle) -> bool:

@@ -13,7 +13,7 @@ from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import schedule_tile
+from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -83,8 +83,6 @@ def schedule_deep_product(context: ScheduleContext, anchor: BlockHandle, output:
     start = sch.decompose_reduction(anchor, parts)
     sch.compute_at(partial, row_outer, preserve_unit_loops=True)
     reduction = schedule_tile(context, partial, row_outer, tile)
-    names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
-    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, part * tile.columns))
     for loop in (row_inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -92,6 +90,9 @@ def schedule_deep_product(context: ScheduleContext, anchor: BlockHandle, output:
     sch.vectorize(sch.get_loops(start)[-1])
     if output.name != anchor.name:
         schedule_injective(context, output)
+    reduction = unroll_reduction(context, reduction, tile)
+    names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
+    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, part * tile.columns))
 
 
 def _tile(context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, depth: int) -> RegisterTile:

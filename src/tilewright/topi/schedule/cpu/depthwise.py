@@ -17,7 +17,13 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import pack_weights, reduction_size, row_axis, schedule_tile
+from tilewright.topi.schedule.cpu.register_tiles import (
+    pack_weights,
+    reduction_size,
+    row_axis,
+    schedule_tile,
+    unroll_reduction,
+)
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 
 _MOST_UNROLLED_TAPS = 25
@@ -90,7 +96,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
 def _schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
     """The convolution under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
-    reduction = schedule_tile(context, anchor, place, tile, steps=False)
+    reduction = schedule_tile(context, anchor, place, tile)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
     if taps is None or prod(taps) > _MOST_UNROLLED_TAPS:
@@ -131,8 +137,6 @@ def schedule_separable(
     sch.reorder(n, y, outer, panel, inner, vector, lane)
     sch.compute_at(pointwise, panel)
     reduction = schedule_tile(context, pointwise, panel, tile)
-    _prefetch_rows(context, depthwise, reduction)
-    prefetch_results(context, output, reduction, tile)
     sch.compute_at(row, y, preserve_unit_loops=True)
     *_, pixel, channel = sch.get_loops(row)
     channels = context.extent(channel)
@@ -151,6 +155,9 @@ def schedule_separable(
     extents = context.extents([n, y])
     assert extents is not None
     context.parallelize([n, y], prod(extents) * width * columns * channels)
+    reduction = unroll_reduction(context, reduction, tile)
+    _prefetch_rows(context, depthwise, reduction)
+    prefetch_results(context, output, reduction, tile)
 
 
 def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:

@@ -41,10 +41,10 @@ def choose_tile(
         if (not heights or height in heights) and (not widths or vectors in widths)
     ]
     across = sorted({vectors for _, vectors in shapes} | {tile.vectors})
-    vectors = context.choose("tile_vectors", across, tile.vectors)
+    vectors = context.choose_again("tile_vectors", across, tile.vectors)
     fitting = sorted({height for height, width in shapes if width == vectors})
     proposed = tile.rows if vectors == tile.vectors else fitting[-1]
-    height = context.choose("tile_rows", sorted({*fitting, proposed}), proposed)
+    height = context.choose_again("tile_rows", sorted({*fitting, proposed}), proposed)
     return RegisterTile(height, vectors, tile.lanes)
 
 

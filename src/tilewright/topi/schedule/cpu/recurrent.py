@@ -12,7 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.recurrent import ANCHOR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -67,7 +67,7 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     batch_outer, batch_inner = sch.split(batch, [None, rows])
     sch.reorder(panel, batch_outer, batch_inner, vector, lane)
     sch.compute_at(product, batch_outer)
-    schedule_tile(context, product, batch_outer, tile)
+    unroll_reduction(context, schedule_tile(context, product, batch_outer, tile), tile)
     sch.unroll(batch_inner)
     sch.unroll(vector)
     sch.vectorize(lane)

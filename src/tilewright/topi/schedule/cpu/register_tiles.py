@@ -97,11 +97,12 @@ def reduction_size(context: ScheduleContext, anchor: BlockHandle) -> int:
 
 
 def schedule_tile(
-    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile, *, steps: bool = True
+    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, tile: RegisterTile
 ) -> list[LoopHandle]:
     """The loops of the contraction under its tile: reduction outside, rows unrolled, columns in vectors.
 
-    Gives the loops of the reduction. `steps`: whether several of its steps may be unrolled, for a tuner to decide.
+    Gives the loops of the reduction. Templates ask last how many of its steps are unrolled (`unroll_reduction`): the
+    schedules that a tuner compares then share all that is done before.
     """
     sch = context.sch
     block = context.block(anchor)
@@ -116,9 +117,12 @@ def schedule_tile(
     start = sch.decompose_reduction(anchor, reduction[0])
     for handle, loops in ((anchor, spatial), (start, loops_below(context, start, attach))):
         _vectorize_tile(context, handle, loops, tile)
-    if steps:
-        reduction[-1] = unroll_steps(context, reduction[-1], tile.rows * tile.vectors)
     return reduction
+
+
+def unroll_reduction(context: ScheduleContext, reduction: list[LoopHandle], tile: RegisterTile) -> list[LoopHandle]:
+    """Several steps of the innermost loop of a reduction in one iteration; gives the loops that are left."""
+    return [*reduction[:-1], *(unroll_steps(context, loop, tile.rows * tile.vectors) for loop in reduction[-1:])]
 
 
 def _vectorize_tile(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:

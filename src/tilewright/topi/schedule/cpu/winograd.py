@@ -93,8 +93,10 @@ def schedule_winograd(context: ScheduleContext) -> None:
     plan = _plan(context)
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
-    _schedule_product(context, panel if plan.streamed else block, plan)
+    depth = _schedule_product(context, panel if plan.streamed else block, plan)
     tiles, chunk = _schedule_input(context, group, plan)
+    # What changes little is decided last: schedules that a tuner compares have the more in common.
+    _unroll_product(context, depth, plan)
     if plan.together:
         sch.parallel(sch.fuse(tiles, chunk))
         sch.parallel(panel if plan.streamed else sch.fuse(panel, block))
@@ -251,10 +253,10 @@ def _unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandl
     sch.set_scope(stage, 0, "local")
 
 
-def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) -> None:
+def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) -> LoopHandle:
     """The products of a block of tiles: accumulated in registers for each (i, j), then stored.
 
-    Under the loop over panels all blocks take part in each (i, j); the next slice of weights is fetched meanwhile.
+    Under the loop over panels all blocks take part in each (i, j). Gives the innermost loop over input channels.
     """
     sch = context.sch
     product = sch.get_block("winograd_product")
@@ -273,7 +275,13 @@ def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) 
     _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
         _vectorize(context, nest, plan.register.lanes)
-    step = unroll_steps(context, reduction[-1], plan.register.rows * plan.register.vectors)
+    return reduction[-1]
+
+
+def _unroll_product(context: ScheduleContext, depth: LoopHandle, plan: _Plan) -> None:
+    """Several input channels in one step; slices of weights that come from afar are fetched one ahead."""
+    sch = context.sch
+    step = unroll_steps(context, depth, plan.register.rows * plan.register.vectors)
     if plan.streamed:
         names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
         sch.annotate(step, PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
