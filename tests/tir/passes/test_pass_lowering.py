@@ -195,6 +195,45 @@ def unsure(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
         assert not loops
         agree(func, after, data(8), data(8))
 
+    def test_a_guard_that_shortens_an_index_hides_nothing(self) -> None:
+        """`t < 1` turned `t * 4 + i` into `i` where it is read: that is still what the same iteration wrote."""
+        func = script(
+            """
+@script.function
+def guarded(A: Buffer[(3, 8), "float32"], B: Buffer[(3, 4), "float32"]):
+    T = allocate((3, 8), "float32")
+    for r, t in grid(3, 2):
+        for i in range(4):
+            T[r, t * 4 + i] = A[r, t * 4 + i]
+        if t < 1:
+            for i in range(4):
+                B[r, i] = T[r, i] + T[r, 3 - i]
+"""
+        )
+        after = compact_buffers(func)
+        (allocation,) = find_all(after.body, Allocate)
+        assert allocation.buffer.static_shape == (1, 4)
+        agree(func, after, data(3, 8), data(3, 4))
+
+    def test_a_guard_that_reads_other_elements_keeps_them(self) -> None:
+        func = script(
+            """
+@script.function
+def guarded(A: Buffer[(8,), "float32"], B: Buffer[(4,), "float32"]):
+    T = allocate((8,), "float32")
+    for t in range(2):
+        for i in range(4):
+            T[t * 4 + i] = A[t * 4 + i]
+        if 0 < t:
+            for i in range(4):
+                B[i] = T[i]
+"""
+        )
+        after = compact_buffers(func)
+        (allocation,) = find_all(after.body, Allocate)
+        assert allocation.buffer.static_shape == (8,)
+        agree(func, after, data(8), data(4))
+
     def test_vectorized_loops_do_not_hold_allocations(self) -> None:
         func = script(
             """

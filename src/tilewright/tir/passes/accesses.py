@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
@@ -156,14 +157,18 @@ def values_cross_iterations(buffer: Buffer, loop: For, analyzer: Analyzer) -> bo
     False only when every load in the body is certainly preceded, in the same iteration, by a store to its elements.
     The analyzer must know the loop's variable.
     """
-    accesses = accesses_of(buffer, loop.body)
+    return not are_written_first(accesses_of(buffer, loop.body), analyzer)
+
+
+def are_written_first(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
+    """Whether every load among the accesses of one statement is certainly preceded by a store to its elements."""
     for position, load in enumerate(accesses):
         if load.is_store:
             continue
         earlier = [access for access in accesses[:position] if access.is_store]
         if not any(_covers(store, load, analyzer) for store in earlier):
-            return True
-    return False
+            return False
+    return True
 
 
 def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
@@ -186,13 +191,15 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
             return False
     with analyzer.scope():
         for access in (store, load):
-            for var, domain in access.loops_below(depth).items():
+            for var, domain in access.loops_below(0).items():
                 analyzer.bind(var, domain)
         written, read = store.box(depth, analyzer), load.box(depth, analyzer)
-        return all(
-            w is not None and r is not None and _covers_range(w, r, analyzer)
-            for w, r in zip(written, read, strict=True)
-        )
+        # Only where the load runs must there be a value.
+        with analyzer.assume(*shared):
+            return all(
+                w is not None and r is not None and _covers_range(w, r, analyzer)
+                for w, r in zip(written, read, strict=True)
+            )
 
 
 def _covers_range(a: Range, b: Range, analyzer: Analyzer) -> bool:

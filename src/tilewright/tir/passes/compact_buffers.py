@@ -24,7 +24,7 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import Access, accesses_of, touches, values_cross_iterations
+from tilewright.tir.passes.accesses import Access, accesses_of, are_written_first, touches, values_cross_iterations
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
 
@@ -109,14 +109,22 @@ class _Compact(StmtRewriter):
         if buffer.strides:
             return Allocate(buffer, stmt)
         accesses = accesses_of(buffer, stmt)
-        boxes = [access.box(0, self._analyzer, guarded=False) for access in accesses]
-        window = [self._dimension(buffer, number, accesses, boxes) for number in range(buffer.ndim)]
+        window = self._window(buffer, accesses)
+        written = self._window(buffer, [access for access in accesses if access.is_store])
+        if written != window and are_written_first(accesses, self._analyzer):
+            # A guard may hide that a load stays inside what was stored: `t < 1` turns `t * 4 + i` into `i`.
+            window = written
         if all(item is None for item in window):
             return Allocate(buffer, stmt)
         origin: list[PrimExpr] = [ZERO if item is None else item.min for item in window]
         shape = tuple(dim if item is None else item.extent for dim, item in zip(buffer.shape, window, strict=True))
         compact = buffer.replace(shape=shape)
         return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
+
+    def _window(self, buffer: Buffer, accesses: list[Access]) -> list[Range | None]:
+        """The range that each dimension needs for some accesses; None for those that stay whole."""
+        boxes = [access.box(0, self._analyzer, guarded=False) for access in accesses]
+        return [self._dimension(buffer, number, accesses, boxes) for number in range(buffer.ndim)]
 
     def _dimension(
         self, buffer: Buffer, number: int, accesses: list[Access], boxes: list[list[Range | None]]

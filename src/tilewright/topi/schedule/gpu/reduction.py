@@ -134,7 +134,8 @@ def _several_results(
 
 def _sharing(context: ScheduleContext, steps: int, across: int) -> int:
     """Threads that share the steps of a result, so that each has a few: their loads are on their way together."""
-    most = min(context.target.max_threads, _MOST_SHARING) // across
+    # Each has a vector in shared memory, and as much again is spare.
+    most = min(context.target.max_threads, _MOST_SHARING, context.target.shared_bytes // (2 * _LANE_BYTES)) // across
     options = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(1, most)]
     return context.choose_again("sharing", options, max(n for n in options if n == 1 or n * 8 <= steps))
 

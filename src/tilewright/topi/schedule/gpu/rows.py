@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var
@@ -40,6 +40,8 @@ class _Rows:
     lanes: int = 1
     keeps: bool = True
     """Whether what is read twice stays in registers."""
+    copied: list[Buffer] = field(default_factory=list)
+    """Parameters of whole rows that are read once, and kept."""
 
 
 def schedule_rows(context: ScheduleContext) -> bool:
@@ -158,10 +160,72 @@ def _divide(context: ScheduleContext, found: _Rows) -> _Rows | None:
     if not along or (found.length > _LONG and count < enough):
         return None
     found.lanes = _lanes(context, found)
-    options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= target.max_threads]
-    found.threads = context.choose("row_threads", options or [target.max_threads], _threads(context, found, count))
+    most = _most_threads(context, found)
+    options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= most]
+    found.threads = context.choose("row_threads", options or [most], _threads(context, found, count))
     found.keeps = found.length <= _MOST_KEPT * found.threads
+    _fit(context, found)
     return found
+
+
+def _fit(context: ScheduleContext, found: _Rows) -> None:
+    """Decide what is kept of each row: what is not divided as its threads are needs shared memory, which is little."""
+    sch = context.sch
+    rows = _together(context, found)
+    room = context.target.shared_bytes - found.threads * rows * _scratch(context, found)
+    for handle in list(found.stages):
+        block = context.block(handle)
+        if block.is_reduction or (found.keeps and _row_axis(block.writes[0].buffer, found.length) is not None):
+            continue
+        needed = rows * _row_bytes(block.writes[0].buffer, found)
+        if needed <= room:
+            room -= needed
+        else:
+            # Computed again by each stage that reads it.
+            sch.compute_inline(handle)
+            found.stages.remove(handle)
+    for param in sch.func.params:
+        if not isinstance(param, Buffer) or _row_bytes(param, found) == 0:
+            continue
+        readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
+        if not any(context.block(handle).is_reduction for handle in readers):
+            continue
+        needed = 0 if _row_axis(param, found.length) is not None else rows * _row_bytes(param, found)
+        if found.keeps and needed <= (room if len(readers) > 1 else 0):
+            found.copied.append(param)
+            room -= needed
+        elif found.length % (found.threads * found.lanes):
+            # Vectors of what is read again and again are whole.
+            found.lanes = 1
+
+
+def _row_bytes(buffer: Buffer, found: _Rows) -> int:
+    """The bytes of a row of a buffer; 0 where it does not have whole rows."""
+    size = prod(buffer.static_shape or (0,))
+    return found.length * buffer.dtype.itemsize if size % found.length == 0 and size >= found.length else 0
+
+
+def _row_axis(buffer: Buffer, length: int) -> int | None:
+    """The axis that rows of a buffer begin at; None where they are not its last axes."""
+    shape = buffer.static_shape or ()
+    axis = len(shape)
+    while axis > 0 and prod(shape[axis:]) < length:
+        axis -= 1
+    return axis if prod(shape[axis:]) == length else None
+
+
+def _scratch(context: ScheduleContext, found: _Rows) -> int:
+    """Bytes of shared memory that each thread needs to combine parts, where threads do not read others' registers."""
+    if context.target.shuffle_width > 1:
+        return 0
+    made = [context.block(handle) for handle in found.stages]
+    return sum(2 * block.writes[0].buffer.dtype.itemsize for block in made if block.is_reduction)
+
+
+def _together(context: ScheduleContext, found: _Rows) -> int:
+    """Rows of a block of threads."""
+    most = max(1, min(_BLOCK, context.target.max_threads) // found.threads)
+    return min(most, prod(context.sizes(found.rows)))
 
 
 def walks_row(block: Block) -> bool:
@@ -198,13 +262,21 @@ def _loop_of(context: ScheduleContext, handle: BlockHandle, value: PrimExpr) -> 
     return next(loop for loop in context.sch.get_loops(handle) if loop.var is value)
 
 
-def _threads(context: ScheduleContext, found: _Rows, rows: int) -> int:
-    """Threads of a row: each has a few vectors, but all cores have rows."""
+def _most_threads(context: ScheduleContext, found: _Rows) -> int:
+    """Threads that a row may have: what they need to combine their parts is half of shared memory, at the most."""
     target = context.target
     most = min(1024, target.max_threads)
+    while most > 32 and most * _scratch(context, found) > target.shared_bytes // 2:
+        most //= 2
+    return most
+
+
+def _threads(context: ScheduleContext, found: _Rows, rows: int) -> int:
+    """Threads of a row: each has a few vectors, but all cores have rows."""
+    most = _most_threads(context, found)
     least = min(32, most)
     # A few vectors a thread hide latencies; where rows are few, more threads share each of them.
-    wanted = 32 if rows >= 8 * target.cores else 8
+    wanted = 32 if rows >= 8 * context.target.cores else 8
     threads = least
     while threads < most and found.length > threads * wanted:
         threads *= 2
@@ -213,16 +285,15 @@ def _threads(context: ScheduleContext, found: _Rows, rows: int) -> int:
 
 def _schedule(context: ScheduleContext, found: _Rows) -> None:
     sch = context.sch
+    together = _together(context, found)
     partial = _make_partial(context, found)
-    copies = _keep_inputs(context, found, partial)
+    copies = _keep_inputs(context, found)
     if found.rows and found.rest:
         sch.reorder(*found.rows, *found.rest)
     if found.rows:
         row = sch.fuse(*found.rows) if len(found.rows) > 1 else found.rows[0]
     else:
         row = sch.add_unit_loop(found.rest[0] if found.rest else found.output)
-    together = max(1, min(_BLOCK, context.target.max_threads) // found.threads)
-    together = min(together, prod(context.sizes([row])))
     block, inner = sch.split(row, [None, together])
     inside = {handle.name for handle in (*found.stages, *partial, *copies)}
     stages = [handle for handle in sch.blocks() if handle.name in inside]
@@ -265,18 +336,13 @@ def _make_partial(context: ScheduleContext, found: _Rows) -> list[BlockHandle]:
     return made
 
 
-def _keep_inputs(context: ScheduleContext, found: _Rows, partial: list[BlockHandle]) -> list[BlockHandle]:
+def _keep_inputs(context: ScheduleContext, found: _Rows) -> list[BlockHandle]:
     """Copies of what the stages read of each row, in registers."""
     sch = context.sch
     copies: list[BlockHandle] = []
-    if not found.keeps or found.threads == 1:
-        return copies
-    params = [param for param in sch.func.params if isinstance(param, Buffer)]
-    for param in params:
+    for param in found.copied:
         readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
-        size = prod(param.static_shape or (0,))
-        if any(handle in partial for handle in readers) and size % found.length == 0 and size >= found.length:
-            copies.append(sch.cache_read(readers[0], param.name, "local", readers[1:]))
+        copies.append(sch.cache_read(readers[0], param.name, "local", readers[1:]))
     return copies
 
 
@@ -287,17 +353,18 @@ def _reads(context: ScheduleContext, handle: BlockHandle, buffer: Buffer) -> boo
 def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list[LoopHandle], found: _Rows) -> None:
     """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
     sch = context.sch
-    if found.keeps or not steps:
+    written = {region.buffer for region in context.block(handle).writes}
+    reads = [region.buffer for region in context.block(handle).reads if region.buffer not in written]
+    reads = [buffer for buffer in reads if _row_bytes(buffer, found)]
+    if (found.keeps and not any(buffer in sch.func.params for buffer in reads)) or not steps:
         for loop in steps:
             _unroll(context, loop)
         return
     chunk, *lane = steps
     count = context.extent(chunk) or 1
     _, inner = sch.split(chunk, [None, max(n for n in (8, 4, 2, 1) if count % n == 0)])
-    written = {region.buffer for region in context.block(handle).writes}
-    names = [region.buffer.name for region in context.block(handle).reads if region.buffer not in written]
-    for name in names if lane else ():
-        copy = sch.cache_read(handle, name, "local")
+    for buffer in reads if lane else ():
+        copy = sch.cache_read(handle, buffer.name, "local")
         sch.compute_at(copy, inner)
         last = sch.get_loops(copy)[-1]
         if last != inner and context.extent(last) == found.lanes:
@@ -329,13 +396,8 @@ def _arrange(context: ScheduleContext, handle: BlockHandle, found: _Rows) -> Non
     sch = context.sch
     block = context.block(handle)
     made = block.writes[0].buffer
-    shape = made.static_shape
-    if handle == found.output or block.is_reduction or shape is None:
-        return
-    walking = len(shape)
-    while walking > 0 and prod(shape[walking:]) < found.length:
-        walking -= 1
-    if prod(shape[walking:]) != found.length:
+    shape, walking = made.static_shape, _row_axis(made, found.length)
+    if handle == found.output or block.is_reduction or shape is None or walking is None:
         return
     lanes, step = found.lanes, found.threads * found.lanes
 

@@ -17,7 +17,7 @@ VECTOR = 4
 _UNROLLED = 4
 """Vectors of steps that are written out in the innermost loop."""
 _SUM_BYTES = 4
-"""Bytes of a sum, in general."""
+"""Bytes of a sum at the least: half precision is summed in single."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Tile:
         `reused`: whether the sums of slices take the place of the operands' tiles.
         """
         staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns) * item
-        partial = self.slices * self.block_rows * self.block_columns * _SUM_BYTES if self.parts > 1 else 0
+        sums = self.slices * self.block_rows * self.block_columns if self.parts > 1 else 0
+        partial = sums * max(item, _SUM_BYTES)
         return max(staged, partial) if reused else staged + partial
 
 
