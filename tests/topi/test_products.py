@@ -15,11 +15,14 @@ from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
 from tilewright.graph.expr import GraphExpr, Var
 from tilewright.graph.op import call
 from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
+from tilewright.tir.stmt import For
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -43,12 +46,14 @@ def product(m: int, n: int, k: int, rows: str = "uint8", epilogue: bool = False)
     return kernel([a, b], call("maximum", body, call("negative", body)) if epilogue else body)
 
 
-def convolution(size: int, channels: int, outputs: int, window: int, stride: int, rows: str = "uint8") -> PrimFunc:
+def convolution(
+    size: int, channels: int, outputs: int, window: int, stride: int, rows: str = "uint8", epilogue: bool = False
+) -> PrimFunc:
     data = Var("data", tensor_type((1, size, size, channels), rows))
     weight = Var("weight", tensor_type((window, window, channels, outputs), "int8"))
     zero, pad = Var("zero", tensor_type((), rows)), window // 2
-    body = call("qnn.conv2d", data, weight, zero, strides=(stride, stride), padding=(pad, pad, pad, pad))
-    return kernel([data, weight, zero], body)
+    body: GraphExpr = call("qnn.conv2d", data, weight, zero, strides=(stride, stride), padding=(pad, pad, pad, pad))
+    return kernel([data, weight, zero], call("maximum", body, call("negative", body)) if epilogue else body)
 
 
 def half_product(m: int, n: int, k: int, block: int) -> PrimFunc:
@@ -120,6 +125,44 @@ def test_tiles() -> None:
     target = target_of("amx")
     check(product(14, 32, 32), target, "tdpbusd")
     check(product(8, 16, 32, "int8", epilogue=True), target, "tdpbssd")
+
+
+@pytest.mark.parametrize(
+    ("shape", "notes"),
+    [
+        ((28, 32, 64), 0),  # One block of tiles: nothing to overlap.
+        ((14, 128, 64), 1),  # One step for 14 rows.
+        ((56, 32, 160), 1),  # Five steps for 28 rows: six in each of the first four, four after them.
+        ((56, 64, 64), 1),
+    ],
+)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_epilogues_run_between_the_products_of_the_next_tiles(
+    shape: tuple[int, int, int], notes: int, cores: int
+) -> None:
+    target = target_of("amx").replace(cores=cores)
+    func = product(*shape, epilogue=True)
+    check(func, target, "tdpbusd")
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    found = sum(WOVEN in loop.annotations for loop in find_all(made.body, For))
+    # Several cores share the blocks of tiles; one of them may have a single one at a time.
+    assert found == notes or (cores > 1 and found <= notes)
+
+
+@pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
+@pytest.mark.parametrize(("size", "channels"), [(14, 64), (7, 128)])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_convolutions_on_tiles(size: int, channels: int, cores: int) -> None:
+    """Taps and steps of channels are one walk, in which rows of the epilogue have their places."""
+    func, target = convolution(size, channels, 64, 3, 1, epilogue=True), HOST.replace(cores=cores)
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    data, weight, zero, result = arguments(func)
+    packed = np.ascontiguousarray(packing_of(made)[1].rearrange(weight))
+    padded = np.pad(data[0].astype(np.int64), ((1, 1), (1, 1), (0, 0)), constant_values=int(zero))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    expected = np.abs(np.einsum("yxcij,ijco->yxo", windows, weight.astype(np.int64)))
+    np.testing.assert_array_equal(run(made, data, packed, zero, result, target=target)[-1][0], expected)
+    assert "tdpbusd" in functions_to_ir([made], target)
 
 
 def test_shapes_that_tiles_do_not_cover_go_to_dot_products() -> None:

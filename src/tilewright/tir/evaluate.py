@@ -460,7 +460,7 @@ class ExprCompiler:
             raise CompilerBug(f"{expr.name} of something that is not an element")
         start = self.index(first.buffer, first.indices, depth)
         if expr.name == "element_distance":
-            return f"({self.index(second.buffer, second.indices, depth)} - {start})"
+            return f"({self.index(second.buffer, second.indices, depth)} - ({start}))"
         return f"{self.function('Pointer')}({self.names.of(first.buffer)}, {start})"
 
     def _machine(self, expr: e.Call, depth: int) -> str:

@@ -11,6 +11,7 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.schedule import Schedule, ScheduleError
 from tilewright.tir.script import to_script
 
@@ -60,6 +61,27 @@ def test_software_pipeline_of_three_stages() -> None:
     check_compiled(schedule, func)
     text = same_after(schedule, func, [pipeline_loops])
     assert "allocate((2, 1, 20)" in text and "allocate((3, 1, 20)" in text
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(8, 4), (9, 4), (3, 4), (4, 1), (1, 4)])
+def test_stages_that_are_woven(rows: int, steps: int) -> None:
+    """The second stage's rows are shared out over the first's steps; what is left over comes after them."""
+    func = matmul_relu(3 * rows, 4, steps)
+    schedule = Schedule(func)
+    first, last = schedule.get_block("C"), schedule.get_block("D")
+    outer, _ = schedule.split(schedule.get_loops(last)[0], [None, rows])
+    schedule.compute_at(first, outer, preserve_unit_loops=True)
+    *_, row, column, k = schedule.get_loops(first)
+    schedule.reorder(k, row, column)
+    schedule.unroll(row)
+    schedule.software_pipeline(outer, [0, 1])
+    schedule.annotate(outer, WOVEN, 1)
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    assert "allocate((2, " in text
+    share = -(-rows // steps)
+    main = text[text.index("serial(2, start=1)") :]
+    assert ("if " in main) == (rows // share < steps and steps > 1)
 
 
 def test_a_pipeline_longer_than_the_loop() -> None:

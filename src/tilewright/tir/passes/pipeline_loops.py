@@ -26,6 +26,8 @@ copies to shared memory are asynchronous:
 
 Copies of constants for the first iterations come before all others, in the first group.
 
+With the note `WOVEN` the stages of an iteration go between each other's steps (`weave_loops.py`).
+
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
 one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
 no stage of this iteration reads.
@@ -46,6 +48,7 @@ from tilewright.tir.machine import machine_call
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.passes.weave_loops import WOVEN, without_tiles, woven
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
@@ -93,6 +96,8 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
         if count > 1 and isinstance(late, int):
             count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
+    if WOVEN in loop.annotations and depth == 1 and _can_be_woven(loop):
+        return _woven(loop, parts, allocations, versions)
     time = Var(loop.var.name, loop.var.dtype)
     body: list[Stmt] = []
     notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, LATE)}
@@ -140,6 +145,37 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
         result = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
+    return result
+
+
+def _can_be_woven(loop: For) -> bool:
+    several = isinstance(loop.extent, IntImm) and loop.extent.value > 1
+    return several and not _has_threads(loop.body)
+
+
+def _woven(
+    loop: For, parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer], versions: dict[Buffer, Buffer]
+) -> Stmt:
+    """Two stages: the first's first iteration, both with one iteration between them, the second's last iteration."""
+    tiles: list[Buffer] = []
+    stages: dict[int, list[Stmt]] = {0: [], 1: []}
+    for stage, part in parts:
+        plain, lifted = without_tiles(_Versions(versions, sub(loop.var, loop.min)).stmt(part))
+        tiles += lifted
+        stages[stage].append(plain)
+
+    def at(stage: int, iteration: PrimExpr) -> list[Stmt]:
+        return [fresh_copy(part, {loop.var: iteration}) for part in stages[stage]]
+
+    time = Var(loop.var.name, loop.var.dtype)
+    notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, WOVEN)}
+    end = add(loop.min, loop.extent)
+    body = woven(at(0, time), at(1, sub(time, const(1))))
+    start, rest = add(loop.min, const(1)), sub(loop.extent, const(1))
+    main = loop.replace(var=time, min=start, extent=rest, body=body, annotations=notes)
+    result = seq(*at(0, loop.min), main, *at(1, sub(end, const(1))))
+    for buffer in (*tiles, *allocations):
+        result = Allocate(versions.get(buffer, buffer), result)
     return result
 
 

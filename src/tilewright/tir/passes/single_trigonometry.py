@@ -39,7 +39,7 @@ _LOG2_E_HIGH: Final = 1.4423828125  # 11 bits
 def without_magic(expr: PrimExpr) -> PrimExpr:
     """An expansion of `float_math` that finds nearest integers by rounding, not by adding a large number.
 
-        (x + 12582912.0) - 12582912.0   ->   round(x)
+    (x + 12582912.0) - 12582912.0   ->   round(x)
     """
     return ExprRewriter(_rounding)(expr)
 

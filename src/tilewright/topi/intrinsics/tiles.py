@@ -125,19 +125,22 @@ def _multiply(item: TileProduct) -> TensorIntrin:
         b_shape = (item.across, item.depth // group, COLUMNS * group)
         b_tiles = make_buffer("b_tiles", b_shape, item.column, scope=TILE_SCOPE)
         steps: list[Stmt] = []
-        for j in range(item.across):
+
+        def load_columns(j: int) -> Stmt:
             source = _pointer(right, "r", (j, 0, 0), (j, item.depth // group - 1, COLUMNS * group - 1))
             tile = _register(b_tiles, j, "w")
             distance = right.strides[1] * size
-            steps.append(
-                Evaluate(machine_call(load, tile, const(COLUMNS * group), lines, line_bytes, source, distance))
-            )
+            return Evaluate(machine_call(load, tile, const(COLUMNS * group), lines, line_bytes, source, distance))
+
+        # Each tile is loaded just before its first use: products begin as early as they can.
         for i in range(item.down):
             source = _pointer(left, "r", (i * item.rows, 0), (i * item.rows + item.rows - 1, item.depth - 1))
             tile = _register(a_tiles, i, "w")
             distance = left.strides[0] * size
             steps.append(Evaluate(machine_call(load, tile, const(item.depth), rows, row_bytes, source, distance)))
             for j in range(item.across):
+                if i == 0:
+                    steps.append(load_columns(j))
                 result, pitch = _result(item, total, (i, j), "rw")
                 operands = (_register(a_tiles, i, "r"), _register(b_tiles, j, "r"))
                 steps.append(Evaluate(machine_call(product, result, pitch, *operands, rows, row_bytes)))

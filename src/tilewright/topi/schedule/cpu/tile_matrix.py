@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.tir.machine import TILE_SCOPE
-from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.passes.weave_loops import WOVEN
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
 from tilewright.topi.schedule.context import ScheduleContext
@@ -19,6 +20,9 @@ _LEAST_ROWS = 7
 _LEAST_BYTES = 32
 """The same for steps of the reduction."""
 _WEIGHTS_SHARE = 0.5
+_PIECES = 4
+"""Runs of blocks for each core."""
+_MOST_UNROLLED = 4
 
 
 def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
@@ -28,6 +32,8 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     After:   for io, jo:
                tiles[ii, ji] = 0;  for ko: tiles[ii, ji] += a[i, 64 ko ..] * w[jo, 64 ko ..]     (tile registers)
                c[ii, ji] = tiles[ii, ji];  out[i, j] = epilogue(c[ii, ji])
+
+    The epilogue of a block runs while the next one is multiplied, some rows in each step: tiles leave vectors idle.
     """
     product = find_product(context, anchor)
     if product is None or not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
@@ -58,6 +64,9 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     stays = context.choose("weights_stay", (False, True), fits)
     order.insert(len(order) if stays else len(order) - 1, column_outer)
     sch.reorder(*order, row_inner, column_inner)
+    is_woven = not alone and context.choose("woven", (False, True), True)
+    if is_woven:
+        order = _in_a_row(context, order)
     attach = order[-1]
     if not alone:
         sch.compute_at(copy, attach)
@@ -72,7 +81,18 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.tensorize(spatial[0], item.multiply)
     sch.tensorize(loops_below(context, copy, attach)[0], item.store)
     context.parallelize(order[:-1] if len(order) > 1 else order, work)
+    if is_woven and context.extent(attach) != 1:
+        sch.software_pipeline(attach, [0, 0, 1])
+        sch.annotate(attach, WOVEN, 1)
     return True
+
+
+def _in_a_row(context: ScheduleContext, order: list[LoopHandle]) -> list[LoopHandle]:
+    """The loops over blocks of tiles with the innermost ones fused: each core has many blocks one after the other."""
+    pieces = context.sizes(order)
+    wanted = _PIECES * context.target.cores if context.target.cores > 1 else 1
+    kept = next(n for n in range(len(order)) if prod(pieces[:n]) >= wanted or n == len(order) - 1)
+    return [*order[:kept], context.sch.fuse(*order[kept:]) if kept < len(order) - 1 else order[-1]]
 
 
 def _vectorize_rows(context: ScheduleContext, result: BlockHandle) -> None:
@@ -82,8 +102,10 @@ def _vectorize_rows(context: ScheduleContext, result: BlockHandle) -> None:
     extent = context.extent(inner)
     assert extent is not None
     length = min(vector_length(extent, context.target.lanes(32)), context.target.lanes(32))
-    _, lane = sch.split(inner, [None, length])
+    vector, lane = sch.split(inner, [None, length])
     sch.vectorize(lane)
+    if extent <= _MOST_UNROLLED * length:
+        sch.unroll(vector)
 
 
 def _block_of_tiles(product: Product, rows: int) -> TileProduct | None:
