@@ -14,10 +14,13 @@ import pytest
 
 from tests.integration.small_models import classifier
 from tilewright.cli import main as cli
-from tilewright.cli.tune import duration
+from tilewright.cli.tune import duration, summary
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, Record
 from tilewright.support.errors import UserError
+from tilewright.tune.in_graph import InGraph
+from tilewright.tune.report import report_html
+from tilewright.tune.tuner import Report
 
 WORDS = ["--threads", "1", "--trials", "4", "--seed", "3"]
 
@@ -89,6 +92,17 @@ def test_query_export_import_merge_prune(filled: Path, tmp_path: Path, capsys: p
 def test_messages(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words if "--database" in words or words[0] != "tune" else [*words, "--database", "x.db"]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_summary_says_what_the_whole_model_takes() -> None:
+    chosen = InGraph(3e-4, 2.5e-4, 2e-4, 120, 9.0, 4)
+    report = Report((), 40, 60.0, 50.0, False, chosen)
+    text = summary(report)
+    assert "whole model: 300.00 us -> 250.00 us -> 200.00 us" in text and "4 kernels exchanged, 120 trials in 9" in text
+    assert "300.00 us &rarr; 250.00 us &rarr; 200.00 us" in report_html("x", report)
+    left_out = Report((), 40, 60.0, 50.0, False, None, "it has control flow")
+    assert "not tried in the whole model: it has control flow" in summary(left_out)
+    assert "it has control flow" in report_html("x", left_out)
 
 
 def test_durations() -> None:

@@ -37,6 +37,7 @@ def open_compilation(options: argparse.Namespace) -> Compilation:
         shapes=parse_shapes(options.shape),
         winograd=options.winograd,
         database=options.database,
+        precision=options.precision,
     )
 
 
@@ -48,6 +49,7 @@ def open_executable(options: argparse.Namespace) -> Executable:
         "--target": options.target,
         "--shape": options.shape,
         "--database": options.database,
+        "--precision": options.precision != "float32",
         "--no-winograd": not options.winograd,
     }
     for option, value in given.items():

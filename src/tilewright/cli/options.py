@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.request import PRECISIONS
 from tilewright.runtime.artifact import TensorInfo
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.shapes import evaluate, symbols_in
@@ -41,6 +42,12 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
         type=positive_int,
         metavar="N",
         help="threads to run on (default: every core); with 1, the code has no parallel loops at all",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="what float32 models are computed in (default: float32): tf32 (NVIDIA GPUs), float16 or bfloat16",
     )
     parser.add_argument(
         "--database",

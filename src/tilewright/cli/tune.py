@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tilewright.cli.models import is_library
 from tilewright.cli.options import add_model, natural_int, parse_shapes, positive_int
-from tilewright.request import PRECISIONS
 from tilewright.rpc.pool import connect_tracker
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
@@ -57,12 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cost-model", choices=COST_MODELS, default="trees", help="what guides the search (default: trees)"
     )
     parser.add_argument("--seed", type=natural_int, default=0, metavar="N", help="seed of the search (default: 0)")
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="float32",
-        help="what float32 models are computed in, as in compiling",
-    )
     parser.add_argument(
         "--no-in-graph",
         dest="in_graph",

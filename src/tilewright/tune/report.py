@@ -41,10 +41,19 @@ def report_html(title: str, report: Report) -> str:
         f"<h1>{escape(title)}</h1>"
         f"<p>{report.trials} trials in {human_seconds(report.seconds)}"
         f"{' (stopped early)' if report.stopped else ''}; tuned kernels: {human_seconds(report.before)} &rarr; "
-        f"{human_seconds(report.after)} a run, <b>{total}</b>.</p>"
+        f"{human_seconds(report.after)} a run, <b>{total}</b>.{_whole(report)}</p>"
         f"<h2>Gains</h2><table>{_header()}{''.join(_row(item) for item in tuned)}</table>"
         f"<h2>Best speed-up by trials</h2>{figures}</html>\n"
     )
+
+
+def _whole(report: Report) -> str:
+    """What the whole model takes, where kernels were chosen in it."""
+    if report.in_graph is None:
+        return f" Not tried in the whole model: {escape(report.not_in_graph)}." if report.not_in_graph else ""
+    times = (report.in_graph.default, report.in_graph.alone, report.in_graph.together)
+    texts = " &rarr; ".join(human_seconds(seconds) for seconds in times)
+    return f" Whole model: {texts} (by default, with the best of each kernel alone, with those chosen in it)."
 
 
 def _header() -> str:
