@@ -196,6 +196,14 @@ def test_windows_are_read_as_vectors() -> None:
     text = cuda_text([_program(case, "kernel", CUDA)[0]])
     assert text.count("*(const float4*)") == 2
     assert text.count("*(float4*)") == 1
+    # Nothing stands between the reads of a window: places outside are read at the start, and not used.
+    assert " ? " in text[text.index("*(const float4*)(in0_") :].split(";")[0] and "if (" not in text
+
+
+def test_windows_of_half_precision_are_read_as_vectors() -> None:
+    case: Case = ("nn.max_pool2d", [_(1, 28, 28, 1024, dtype="float16")], {**LARGER[-2][2]})
+    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    assert text.count("*(const ushort4*)(in0_") == 2 and "in0_[" not in text
 
 
 def test_small_devices_get_small_blocks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilewright.codegen.c.convert import load_value
@@ -78,13 +79,37 @@ class VectorMemory:
         if not isinstance(load, BufferLoad) or not isinstance(other, (FloatImm, IntImm)):
             return
         width = self.width(load.buffer, load.indices[0])
-        if width == 1 or width != load.dtype.lanes or not condition.dtype.is_scalar:
+        if width == 1 or not condition.dtype.is_scalar or load.buffer.scope == "shared.cluster":
             return
+        test, outside = c.value(condition), c.value(other)
+        if load.buffer.scope == "global" and _holds(load.buffer, width):
+            self._read_anyway(choice, load, width, test, outside)
+        elif width == load.dtype.lanes:
+            self._read_after_test(choice, load, width, test, outside)
+
+    def _read_anyway(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
+        """Read the start of the buffer where the condition does not hold: no read waits behind a branch for another."""
+        c = self._c
+        element = c.dialect.memory_type(load.buffer.dtype)
+        kind = c.dialect.vector_type(element, width)
+        assert kind is not None
+        inside = test if test.isidentifier() else c.declare(c.dialect.types["bool"], test)
+        register = c.dialect.register_type(load.buffer.dtype)
+        for start in range(0, load.dtype.lanes, width):
+            place = f"{c.name(load.buffer)} + ({inside} ? {c.value(self._lanes.of(load.indices[0], start))} : 0)"
+            vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
+            for lane in range(width):
+                part = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                c.know(self._lanes.of(choice, start + lane), c.declare(register, f"{inside} ? {part} : {outside}"))
+
+    def _read_after_test(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
+        """Read where the condition holds: a buffer of unknown size may have nothing to read."""
+        c = self._c
         element = c.dialect.memory_type(load.buffer.dtype)
         kind = c.dialect.vector_type(element, width)
         assert kind is not None
         place = f"{c.name(load.buffer)} + {c.value(self._lanes.of(load.indices[0], 0))}"
-        test, outside, names = c.value(condition), c.value(other), [c.temporary() for _ in range(width)]
+        names = [c.temporary() for _ in range(width)]
         register = c.dialect.register_type(load.buffer.dtype)
         c.line(f"{register} {', '.join(f'{name} = {outside}' for name in names)};")
         c.line(f"if ({test}) {{")
@@ -154,6 +179,12 @@ class VectorMemory:
         # Where nothing is read, the address must still be one of the buffer.
         c.line(f"{helper}({to}, {c.name(value.buffer)} + ({inside} ? {start} : 0), {inside} ? {size} : 0);")
         return True
+
+
+def _holds(buffer: Buffer, count: int) -> bool:
+    """Whether a buffer is known to have so many elements."""
+    shape = buffer.static_shape
+    return shape is not None and prod(shape) >= count
 
 
 def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
