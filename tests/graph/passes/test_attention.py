@@ -147,7 +147,29 @@ def test_shared_keys_stay() -> None:
     check(module(body, q, k, v), [QUERY, small, small], found=0)
 
 
-def test_half_precision_stays() -> None:
+@pytest.mark.parametrize(
+    ("target", "dtype", "queries", "size", "found"),
+    [
+        ("cuda -arch=sm_90", "float16", 17, 20, 1),
+        ("cuda -arch=sm_80", "bfloat16", 17, 20, 1),
+        ("cuda -arch=sm_90", "float32", 17, 20, 1),
+        ("cuda -arch=sm_90", "float16", 1, 20, 0),
+        ("cuda -arch=sm_90", "float16", 17, 200, 0),
+        ("cuda -arch=sm_75", "float16", 32, 64, 0),
+        ("opencl", "float32", 17, 20, 0),
+        ("opencl", "float32", 32, 32, 1),
+    ],
+)
+def test_devices_take_what_one_kernel_computes(target: str, dtype: str, queries: int, size: int, found: int) -> None:
+    """Keys in tiles are for all sizes; elsewhere sizes must fill threads."""
+    q = var("q", 1, queries, 2, size, dtype=dtype)
+    k, v = (var(name, 1, 32, 2, size, dtype=dtype) for name in "kv")
+    scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
+    assert len(operators(attention(before, Target(target)), "nn.attention")) == found
+
+
+def test_half_precision_stays_on_processors() -> None:
     q, k, v = (var(name, 1, 4, 2, 8, dtype="float16") for name in "qkv")
     scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
     found = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)

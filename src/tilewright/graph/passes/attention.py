@@ -33,8 +33,10 @@ _HALVES = ("float16", "bfloat16")
 """Types of attention on tensor cores."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
-_MOST_HALF_SIZE = 128
-"""The same for fragments in the registers of warps."""
+_MOST_TILED_SIZE = 128
+"""The same for registers of GPUs that have attention with keys in tiles."""
+_LEAST_QUERIES = 8
+"""Queries below which a tile of them would be mostly empty."""
 _MOST_KEYS = 2048
 """Keys up to which the threads of a GPU have scores in registers."""
 _HEADS_LAST = (0, 2, 1, 3)
@@ -95,7 +97,7 @@ def _replace(b: Bindings, target: Target | None = None) -> GraphExpr | None:
 
 
 def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
-    """The same where sizes fill the threads of a block and the scores of some queries fit its memory."""
+    """The same where keys may come in tiles, or sizes fill threads and the scores of some queries fit their memory."""
     outer, weights = b.call("outer"), b.call("weights")
     sizes, results = known_sizes(weights), known_sizes(outer)
     scores = None if sizes is None else _scores(b, weights.args[0], sizes)
@@ -105,10 +107,13 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     if depths is None or not all(isinstance(size, int) for size in (*sizes[-2:], results[-1], depths[-1])):
         return None
     queries, keys, width, depth = (int(str(size)) for size in (*sizes[-2:], results[-1], depths[-1]))
-    if scores.product.tensor_type.dtype.name in _HALVES:
-        on_tensor_cores = "sm_80" in target.feature_set and max(width, depth) <= _MOST_HALF_SIZE
-        static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
-        return _replace(b, target) if on_tensor_cores and static else None
+    dtype = scores.product.tensor_type.dtype.name
+    static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
+    tiled = "sm_80" in target.feature_set and max(width, depth) <= _MOST_TILED_SIZE and queries >= _LEAST_QUERIES
+    if dtype in ("float32", *_HALVES) and tiled and static:
+        return _replace(b, target)
+    if dtype in _HALVES:
+        return None
     whole = queries % 8 == 0 and keys % 32 == 0 and width % 32 == 0 and depth % 4 == 0
     tiles = 0 < keys <= _MOST_KEYS and (keys < 128 or keys % 128 == 0)
     memory = 4 * (8 * keys + 136 * (depth + 4)) + 4096
