@@ -229,6 +229,18 @@ def test_constants_of_warp_groups_lie_in_rows_of_steps(
     assert f"tw_wgmma_{kind}_n{tile.columns}(" in source and "tw_copy_async_16(" in source
 
 
+@pytest.mark.parametrize("shape", [(60, 48, 128), (64, 42, 100)])
+def test_parts_of_the_steps_are_added_up_by_a_second_kernel(shape: tuple[int, int, int]) -> None:
+    func = with_constant(product(*shape, "float16", "float32"))
+    scheduled = grouped(func, GroupTile(1, 48, 3, parts=2), panels=False)
+    operands = arrays(func)
+    wanted = operands[0].astype(np.float32) @ operands[1].astype(np.float32) * 2
+    operands[1] = np.ascontiguousarray(operands[1].T)
+    interpret(scheduled, *operands)
+    np.testing.assert_array_equal(operands[2], wanted)
+    assert text(scheduled, WGMMA).count("__global__") == 2
+
+
 def test_threads_of_warp_groups_have_neighbouring_columns() -> None:
     item = GroupProduct(HALF, 64)
     for lane in range(128):

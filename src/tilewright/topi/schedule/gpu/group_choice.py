@@ -33,6 +33,10 @@ _STEP: Final = 75.0
 """Cycles that a step costs beside its work: waiting, the barrier, addresses."""
 _START: Final = 2500.0
 """Cycles of a block beside its steps: starting, the first copies."""
+_SECOND: Final = 2500.0
+"""Cycles of the kernel that adds up parts beside its work."""
+_ADDED: Final = 12.0
+"""Bytes of parts that a multiprocessor adds up in a cycle."""
 _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
@@ -101,8 +105,11 @@ def ranked_group_tiles(
 ) -> tuple[GroupTile, ...]:
     """The tiles that fit a target, cheapest first."""
     widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= _LEAST_COLUMNS]
+    steps = -(-depth // (128 // dtype.itemsize))
     tiles = [
-        GroupTile(groups, width, stages, _TOGETHER) for groups, width, stages in product((1, 2), widths, (3, 4, 5, 6))
+        GroupTile(groups, width, stages, _TOGETHER, parts)
+        for groups, width, stages, parts in product((1, 2), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
+        if parts == 1 or steps >= 2 * parts
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes]
     costs = {tile: group_cost(batch, rows, columns, depth, dtype, tile, target) for tile in fitting}
@@ -113,19 +120,22 @@ def group_cost(
     batch: int, rows: int, columns: int, depth: int, dtype: DataType, tile: GroupTile, target: Target
 ) -> float:
     """Cycles that a product takes by a tile of warp groups; blocks that fit a multiprocessor together share it."""
-    blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
+    blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.parts
     held = max(1, target.shared_bytes // (tile.shared_bytes + 1024))
     held = min(held, max(1, 65536 // (128 * tile.groups * (tile.columns // 2 + 48))))
     rounds, rest = divmod(-(-blocks // target.cores), held)
-    total = rounds * _round_cost(depth, dtype, tile, held)
-    return total + (_round_cost(depth, dtype, tile, rest) if rest else 0.0)
+    steps = -(-depth // (128 // dtype.itemsize * tile.parts))
+    total = rounds * _round_cost(steps, dtype, tile, held)
+    if rest:
+        total += _round_cost(steps, dtype, tile, rest)
+    if tile.parts > 1:
+        total += _SECOND + batch * rows * columns * tile.parts * 4 / (_ADDED * target.cores)
+    return total
 
 
-def _round_cost(depth: int, dtype: DataType, tile: GroupTile, together: int) -> float:
+def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int) -> float:
     """Cycles of some blocks that share a multiprocessor, from their start to their end."""
-    per_step = 128 // dtype.itemsize
-    steps = -(-depth // per_step)
-    work = tile.rows * tile.columns * per_step / _PRODUCTS[dtype.itemsize]
+    work = tile.rows * tile.columns * 128 / dtype.itemsize / _PRODUCTS[dtype.itemsize]
     fetched = (tile.rows + tile.columns) * 128 / _FETCHED
     read = tile.groups * (ROWS + tile.columns) * 128 / _READ
     busy = max(together * max(work, fetched, read), _LATENCY / (tile.stages - 2))

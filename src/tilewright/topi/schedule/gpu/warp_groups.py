@@ -6,11 +6,13 @@ for blocks of rows, of columns:
         for warp groups: acc += rows_shared * columns_shared            (wgmma: 64 rows, all columns of the block)
     done = acc                                                          (when all products are)
     for threads: result = epilogue(done)
+
+With several parts each block has a part of the steps and leaves its sums in memory; a kernel of its own adds them up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.tir.index_map import IndexMap
@@ -21,6 +23,11 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
+_THREADS = 128
+"""Threads of a block that adds up sums."""
+_AXES = ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x")
+_VECTOR = 4
+"""Sums that a thread adds up at once."""
 _ROW_BYTES = 128
 """Bytes of a row in shared memory: the steps of an operand that are there at a time."""
 
@@ -37,6 +44,8 @@ class GroupTile:
     """Copies of the operands' tiles: one is read, one may still be read, the others are on their way."""
     together: int = 1
     """Rows of blocks that are computed before the next column, if they divide: what they share stays in the cache."""
+    parts: int = 1
+    """Blocks that share the steps of a tile; a second kernel adds up their sums."""
 
     @property
     def rows(self) -> int:
@@ -52,7 +61,9 @@ class GroupTile:
 def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
     """Compute a product in matrix form by warp groups."""
     sch = context.sch
-    pad_form(context, form, tile.rows, tile.columns, item.steps)
+    pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
+    if tile.parts > 1:
+        form = _share_steps(context, form, tile)
     anchor = form.anchor
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
@@ -79,6 +90,41 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
+
+
+def _share_steps(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> MatrixForm:
+    """The product of each part of the steps, in matrix form; the sum of the parts, with the epilogue, is scheduled."""
+    sch = context.sch
+    *_, k = sch.get_loops(form.anchor)
+    part, _ = sch.split(k, [tile.parts, None])
+    partial = sch.rfactor(part, 0)
+    written = sch.cache_write(partial, 0, "local")
+    _add_parts(context, form)
+    return replace(form, anchor=partial, output=written)
+
+
+def _add_parts(context: ScheduleContext, form: MatrixForm) -> None:
+    """The sum of the parts with the epilogue: a vector of neighbours a thread."""
+    sch = context.sch
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
+    *batch, row, column = sch.get_loops(form.output)
+    vector, lane = sch.split(column, [None, lanes])
+    across = context.extent(vector) or 1
+    width = max(count for count in range(1, _THREADS + 1) if across % count == 0)
+    block_row, row_thread = sch.split(row, [None, _THREADS // width])
+    block_column, thread = sch.split(vector, [None, width])
+    sch.reorder(block_row, block_column, row_thread, thread, lane)
+    sch.set_scope(form.anchor, 0, "local")
+    sch.compute_at(form.anchor, thread, preserve_unit_loops=True)
+    *others, own, part = loops_below(context, form.anchor, thread)
+    sch.reorder(part, *others, own)
+    sch.unroll(part)
+    start = sch.decompose_reduction(form.anchor, part)
+    for loop in (own, loops_below(context, start, thread)[-1], lane) if lanes > 1 else ():
+        sch.vectorize(loop)
+    outer = [sch.fuse(*batch, block_row) if batch else block_row, block_column]
+    for loop, axis in zip((*outer, row_thread, thread), _AXES, strict=True):
+        sch.bind(loop, axis)
 
 
 def _place_output(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> LoopHandle:
