@@ -137,11 +137,11 @@ class CudaDialect(Dialect):
         """An array of fixed size, or the one whose size the launch gives, by an address in a register.
 
         The address of a shared array is that of the block in its cluster, which is slow to read: the compiler would
-        read it again at each use, were it not hidden from it.
+        read it again at each use, were it not hidden from it. Swizzled tiles start at multiples of 1024 bytes.
         """
         extent, kind = ("", "extern __shared__") if is_dynamic else (str(size), "__shared__")
         return (
-            f"{kind} __align__(16) unsigned char tw_memory[{extent}];\n"
+            f"{kind} __align__(1024) unsigned char tw_memory[{extent}];\n"
             "  unsigned int tw_address;\n"
             '  asm volatile("mov.u32 %0, %1;" : "=r"(tw_address) : '
             '"r"((unsigned int)__cvta_generic_to_shared(tw_memory)));\n'
