@@ -33,7 +33,7 @@ def test_the_best_is_found_in_a_fraction_of_the_space() -> None:
 
 
 def test_each_schedule_is_proposed_once_until_there_are_no_more() -> None:
-    proposed, best = _run(ToySpace(), 1000, batch=16)
+    proposed, best = _run(ToySpace(), 1000, batch=48)
     keys = [key_of(point) for point in proposed]
     assert len(keys) == len(set(keys)) == 144
     assert best == 1.0
@@ -49,15 +49,15 @@ class Failing(ToySpace):
     """Large tiles cannot be scheduled."""
 
     def settle(self, point: Point) -> dict[str, int | str | bool | tuple[int, ...]]:
-        if point.get("rows") == 32:
+        if point.get("columns") == 32:
             raise UserError("too large")
         return super().settle(point)
 
 
 def test_points_that_cannot_be_scheduled_are_left_out() -> None:
-    proposed, _ = _run(Failing(), 1000, batch=16)
+    proposed, _ = _run(Failing(), 1000, batch=48)
     assert len(proposed) == 120
-    assert all(point["rows"] != 32 for point in proposed)
+    assert all(point["columns"] != 32 for point in proposed)
 
 
 class Large(ToySpace):
@@ -72,6 +72,25 @@ def test_large_spaces_are_sampled() -> None:
     keys: set[Key] = {key_of(point) for point in proposed}
     assert len(keys) == len(proposed) == 40
     assert best == 1.0
+
+
+def test_templates_are_run_once_for_each_set_of_the_smaller_questions() -> None:
+    space = ToySpace()
+    runs: list[Point] = []
+
+    class Counting(ToySpace):
+        def settle(self, point: Point) -> dict[str, int | str | bool | tuple[int, ...]]:
+            runs.append(point)
+            return super().settle(point)
+
+    counting = Counting()
+    runs.clear()
+    proposed, _ = _run(counting, 1000, batch=16)
+    assert len(proposed) == 144
+    # Six numbers of columns, inside by one of three depths or outside (where the depth means nothing), before and after
+    # the question of the depth is known.
+    assert len(runs) <= 2 * 6 * (3 + 3)
+    assert all(space.settle(point) == point for point in proposed)
 
 
 def test_points_that_all_failed_leave_the_order_of_options() -> None:

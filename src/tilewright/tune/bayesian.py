@@ -29,6 +29,8 @@ _NOISE = 0.02
 """Logarithms of times that a second measurement may differ by."""
 _LENGTH = 0.35
 """How far points are alike: the part of the range of each number."""
+_STIFFNESS = 0.1
+"""How reluctantly the trend of times over the features leaves zero."""
 _FAILED = 1.0
 """How much worse than the median points count that failed, as a logarithm."""
 _FIRST = 0.75
@@ -43,7 +45,8 @@ class BayesianSearch:
         self.random = Random(seed)
         self.seen: set[Key] = set()
         self.observed: list[Observation] = []
-        self._same: list[Key] = []
+        self._asked: dict[Key, tuple[str, ...]] = {}
+        self._same: dict[Key, frozenset[tuple[str, Answer]]] = {}
         """Settled points that leave questions out: whatever agrees with one of them is the same schedule."""
 
     def observe(self, results: Sequence[Observation]) -> None:
@@ -74,21 +77,36 @@ class BayesianSearch:
     def _settled(self, point: Point) -> list[Point]:
         """The point as the template takes it, unless that is known already or cannot be."""
         try:
-            settled = self.space.settle(point)
+            settled = self._taken(point)
         except TilewrightError:
             self.seen.add(key_of(point))
             return []
         if len(settled) < len(point):
-            self._same.append(key_of(settled))
+            self._same[key_of(settled)] = frozenset(settled.items())
         known = key_of(settled) in self.seen
         self.seen.update((key_of(settled), key_of(point)))
         return [] if known else [settled]
+
+    def _taken(self, point: Point) -> Point:
+        """The answers that the template asks for.
+
+        Templates take their time. What they ask hardly depends on the answer with most options, the sizes of a tile:
+        they are run once for each set of the others.
+        """
+        largest = max(self.space.questions.values(), key=lambda question: len(question.options)).name
+        others = key_of({name: answer for name, answer in point.items() if name != largest})
+        asked = self._asked.get(others)
+        if asked is None or any(name not in point for name in asked):
+            settled = self.space.settle(point)
+            self._asked[others] = tuple(settled)
+            return settled
+        return {name: point[name] for name in asked}
 
     def _is_new(self, point: Point) -> bool:
         if key_of(point) in self.seen:
             return False
         items = point.items()
-        return not any(items >= set(same) for same in self._same)
+        return not any(items >= same for same in self._same.values())
 
     def _pool(self) -> Iterator[Point]:
         """Points to compare: the whole space, or the default with each answer changed, kin of the best, and any."""
@@ -133,17 +151,30 @@ class _Process:
         times = [log(seconds) for _, seconds in observed if seconds is not None]
         bad = float(np.median(times)) + _FAILED
         self._points = self._features([point for point, _ in observed])
-        self._values = np.array([bad if seconds is None else log(seconds) for _, seconds in observed])
         self.best = min(times)
-        self._solve()
+        values = np.array([bad if seconds is None else log(seconds) for _, seconds in observed])
+        # A line over the features first: the trend of the analytic order; the process is for what it leaves.
+        design = self._design(self._points)
+        weight = design.T @ design + _STIFFNESS * np.eye(design.shape[1])
+        self._trend: Matrix = np.linalg.solve(weight, design.T @ values)
+        rest = values - design @ self._trend
+        self._scale = max(float(np.std(rest)), 2 * _NOISE)
+        self._noise = (_NOISE / self._scale) ** 2
+        covariance = self._likeness(self._points, self._points) + self._noise * np.eye(len(rest))
+        self._inverse: Matrix = np.linalg.inv(covariance)
+        self._weights: Matrix = self._inverse @ rest
 
     def assume(self, point: Point) -> None:
-        """Take a point as measured, with what is expected of it."""
+        """Take a point as measured, with what is expected of it: what is expected of others stays as it is."""
         row = self._features([point])
-        mean, _ = self._expected(row)
+        near = self._likeness(self._points, row)[:, 0]
+        known = self._inverse @ near
+        left = 1.0 + self._noise - float(near @ known)
+        self._inverse = np.block(
+            [[self._inverse + np.outer(known, known) / left, -known[:, None] / left], [-known / left, 1.0 / left]]
+        )
         self._points = np.vstack([self._points, row])
-        self._values = np.append(self._values, mean)
-        self._solve()
+        self._weights = np.append(self._weights, 0.0)
 
     def improvements(self, points: Sequence[Point]) -> Matrix:
         """How much each point is expected to improve on the best, in logarithms of time."""
@@ -161,18 +192,6 @@ class _Process:
         ]
         return np.array(rows, np.float64).reshape(len(points), -1)
 
-    def _solve(self) -> None:
-        # A line over the features first: the trend of the analytic order; the process is for what it leaves.
-        design = self._design(self._points)
-        weight = design.T @ design + 1e-1 * np.eye(design.shape[1])
-        self._trend = np.linalg.solve(weight, design.T @ self._values)
-        rest = self._values - design @ self._trend
-        self._scale = max(float(np.std(rest)), 2 * _NOISE)
-        covariance = self._likeness(self._points, self._points)
-        covariance += np.eye(len(rest)) * (_NOISE / self._scale) ** 2
-        self._inverse = np.linalg.inv(covariance)
-        self._weights = self._inverse @ rest
-
     @staticmethod
     def _design(points: Matrix) -> Matrix:
         return np.hstack([np.ones((len(points), 1)), points])
@@ -186,7 +205,7 @@ class _Process:
     def _expected(self, points: Matrix) -> tuple[Matrix, Matrix]:
         near = self._likeness(points, self._points)
         mean = self._design(points) @ self._trend + near @ self._weights
-        spread = 1.0 - np.einsum("ij,jk,ik->i", near, self._inverse, near)
+        spread = 1.0 - ((near @ self._inverse) * near).sum(1)
         return mean, self._scale * np.sqrt(np.maximum(spread, 1e-9))
 
 
