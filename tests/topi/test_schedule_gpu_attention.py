@@ -126,3 +126,19 @@ def test_scores_of_many_keys_are_not_kept() -> None:
         sum(int(str(buffer.static_shape[0])) for buffer in kernel.shared if buffer.static_shape) for kernel in kernels
     ]
     assert sizes[0] == sizes[1] > 0
+
+
+def test_warp_groups() -> None:
+    """Products of warp groups read swizzled tiles, after a fence; what is computed is the same."""
+    target = HOPPER.replace(arch="sm_90a")
+    func = program([(1, 20, 1, 64), (1, 70, 1, 64), (1, 70, 1, 64)], "float16", scale=0.125)
+    scheduled = schedule_gpu(func, target, Choices({"attention_tile": (1, 64, 2)}))
+    text = device_source(device_kernels(scheduled, target), target)
+    for name in ("tw_wgmma_f16_held_turned_n64_k64", "tw_wgmma_f16_held_panels_n64_k64", "tw_fence_async"):
+        assert f"{name}(" in text
+    wanted, got = (arrays(func) for _ in range(2))
+    interpret(func, *wanted)
+    interpret(scheduled, *got)
+    np.testing.assert_allclose(got[-1].astype(np.float32), wanted[-1].astype(np.float32), rtol=2e-3, atol=2e-3)
+    require_nvrtc()
+    assert compile_cuda(text, "sm_90a")

@@ -12,14 +12,25 @@ import numpy as np
 
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.machine import define
+from tilewright.tir.warp_instructions import GROUP_PRODUCTS
 
 ROW_MAX: Final = {parts: f"cuda.row.max.{parts}" for parts in (2, 4, 8, 16, 32)}
 """The greatest of the values that the threads of a row have, by their number."""
 ROW_SUM: Final = {parts: f"cuda.row.sum.{parts}" for parts in (2, 4, 8, 16, 32)}
 ROUND_PAIR: Final = {"float16": "cuda.pair.f16", "bfloat16": "cuda.pair.bf16"}
 """Two neighbouring float32 of a thread to a register of two elements of 16 bits, by type."""
+HELD_COLUMNS: Final = (32, 64, 96, 128, 192, 256)
+"""Columns of products of warp groups whose rows' operand is in registers."""
 POWER_OF_TWO: Final = "cuda.exp2"
 """2^x of a float32, within two units of the last place; subnormal results are zeros."""
+
+
+def held_product(dtype: str, turned: bool, columns: int, steps: int) -> str:
+    """The product of a warp group whose rows' operand is in registers, by columns and steps.
+
+    The other operand is in shared memory: rows of 64 steps for each column, or panels of 64 columns.
+    """
+    return f"{GROUP_PRODUCTS[dtype]}.held.{'turned' if turned else 'panels'}.n{columns}.k{steps}"
 
 
 def _refuse(*arguments: object) -> NoReturn:
@@ -41,6 +52,17 @@ for _names, _what in ((ROW_MAX, "greatest"), (ROW_SUM, "sum")):
         define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, _doc, pure=False)
 for _name in ROUND_PAIR.values():
     define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, "rounds two neighbouring values", pure=False)
+_HANDLES: Final = ("handle", "handle", "handle")
+for _kind in ROUND_PAIR:
+    for _columns in HELD_COLUMNS:
+        _doc = "adds a product of rows in registers with swizzled rows of steps in shared memory, and waits for it"
+        _name = held_product(_kind, True, _columns, 64)
+        define(_name, "", "int32", _HANDLES, ("sm_90a",), _refuse, _doc, pure=False)
+    for _columns in (64, 128):
+        for _steps in (32, 64, 96, 128):
+            _doc = "the same with panels of columns, which lie so many bytes apart"
+            _name = held_product(_kind, False, _columns, _steps)
+            define(_name, "", "int32", (*_HANDLES, "int64"), ("sm_90a",), _refuse, _doc, pure=False)
 define(POWER_OF_TWO, "", "float32", ("float32",), ("sm_75",), _power_of_two, "2^x, subnormal results are zeros")
 
-__all__ = ["POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM"]
+__all__ = ["HELD_COLUMNS", "POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM", "held_product"]

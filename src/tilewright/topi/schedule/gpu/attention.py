@@ -8,9 +8,9 @@ from math import prod
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.attention_choice import schedule_attention_fragments
 from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
 from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
-from tilewright.topi.schedule.gpu.attention_warps import schedule_attention_warps
 
 _LANES = 32
 """Threads that share a query: its keys are dealt out to them."""
@@ -55,7 +55,7 @@ def schedule_attention(context: ScheduleContext) -> bool:
     sizes = _sizes(context, stage, output)
     if sizes is None:
         return False
-    if attempt(context, partial(schedule_attention_warps, sizes=sizes)):
+    if attempt(context, partial(schedule_attention_fragments, sizes=sizes)):
         return True
     fills_threads = _fills_threads(context, sizes)
     many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores

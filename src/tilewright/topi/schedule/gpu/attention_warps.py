@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.rows import PARTS, load_turned, round_pairs, row_layout, turned_layout
-from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct, warp_product
+from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.gpu.attention_division import Division, Rows
@@ -46,68 +46,34 @@ class AttentionWarps:
         return self.stages * self.keys * (item.row.itemsize * (depth + width) + 2 * 16)
 
 
-def schedule_attention_warps(context: ScheduleContext, sizes: AttentionSizes) -> bool:
-    """Compute an attention of 16-bit types by warps; False where the GPU does not have what it takes.
-
-    The schedule goes on with the program of `attention_stream.py`.
-    """
-    dtype = context.sch.func.buffers[0].dtype
-    item = warp_product(context.target, dtype, dtype) if dtype.bits == 16 else None
-    if item is None:
-        return False
-    options = [tile for tile in _TILES if tile.shared_bytes(sizes, item) <= context.target.shared_bytes]
-    if not options:
-        return False
-    default = _default(context, sizes, options)
-    tile = AttentionWarps(*context.choose("attention_tile", [tile.answer for tile in options], default.answer))
-    divide_over_warps(context, sizes, item, tile)
-    return True
-
-
-_TILES = tuple(
-    AttentionWarps(rows, warps, keys, stages)
-    for rows, warps in ((16, 1), (16, 2), (16, 4), (16, 8), (32, 2), (32, 4))
-    for keys in (32, 64, 128)
-    for stages in (2, 3)
-    if rows * keys <= 4096
-)
-
-
-def _default(context: ScheduleContext, sizes: AttentionSizes, options: list[AttentionWarps]) -> AttentionWarps:
-    """Large tiles where there is work for all cores: they read keys and values less often."""
-    heads = sizes.batch * sizes.heads
-    for rows, warps in ((32, 4), (16, 4), (16, 2), (16, 1)):
-        wanted = AttentionWarps(rows, warps, 64)
-        blocks = heads * whole(sizes.queries, rows * warps) // (rows * warps)
-        if wanted in options and (blocks >= 2 * context.target.cores or warps == 1):
-            return wanted
-    return options[0]
-
-
 def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionWarps) -> None:
     """Compute an attention by a tile of warps."""
     depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
     shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True)
-    _Warps(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
+    WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
-class _Warps(Division):
-    """One attention being divided."""
+class WarpDivision(Division):
+    """An attention on fragments, being divided."""
 
     def schedule(self, item: WarpProduct) -> None:
         """All stages."""
         self._arrange(item)
-        for name in ("keys_shared", "values_shared"):
-            self.copy(name, item.lanes)
+        self.copy_operands(item)
         self._hold_queries(item)
-        self._multiply(item, "products", "keys_shared")
-        self._multiply(item, "mixed", "values_shared")
+        self.multiply(item, "products", "keys_shared")
+        self.multiply(item, "mixed", "values_shared")
         self.by_parts()
         self.by_cells(("mixed_start", "products_start", "scores", "powers", "mixed_shrunk", "result"), 2)
         self._round(item)
         self.over_columns()
         self.combine()
         self.pipeline()
+
+    def copy_operands(self, item: WarpProduct) -> None:
+        """Keys and values in shared memory."""
+        for name in ("keys_shared", "values_shared"):
+            self.copy(name, item.lanes)
 
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
@@ -147,7 +113,7 @@ class _Warps(Division):
         else:
             self.sch.unroll(element)
 
-    def _multiply(self, item: WarpProduct, name: str, operand: str) -> None:
+    def multiply(self, item: WarpProduct, name: str, operand: str) -> None:
         """A product of fragments: that of the rows is there, those of the columns are read for each slab of steps."""
         sch, sums = self.sch, self.stage[name]
         row, column, steps = self.below(name)
