@@ -124,31 +124,18 @@ def test_an_interrupt_keeps_what_was_measured(model: Path, tmp_path: Path) -> No
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     try:
-        deadline = time.monotonic() + 60
+        # On a machine under load even the first record takes its time.
+        deadline = time.monotonic() + 300
         while not (path.exists() and _count(path)):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
-        said = _interrupted(process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == cli.INTERRUPTED
     assert _count(path) > 0
-    assert said is None or "the same command goes on from here" in said
-
-
-def _interrupted(process: subprocess.Popen[str]) -> str | None:
-    """What the process says after an interrupt.
-
-    Python drops an interrupt that comes while an object is being freed: then there is a second one, which may also
-    hit the summary, so that nothing is expected of it (None).
-    """
-    process.send_signal(signal.SIGINT)
-    try:
-        return process.communicate(timeout=45)[0]
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=45)
-        return None
+    assert "the same command goes on from here" in said
 
 
 def _count(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,27 @@ OPTIONS = TuneOptions(trials=24, batch=8, model=RandomModel, confirm=0)
 def database(tmp_path: Path) -> Iterator[Database]:
     with Database(tmp_path / "tune.db") as made:
         yield made
+
+
+@dataclass
+class InterruptedMeasurer(FakeMeasurer):
+    """A measurer beside which someone presses control and C."""
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        for result in super().measure(task, points):
+            if len(self.asked) == 11:
+                signal.raise_signal(signal.SIGINT)
+            yield result
+
+
+def test_a_real_interrupt_ends_it_after_the_candidate_at_hand(database: Database) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        report = tune([_task()], database, OPTIONS, measurer=InterruptedMeasurer())
+        assert report.stopped and report.trials == database.count() == 11
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_default_comes_first_and_the_budget_is_kept(database: Database) -> None:

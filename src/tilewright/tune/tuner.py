@@ -18,6 +18,7 @@ from typing import Literal
 from tilewright.lower.database import Database, Record
 from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import UserError
+from tilewright.support.interrupts import noted_interrupts
 from tilewright.target import Target
 from tilewright.tune.ahead import Ahead
 from tilewright.tune.bayesian import BayesianSearch
@@ -138,7 +139,10 @@ def tune(
     measurer: Measurer | None = None,
     on_batch: OnBatch = lambda tasks, task, trials: None,
 ) -> Report:
-    """Tune tasks; the database gets every measurement. An interrupt from the keyboard ends it as the budget would."""
+    """Tune tasks; the database gets every measurement.
+
+    An interrupt from the keyboard ends it after the candidate at hand, a second one at once; either keeps all records.
+    """
     options = options.checked()
     own = measurer is None
     measuring = measurer or local_measurer(tasks)
@@ -155,8 +159,8 @@ def tune(
         return points
 
     try:
-        with seldom_collecting(), Ahead(find) as ahead:
-            while True:
+        with noted_interrupts() as interrupt, seldom_collecting(), Ahead(find) as ahead:
+            while not interrupt.has_come():
                 left = options.trials - spent if options.trials else 1 << 30
                 if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
                     break
@@ -174,14 +178,18 @@ def tune(
                 results: list[Measurement] = []
                 try:
                     # One by one: an interrupt in the middle of a batch loses nothing that was measured.
-                    results.extend(measuring.measure(item.task, points))
+                    for result in measuring.measure(item.task, points):
+                        results.append(result)
+                        if interrupt.has_come():
+                            break
                 finally:
                     measured_seconds += time.monotonic() - began
                     database.add(_records(item, results, run, spent))
                     spent += len(results)
                 _learn(item, results, options)
                 on_batch(progress, item, spent)
-        for item in progress:
+            stopped = interrupt.has_come()
+        for item in () if stopped else progress:
             measured_seconds += _confirm(item, database, measuring, options.confirm, run)
     except KeyboardInterrupt:
         stopped = True
