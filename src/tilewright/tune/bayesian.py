@@ -161,7 +161,7 @@ class _Process:
         self._scale = max(float(np.std(rest)), 2 * _NOISE)
         self._noise = (_NOISE / self._scale) ** 2
         covariance = self._likeness(self._points, self._points) + self._noise * np.eye(len(rest))
-        self._inverse: Matrix = np.linalg.inv(covariance)
+        self._inverse: Matrix = np.asarray(np.linalg.inv(covariance), np.float64)
         self._weights: Matrix = self._inverse @ rest
 
     def assume(self, point: Point) -> None:
@@ -174,7 +174,7 @@ class _Process:
             [[self._inverse + np.outer(known, known) / left, -known[:, None] / left], [-known / left, 1.0 / left]]
         )
         self._points = np.vstack([self._points, row])
-        self._weights = np.append(self._weights, 0.0)
+        self._weights = np.concatenate([self._weights, np.zeros(1)])
 
     def improvements(self, points: Sequence[Point]) -> Matrix:
         """How much each point is expected to improve on the best, in logarithms of time."""

@@ -81,7 +81,9 @@ class DeviceBench:
         calls = self._calls(code)
         error = compare(self.func, self._run(calls), self.right)
         reference = self._times(self.default_calls)
-        return Timing(self._times(calls), reference, error)
+        samples = self._times(calls)
+        # Threads that do not wait for each other are mostly right: the last of many runs must be, too.
+        return Timing(samples, reference, max(error, compare(self.func, self._results(), self.right)))
 
     def _run(self, calls: Sequence[Sequence[BoundCall]]) -> dict[int, Any]:
         """Results of one run. What a kernel does not write must not look right because another wrote it."""
@@ -92,6 +94,10 @@ class DeviceBench:
         for call in calls[0]:
             self.device.launch(call.kernel, call.grid, call.block, call.args)
         self.device.wait()
+        return self._results()
+
+    def _results(self) -> dict[int, Any]:
+        """What lies in the memory of results."""
         found = {}
         for number in self.results:
             found[number] = np.empty_like(self.arrays[number])

@@ -78,20 +78,32 @@ def tune_model(
     on_tasks(tasks)
     held = nullcontext(database) if isinstance(database, Database) else Database(database or default_database())
     with held as opened:
-        if measurer is not None or resolved.is_cpu:
+        if resolved.is_cpu or not (measurer is None or isinstance(measurer, DeviceMeasurer)):
             return tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
-        with DeviceMeasurer(budget=_device_budget(compilation)) as on_device:
+        made_here = DeviceMeasurer(budget=_device_budget(compilation)) if measurer is None else nullcontext(measurer)
+        with made_here as on_device:
             report = tune(tasks, opened, options, measurer=on_device, on_batch=on_batch)
             if not in_graph or report.stopped:
                 return report
-            ordered = [item.task for item in sorted(report.tasks, key=lambda item: -item.best_seconds * item.task.uses)]
-            try:
-                chosen = choose_in_graph(compilation.lowered, ordered, opened, on_device, on_exchange=on_exchange)
-            except KeyboardInterrupt:
-                return replace(report, stopped=True)
-            except UnsupportedError as error:
-                return replace(report, not_in_graph=error.message)
-            return replace(report, in_graph=chosen)
+            return _with_choice(report, compilation, opened, on_device, on_exchange)
+
+
+def _with_choice(
+    report: Report,
+    compilation: Compilation,
+    database: Database,
+    measurer: DeviceMeasurer,
+    on_exchange: OnExchange,
+) -> Report:
+    """The report after the best candidates were tried in the whole model, those of long kernels first."""
+    ordered = [item.task for item in sorted(report.tasks, key=lambda item: -item.best_seconds * item.task.uses)]
+    try:
+        chosen = choose_in_graph(compilation.lowered, ordered, database, measurer, on_exchange=on_exchange)
+    except KeyboardInterrupt:
+        return replace(report, stopped=True)
+    except UnsupportedError as error:
+        return replace(report, not_in_graph=error.message)
+    return replace(report, in_graph=chosen)
 
 
 def _check_here(compilation: Compilation) -> None:
