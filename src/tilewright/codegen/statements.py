@@ -1,12 +1,11 @@
-"""Statements of a kernel, for languages whose statements are not C's: what comes in which order, not how it is said."""
+"""Statements of a kernel, whatever the language: what comes in which order, not how it is said."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-from tilewright.codegen.c.kernels import merged
 from tilewright.codegen.c.lanes import Lanes
 from tilewright.codegen.values import KernelValues
 from tilewright.ir.expr import Call, PrimExpr, Range, StringImm
@@ -24,6 +23,7 @@ from tilewright.tir.stmt import (
     LoopKind,
     SeqStmt,
     Stmt,
+    seq,
 )
 
 E = TypeVar("E", bound=KernelValues)
@@ -32,12 +32,14 @@ E = TypeVar("E", bound=KernelValues)
 class KernelStatements(ABC, Generic[E]):
     """One kernel being emitted. What values are is up to the language: texts, or numbers of results."""
 
-    language: ClassVar[str]
+    language: str
+    alone: Stmt | None = None
+    """A statement that is not joined with its neighbours."""
 
     def __init__(self, kernel: DeviceKernel, expressions: E) -> None:
         self.kernel = kernel
         self.values = expressions
-        self._lanes = Lanes()
+        self.lanes = Lanes()
 
     # ---------------------------------------------------------------- what a language says in its own way
 
@@ -73,20 +75,33 @@ class KernelStatements(ABC, Generic[E]):
     def barrier(self, scope: str) -> None:
         """The threads of a block meet; memory of the scope is then seen by all."""
 
+    # ---------------------------------------------------------------- what a language may do better
+
+    def under(self, condition: PrimExpr, stmt: Stmt) -> None:
+        """A statement that runs where a condition holds."""
+        self.statement(stmt)
+
+    def prepare(self, value: PrimExpr) -> None:
+        """What is to be read at once for the lanes of a value that is stored."""
+
+    def store_whole(self, stmt: BufferStore, texts: Sequence[str]) -> bool:
+        """Store several lanes at once, if they lie so."""
+        return False
+
     # ---------------------------------------------------------------- what all of them have in common
 
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement."""
         match stmt:
             case SeqStmt():
-                for item in merged(stmt.stmts):
+                for item in merged(stmt.stmts, self.alone):
                     self.statement(item)
             case BufferStore():
-                self._store(stmt, None)
+                self.store(stmt, None)
             case For():
                 self._for(stmt)
             case IfThenElse():
-                self._if(stmt)
+                self.choose(stmt)
             case LetStmt():
                 self.values.start(stmt.value)
                 self.let(stmt, lambda: self.statement(stmt.body))
@@ -94,11 +109,12 @@ class KernelStatements(ABC, Generic[E]):
                 self.allocate(stmt.buffer)
                 self.statement(stmt.body)
             case Evaluate():
-                self._evaluate(stmt)
+                self.evaluate(stmt)
             case _:
                 raise UnsupportedError(f"{self.language} kernels have no {type(stmt).__name__}")
 
-    def _evaluate(self, stmt: Evaluate) -> None:
+    def evaluate(self, stmt: Evaluate) -> None:
+        """Emit what is done for its effect: barriers."""
         value = stmt.value
         if isinstance(value, Call) and value.name in ("async_commit", "async_wait"):
             return  # copies are never under way here
@@ -121,31 +137,36 @@ class KernelStatements(ABC, Generic[E]):
 
         self.loop(loop, body)
 
-    def _if(self, stmt: IfThenElse) -> None:
+    def choose(self, stmt: IfThenElse) -> None:
+        """Emit a condition; one of vectors is a store of some lanes."""
         if stmt.condition.dtype.lanes > 1:
             assert isinstance(stmt.then_body, BufferStore)
-            self._store(stmt.then_body, stmt.condition)
+            self.store(stmt.then_body, stmt.condition)
             return
         self.values.start(stmt.condition)
         other = stmt.else_body
         self.branch(
             self.values.value(stmt.condition),
-            lambda: self.statement(stmt.then_body),
+            lambda: self.under(stmt.condition, stmt.then_body),
             None if other is None else lambda: self.statement(other),
         )
 
-    def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
-        """A store. All lanes are computed before any is stored, as one vector operation does."""
+    def store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
+        """Emit a store. All lanes are computed before any is stored, as one vector operation does."""
         c = self.values
         if isinstance(stmt.value, Call) and stmt.value.name == "async_copy":
             stmt = stmt.replace(value=stmt.value.args[0])
         lanes = range(stmt.value.dtype.lanes)
-        values = [self._lanes.of(stmt.value, lane) for lane in lanes]
-        indices = [self._lanes.of(stmt.indices[0], lane) for lane in lanes]
+        values = [self.lanes.of(stmt.value, lane) for lane in lanes]
+        indices = [self.lanes.of(stmt.indices[0], lane) for lane in lanes]
         if mask is None:
             c.start(*values, *indices)
+            if len(lanes) > 1:
+                self.prepare(stmt.value)
             texts = [self.full(value) for value in values]
-            if len(texts) > 1 and _reads(stmt.value, stmt.buffer):
+            if len(lanes) > 1 and self.store_whole(stmt, texts):
+                return
+            if len(lanes) > 1 and _reads(stmt.value, stmt.buffer):
                 texts = [self.hold(value, text) for value, text in zip(values, texts, strict=True)]
             for index, text in zip(indices, texts, strict=True):
                 self.assign(stmt.buffer, index, text)
@@ -153,7 +174,7 @@ class KernelStatements(ABC, Generic[E]):
         if _reads(stmt.value, stmt.buffer) and len(lanes) > 1:
             raise UnsupportedError(f"{self.language} kernels have no masked store to what its value reads")
         for lane, index, value in zip(lanes, indices, values, strict=True):
-            self._store_if(self._lanes.of(mask, lane), stmt.buffer, index, value)
+            self._store_if(self.lanes.of(mask, lane), stmt.buffer, index, value)
 
     def _store_if(self, condition: PrimExpr, buffer: Buffer, index: PrimExpr, value: PrimExpr) -> None:
         self.values.start(condition)
@@ -167,6 +188,28 @@ class KernelStatements(ABC, Generic[E]):
 
 def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
     return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(expr))
+
+
+def merged(stmts: Sequence[Stmt], alone: Stmt | None = None) -> list[Stmt]:
+    """Neighbouring statements under the same condition on indices become one, but for one that stays as it is."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        last = result[-1] if result else None
+        if (
+            isinstance(stmt, IfThenElse)
+            and isinstance(last, IfThenElse)
+            and stmt is not alone
+            and last is not alone
+            and stmt.condition is last.condition
+            and stmt.condition.dtype.is_scalar
+            and stmt.else_body is None
+            and last.else_body is None
+            and not any(isinstance(item, BufferLoad) for item in pre_order(stmt.condition))
+        ):
+            result[-1] = last.replace(then_body=seq(last.then_body, stmt.then_body))
+        else:
+            result.append(stmt)
+    return result
 
 
 def element_count(buffer: Buffer) -> int:

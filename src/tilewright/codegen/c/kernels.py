@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.codegen.c.convert import store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
-from tilewright.codegen.c.lanes import Lanes
 from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
+from tilewright.codegen.statements import KernelStatements, element_count
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, StringImm
+from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.bind_threads import CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
-from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import (
-    Allocate,
     BufferStore,
     Evaluate,
     For,
     IfThenElse,
     LetStmt,
     LoopKind,
-    SeqStmt,
     Stmt,
-    seq,
 )
 
 if TYPE_CHECKING:
@@ -40,26 +37,26 @@ if TYPE_CHECKING:
 def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
     """One program of several kernels."""
     helpers = Helpers(dialect)
-    bodies = [_Kernel(dialect, helpers).emit(kernel) for kernel in kernels]
+    bodies = [_Kernel(kernel, dialect, helpers).emit() for kernel in kernels]
     uses_double = any("double" in text for text in (*bodies, helpers.text()))
     parts = [dialect.preamble(uses_double), helpers.text(), *bodies]
     return "\n".join(part for part in parts if part)
 
 
-class _Kernel:
+class _Kernel(KernelStatements[Expressions]):
     """One kernel being emitted."""
 
-    def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
+    def __init__(self, kernel: DeviceKernel, dialect: Dialect, helpers: Helpers) -> None:
+        super().__init__(kernel, Expressions(dialect, helpers))
+        self.language = dialect.name
         self._dialect = dialect
-        self._e = Expressions(dialect, helpers)
-        self._lanes = Lanes()
-        self._vectors = VectorMemory(self._e, self._lanes)
-        self._release: Stmt | None = None
-        self._wait: Stmt | None = None
+        self._vectors = VectorMemory(self.values, self.lanes)
+        self.alone = wait_point(kernel.func.body, kernel.constants)
+        self._release = release_point(kernel.func.body, kernel.written, kernel.constants)
 
-    def emit(self, kernel: DeviceKernel) -> str:
-        """The text of a kernel."""
-        c, dialect = self._e, self._dialect
+    def emit(self) -> str:
+        """The text of the kernel."""
+        c, dialect, kernel = self.values, self._dialect, self.kernel
         parameters: list[str] = []
         for loop in kernel.steps:
             c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
@@ -71,7 +68,7 @@ class _Kernel:
             else:
                 c.decide(param, narrow=False)
                 parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")
-        self._declare_shared(kernel)
+        self._declare_shared()
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
         c.own_places = own_places(kernel)
@@ -81,86 +78,67 @@ class _Kernel:
             c.line(f"const int {c.name(var)} = {_place(dialect, axis, kernel.cluster)};")
             if axis == CLUSTER_AXIS:
                 c.cluster = (var, kernel.cluster)
-        self._wait = wait_point(kernel.func.body, kernel.constants)
-        self._release = release_point(kernel.func.body, kernel.written, kernel.constants)
-        self._stmt(kernel.func.body)
-        if not self._has_waited():
+        self.statement(kernel.func.body)
+        if self.alone is not None:
             raise CompilerBug(f"the kernel {kernel.func.name} does not wait for those before it")
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
 
-    def _has_waited(self) -> bool:
-        return self._wait is None
-
     def _lines(self, text: str) -> None:
         for line in text.splitlines():
-            self._e.line(line)
+            self.values.line(line)
 
-    def _declare_shared(self, kernel: DeviceKernel) -> None:
+    def _declare_shared(self) -> None:
         """Shared buffers, each by itself or, where the language can, in one array."""
-        c, dialect = self._e, self._dialect
+        c, dialect, kernel = self.values, self._dialect, self.kernel
         array = dialect.shared_array(kernel.shared_bytes, kernel.is_dynamic) if kernel.shared else None
         if array is not None:
             c.line(array)
         for buffer, offset in zip(kernel.shared, kernel.shared_offsets, strict=True):
             element = dialect.memory_type(buffer.dtype)
             if array is None:
-                c.line(dialect.shared(element, c.name(buffer), _count(buffer)))
+                c.line(dialect.shared(element, c.name(buffer), element_count(buffer)))
             else:
                 c.line(f"{element}* const {c.name(buffer)} = ({element}*)(tw_shared + {offset});")
 
-    def _stmt(self, stmt: Stmt) -> None:
-        if stmt is self._wait:
+    # ---------------------------------------------------------------- statements
+
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement, after what is to be done before it."""
+        if stmt is self.alone:
             self._lines(self._dialect.wait_for_predecessors())
-            self._wait = None
+            self.alone = None
         if stmt is self._release:
             self._lines(self._dialect.release_successors())
-        match stmt:
-            case SeqStmt():
-                for item in merged(stmt.stmts, self._wait):
-                    self._stmt(item)
-            case BufferStore():
-                self._store(stmt, None)
-            case For():
-                self._for(stmt)
-            case IfThenElse():
-                self._if(stmt)
-            case LetStmt():
-                self._let(stmt)
-            case Allocate():
-                element = self._dialect.memory_type(stmt.buffer.dtype)
-                self._e.line(self._dialect.private(element, self._e.name(stmt.buffer), _count(stmt.buffer)))
-                self._stmt(stmt.body)
-            case Evaluate():
-                self._evaluate(stmt)
-            case _:
-                raise UnsupportedError(f"{self._dialect.name} kernels have no {type(stmt).__name__}")
+        super().statement(stmt)
 
-    def _evaluate(self, stmt: Evaluate) -> None:
+    def full(self, expr: PrimExpr) -> str:
+        """A value in its own type."""
+        return self.values.wide(expr)
+
+    def evaluate(self, stmt: Evaluate) -> None:
+        """Emit barriers, groups of copies that are under way, and instructions of the device."""
         value = stmt.value
-        if isinstance(value, Call) and value.name == "barrier":
-            scope = value.args[0]
-            name = scope.value if isinstance(scope, StringImm) else "shared"
-            # Threads of a warp meet in the shuffles themselves.
-            if name != "warp":
-                self._e.line(self._dialect.barrier(name))
-            return
         if isinstance(value, Call) and value.name in ("async_commit", "async_wait"):
             groups = value.args[0]
             assert isinstance(groups, IntImm)
-            helper = self._e.helpers.async_groups(groups.value if value.name == "async_wait" else None)
+            helper = self.values.helpers.async_groups(groups.value if value.name == "async_wait" else None)
             if helper is not None:
-                self._e.line(f"{helper}();")
-            return
-        if isinstance(value, Call) and value.name in machine.table:
+                self.values.line(f"{helper}();")
+        elif isinstance(value, Call) and value.name in machine.table:
             self._instruction(value)
-            return
-        raise UnsupportedError(f"{self._dialect.name} kernels do not call for an effect: {value}")
+        else:
+            super().evaluate(stmt)
+
+    def barrier(self, scope: str) -> None:
+        """A barrier of the block; threads of a warp meet in the shuffles themselves."""
+        if scope != "warp":
+            self.values.line(self._dialect.barrier(scope))
 
     def _instruction(self, call: Call) -> None:
         """An instruction of the device: a function of addresses and numbers."""
-        c = self._e
+        c = self.values
         helper = c.helpers.instruction(call.name)
         if helper is None:
             raise UnsupportedError(f"{self._dialect.name} kernels have no instruction {call.name}")
@@ -174,99 +152,83 @@ class _Kernel:
                 texts.append(c.value(place))
         c.line(f"{helper}({', '.join(texts)});")
 
-    def _body(self, stmt: Stmt) -> None:
-        self._e.depth += 1
-        self._stmt(stmt)
-        self._e.depth -= 1
+    def _body(self, body: Callable[[], None]) -> None:
+        self.values.depth += 1
+        body()
+        self.values.depth -= 1
 
-    def _for(self, loop: For) -> None:
-        c = self._e
-        if loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL):
-            raise CompilerBug(f"a {loop.kind.value} loop came to the code generator")
-        c.start(loop.min, loop.extent)
-        kind = "int" if c.is_short(loop.min, loop.extent) else self._dialect.types["int64"]
+    def loop(self, loop: For, body: Callable[[], None]) -> None:
+        """A `for`."""
+        c = self.values
+        kind = "int" if c.is_narrow(loop.var) else self._dialect.types["int64"]
         low = c.value(loop.min)
         end = c.declare(kind, f"{low} + {c.value(loop.extent)}") if not _is_plain(loop) else None
         limit = end or str(_end(loop))
         name = c.name(loop.var)
         if loop.kind is LoopKind.UNROLLED:
             c.line("#pragma unroll")
-        c.decide(loop.var, kind == "int")
         c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
-        with c.analyzer.scope():
-            c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
-            self._body(loop.body)
+        self._body(body)
         c.line("}")
         if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
             c.line(self._dialect.barrier("shared"))
 
-    def _if(self, stmt: IfThenElse) -> None:
-        c = self._e
-        if stmt.condition.dtype.lanes > 1:
-            assert isinstance(stmt.then_body, BufferStore)
-            self._store(stmt.then_body, stmt.condition)
-            return
-        c.start(stmt.condition)
-        c.line(f"if ({c.value(stmt.condition)}) {{")
-        c.guards.append(stmt.condition)
-        self._body(stmt.then_body)
-        c.guards.pop()
-        if stmt.else_body is not None:
-            c.line("} else {")
-            self._body(stmt.else_body)
-        c.line("}")
+    def under(self, condition: PrimExpr, stmt: Stmt) -> None:
+        """A statement that runs where a condition holds, which says more about its indices."""
+        self.values.guards.append(condition)
+        self.statement(stmt)
+        self.values.guards.pop()
 
-    def _let(self, stmt: LetStmt) -> None:
-        c = self._e
-        c.start(stmt.value)
+    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        """An `if`."""
+        self.values.line(f"if ({condition}) {{")
+        self._body(then)
+        if otherwise is not None:
+            self.values.line("} else {")
+            self._body(otherwise)
+        self.values.line("}")
+
+    def let(self, stmt: LetStmt, body: Callable[[], None]) -> None:
+        """A constant in a block of its own."""
+        c = self.values
         text = c.value(stmt.value)
         c.decide(stmt.var, c.is_narrow(stmt.value))
         c.line("{")
         c.depth += 1
         c.line(f"const {c.type_of(stmt.value)} {c.name(stmt.var)} = {text};")
-        self._stmt(stmt.body)
+        body()
         c.depth -= 1
         c.line("}")
 
-    def _store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
-        """A store. All lanes are computed before any is stored, as one vector operation does."""
+    def allocate(self, buffer: Buffer) -> None:
+        """An array of the function."""
+        element = self._dialect.memory_type(buffer.dtype)
+        self.values.line(self._dialect.private(element, self.values.name(buffer), element_count(buffer)))
+
+    def hold(self, value: PrimExpr, text: str) -> str:
+        """A constant."""
+        return self.values.declare(self._dialect.register_type(value.dtype), text)
+
+    # ---------------------------------------------------------------- stores
+
+    def store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
+        """Emit a store, as a copy that is under way or as one of two where that keeps vectors whole."""
         if isinstance(stmt.value, Call) and stmt.value.name == "async_copy":
             if mask is None and self._vectors.copy_async(stmt):
                 return
             stmt = stmt.replace(value=stmt.value.args[0])
-        lanes = range(stmt.value.dtype.lanes)
-        if mask is None and len(lanes) > 1 and self._store_either(stmt):
+        if mask is None and stmt.value.dtype.lanes > 1 and self._store_either(stmt):
             return
-        values = [self._lanes.of(stmt.value, lane) for lane in lanes]
-        indices = [self._lanes.of(stmt.indices[0], lane) for lane in lanes]
-        masks = [None if mask is None else self._lanes.of(mask, lane) for lane in lanes]
-        c = self._e
-        if mask is None:
-            c.start(*values, *indices)
-            if len(lanes) > 1:
-                self._vectors.read(stmt.value)
-            texts = [c.value(value) for value in values]
-            pairs = zip(values, texts, strict=True)
-            wide = [c.wide(value) if c.is_narrow(value) else text for value, text in pairs]
-            stored = [store_value(c, text, stmt.buffer.dtype) for text in wide]
-            if len(lanes) > 1 and self._vectors.store(stmt.buffer, stmt.indices[0], stored):
-                return
-            if len(texts) > 1 and _reads(stmt.value, stmt.buffer):
-                texts = [c.declare(c.type_of(value), text) for value, text in zip(values, texts, strict=True)]
-            for index, value, text in zip(indices, values, texts, strict=True):
-                self._assign(stmt.buffer, index, c.wide(value) if c.is_narrow(value) else text)
-            return
-        if _reads(stmt.value, stmt.buffer) and len(lanes) > 1:
-            raise UnsupportedError(f"{self._dialect.name} kernels have no masked store to what its value reads")
-        for index, value, condition in zip(indices, values, masks, strict=True):
-            assert condition is not None
-            c.start(condition)
-            c.line(f"if ({c.value(condition)}) {{")
-            c.depth += 1
-            c.start(value, index)
-            self._assign(stmt.buffer, index, c.wide(value))
-            c.depth -= 1
-            c.line("}")
+        super().store(stmt, mask)
+
+    def prepare(self, value: PrimExpr) -> None:
+        """Vectors that the lanes of a value are parts of are read whole."""
+        self._vectors.read(value)
+
+    def store_whole(self, stmt: BufferStore, texts: Sequence[str]) -> bool:
+        """Store a vector, if its elements lie next to each other."""
+        stored = [store_value(self.values, text, stmt.buffer.dtype) for text in texts]
+        return self._vectors.store(stmt.buffer, stmt.indices[0], stored)
 
     def _store_either(self, stmt: BufferStore) -> bool:
         """A choice between two vectors as a choice between two stores, so that the vectors are accessed whole."""
@@ -276,11 +238,12 @@ class _Kernel:
         condition = value.condition.value if isinstance(value.condition, Broadcast) else value.condition
         if not condition.dtype.is_scalar or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
             return False
-        self._if(IfThenElse(condition, stmt.replace(value=value.a), stmt.replace(value=value.b)))
+        self.choose(IfThenElse(condition, stmt.replace(value=value.a), stmt.replace(value=value.b)))
         return True
 
-    def _assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
-        c = self._e
+    def assign(self, buffer: Buffer, index: PrimExpr, text: str) -> None:
+        """An assignment."""
+        c = self.values
         if buffer.scope == "shared.cluster":
             _, index = c.part_of_cluster(buffer, index, own=True)
         place = c.name(buffer) if buffer.scope == "warp" else f"{c.name(buffer)}[{c.value(index)}]"
@@ -294,42 +257,10 @@ def _place(dialect: Dialect, axis: str, cluster: int) -> str:
     return dialect.axis(axis)
 
 
-def merged(stmts: Sequence[Stmt], alone: Stmt | None = None) -> list[Stmt]:
-    """Neighbouring statements under the same condition on indices become one, but for one that stays as it is."""
-    result: list[Stmt] = []
-    for stmt in stmts:
-        last = result[-1] if result else None
-        if (
-            isinstance(stmt, IfThenElse)
-            and isinstance(last, IfThenElse)
-            and stmt is not alone
-            and last is not alone
-            and stmt.condition is last.condition
-            and stmt.condition.dtype.is_scalar
-            and stmt.else_body is None
-            and last.else_body is None
-            and not any(isinstance(item, BufferLoad) for item in pre_order(stmt.condition))
-        ):
-            result[-1] = last.replace(then_body=seq(last.then_body, stmt.then_body))
-        else:
-            result.append(stmt)
-    return result
-
-
 def own_places(kernel: DeviceKernel) -> dict[Buffer, PrimExpr]:
     """Where a thread's own element of each buffer of a warp lies: where it is stored."""
     stores = (item for item in all_statements(kernel.func.body) if isinstance(item, BufferStore))
     return {store.buffer: store.indices[0] for store in stores if store.buffer.scope == "warp"}
-
-
-def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
-    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(expr))
-
-
-def _count(buffer: Buffer) -> int:
-    size = buffer_bytes(buffer)
-    assert size is not None
-    return max(1, size // buffer.dtype.itemsize)
 
 
 def _is_plain(loop: For) -> bool:

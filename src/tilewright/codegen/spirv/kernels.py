@@ -45,7 +45,7 @@ class SpirvLanguage(KernelLanguage):
 class _Kernel(KernelStatements[SpirvExpressions]):
     """One kernel being emitted. Variables of a function stand at its beginning, wherever they are needed."""
 
-    language: ClassVar[str] = "Vulkan"
+    language = "Vulkan"
 
     def __init__(self, kernel: DeviceKernel, values: SpirvExpressions) -> None:
         super().__init__(kernel, values)

@@ -43,7 +43,7 @@ class WgslLanguage(KernelLanguage):
 class _Kernel(KernelStatements[WgslExpressions]):
     """One kernel being emitted; what it declares outside functions has a prefix of its own."""
 
-    language: ClassVar[str] = "WebGPU"
+    language = "WebGPU"
 
     def __init__(self, kernel: DeviceKernel, prefix: str) -> None:
         params = [param for param in kernel.func.params if isinstance(param, Buffer)]
