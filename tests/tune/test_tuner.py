@@ -18,7 +18,7 @@ from tilewright.tune.cost import RandomModel
 from tilewright.tune.measure import Measurement
 from tilewright.tune.space import Point, Space, key_of
 from tilewright.tune.task import Task
-from tilewright.tune.tuner import Progress, TuneOptions, tune
+from tilewright.tune.tuner import SEARCHES, Progress, TuneOptions, tune
 
 
 class ToyTask(Task):
@@ -126,13 +126,29 @@ def test_a_task_that_is_exhausted_ends(database: Database) -> None:
     assert report.trials < 200
 
 
+@dataclass
+class RefusingMeasurer(FakeMeasurer):
+    """Nothing of one task runs: a kernel that its device refuses."""
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        for result in super().measure(task, points):
+            yield Measurement(result.answers, None, None, "build: refused") if task.key == "tw_bad_0" else result
+
+
+def test_a_task_of_which_not_even_the_default_runs_is_left(database: Database) -> None:
+    measurer = RefusingMeasurer()
+    report = tune([_task("tw_bad_0"), _task("tw_good_0")], database, OPTIONS, measurer=measurer)
+    assert [item.trials for item in report.tasks] == [8, 16]
+    assert report.tasks[0].finished and report.tasks[0].gain == 1.0
+
+
 def test_failures_are_recorded(database: Database) -> None:
     tune([_task()], database, TuneOptions(trials=500, search="grid"), measurer=FakeMeasurer())
     failed = [item for item in database.records() if not item.ok]
     assert failed and all(item.error == "run: crash" for item in failed)
 
 
-@pytest.mark.parametrize("search", ["annealing", "evolution", "genetic", "random", "grid"])
+@pytest.mark.parametrize("search", SEARCHES)
 def test_all_searches(database: Database, search: str) -> None:
     options = TuneOptions(trials=16, search=search, model=RandomModel)
     seen: list[int] = []
