@@ -29,9 +29,10 @@ from typing import Final
 
 from tilewright.ir.build import all_of, const, eq, logical_not, lt
 from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var
-from tilewright.ir.intrinsics import barrier
+from tilewright.ir.intrinsics import barrier, likely
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.tir.analysis.bindings import conjuncts
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.accesses import touches
@@ -157,6 +158,8 @@ class _Leaf:
     stmt: Stmt
     axes: frozenset[str]
     accesses: _Pending
+    pinned: frozenset[str] = frozenset()
+    """Those of the axes along which only the first thread does it."""
 
 
 @dataclass(slots=True)
@@ -334,7 +337,10 @@ class _Kernel:
             guarded = IfThenElse(all_of([*idle, *guards]), stmt)
         elif id(stmt) in self.leaves:
             guarded = SeqStmt((stmt,))
-        self.leaves[id(guarded)] = _Leaf(guarded, bound, _accesses(guarded))
+        own = (stmt.condition,) if isinstance(stmt, IfThenElse) and stmt.else_body is None else ()
+        conditions = (*guards, *own)
+        pinned = frozenset(name for name in bound if name in self.axes and _is_for_first(conditions, self.axes[name]))
+        self.leaves[id(guarded)] = _Leaf(guarded, bound, _accesses(guarded), pinned)
         return guarded
 
     def _is_divergent(self, *exprs: PrimExpr) -> bool:
@@ -353,7 +359,7 @@ class _Kernel:
         """Whether every thread of a block keeps to elements of its own."""
         users = [leaf for leaf in self.leaves.values() if buffer in leaf.accesses.reads | leaf.accesses.writes]
         spread = [name for name in THREAD_AXES if name in self.extents and not _is_one(self.extents[name])]
-        names = [name for name in spread if any(name in leaf.axes for leaf in users)]
+        names = [name for name in spread if any(name in leaf.axes - leaf.pinned for leaf in users)]
         if any(name not in leaf.axes for name in names for leaf in users):
             return False
         return any(self._apart_in_order(buffer, body, order) for order in permutations(names))
@@ -490,6 +496,12 @@ def _has_threads(stmt: Stmt) -> bool:
 
 def _has_blocks(stmt: Stmt) -> bool:
     return any(isinstance(item, For) and item.thread in BLOCK_AXES for item in all_statements(stmt))
+
+
+def _is_for_first(guards: Sequence[PrimExpr], axis: Var) -> bool:
+    """Whether guards leave only the first thread along an axis."""
+    first = eq(axis, ZERO)
+    return any(part is first or part is likely(first) for guard in guards for part in conjuncts(guard))
 
 
 def _is_one(extent: PrimExpr) -> bool:

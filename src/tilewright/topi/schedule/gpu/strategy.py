@@ -24,6 +24,7 @@ from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.gpu.reduction import schedule_reduction
 from tilewright.topi.schedule.gpu.rows import schedule_rows
+from tilewright.topi.schedule.gpu.vector_product import schedule_vector_product
 from tilewright.topi.schedule.packing import with_packing
 
 
@@ -97,7 +98,8 @@ def _schedule_stage(context: ScheduleContext, handle: BlockHandle) -> list[Block
         return [handle]
     if block.is_reduction:
         epilogue = _epilogue(context, handle)
-        schedule_reduction(context, handle, epilogue)
+        if not attempt(context, partial(schedule_vector_product, product=handle, epilogue=epilogue)):
+            schedule_reduction(context, handle, epilogue)
         return [handle] if epilogue is None else [handle, epilogue]
     schedule_injective(context, handle)
     return [handle]

@@ -1,0 +1,143 @@
+"""Products with vectors: the threads of a warp divide the sums, and have their weights in registers before they wait.
+
+    for n, k: c[n] += x[k] * w[n, k];  for n: y[n] = epilogue(c[n])
+    ->  for n in blocks, threadIdx.y and a few:
+            for lane in threadIdx.x:  own = w[n, lane::32]      (all loads at once; constants do not wait for anything)
+            for lane in threadIdx.x:  part += x[lane::32] * own;  c = sum of part over lanes;  y[n] = epilogue(c)
+
+Where kernels start before those in front of them are done, weights are there when the vector comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.visit import uses_any
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.context import ScheduleContext
+
+OPERANDS = 96
+"""Weights that a thread has in registers."""
+VECTOR = 4
+"""Elements that a thread reads at once, at most."""
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How products are divided."""
+
+    lanes: int
+    """Threads along the sums of a result."""
+    vector: int
+    """Neighbouring steps of a sum that a thread takes at once."""
+    warps: int
+    """Rows of threads of a block."""
+    vectors: int = 1
+    """Vectors whose sums a thread makes at once."""
+    keeps: bool = True
+    """Whether a thread has its weights in registers."""
+
+    @property
+    def width(self) -> int:
+        """Steps of a sum that all threads take together."""
+        return self.lanes * self.vector
+
+
+def vector_length(lengths: list[int]) -> int:
+    """Elements that a thread may read at once of rows of some lengths."""
+    vector = VECTOR
+    while any(length % vector for length in lengths):
+        vector //= 2
+    return vector
+
+
+def sum_length(context: ScheduleContext, product: BlockHandle) -> int:
+    """The steps of the sums of a product, its innermost loop."""
+    return context.sizes(context.sch.get_loops(product)[-1:])[0]
+
+
+def split_sums(context: ScheduleContext, product: BlockHandle, division: Division) -> BlockHandle:
+    """Make sums of their own for all threads: the stage that the product then adds up."""
+    sch = context.sch
+    _, lane, _ = sch.split(sch.get_loops(product)[-1], [None, division.lanes, division.vector])
+    return sch.rfactor(lane, 0)
+
+
+def place_product(
+    context: ScheduleContext,
+    product: BlockHandle,
+    partial: BlockHandle,
+    weights: str,
+    warp: LoopHandle,
+    division: Division,
+    whole: int,
+) -> None:
+    """Compute a product with its sums of threads in the warps of its results.
+
+    `weights` is the name of what each result reads a row of. All threads have the first `whole` of their steps. The
+    loops of the product are over vectors, if several, and results.
+    """
+    sch = context.sch
+    sch.compute_at(product, warp)
+    place = warp
+    *sums, lane = _below(context, product, warp)
+    if len(sums) > 1:
+        place, sums[0] = sch.split(sums[0], [None, division.vectors])
+    sch.compute_at(partial, place)
+    sch.bind(lane, "threadIdx.x")
+    lane, *inside = _below(context, partial, place)
+    values = [item.value for item in context.block(partial).iters if item.kind is IterKind.REDUCE]
+    reduce = [loop for loop in inside if any(uses_any(value, [loop.var]) for value in values)]
+    results = [loop for loop in inside if loop not in reduce]
+    # Loops of a single step are not there.
+    steps = len(reduce) - (division.vector > 1)
+    chunks, vector = reduce[:steps], reduce[steps:]
+    sch.reorder(lane, *chunks, *results, *vector)
+    sch.bind(lane, "threadIdx.x")
+    for loop in (*sums, *results, *vector):
+        if (context.extent(loop) or 0) > 1:
+            sch.unroll(loop)
+    if division.keeps:
+        _keep_weights(context, partial, weights, warp, division, whole)
+        for loop in chunks:
+            _unroll_chunks(context, loop, whole)
+
+
+def _below(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle) -> list[LoopHandle]:
+    own = context.sch.get_loops(handle)
+    return own[own.index(loop) + 1 :]
+
+
+def _keep_weights(
+    context: ScheduleContext, partial: BlockHandle, weights: str, warp: LoopHandle, division: Division, whole: int
+) -> None:
+    """Copy a thread's weights to registers, all of them at once: they come before the states are there."""
+    sch = context.sch
+    copy = sch.cache_read(partial, weights, "local")
+    sch.compute_at(copy, warp)
+    *outer, last = _below(context, copy, warp)
+    chunk, lane, vector = sch.split(last, [None, division.lanes, division.vector])
+    sch.reorder(lane, chunk, *outer, vector)
+    sch.bind(lane, "threadIdx.x")
+    for loop in outer:
+        sch.unroll(loop)
+    if division.vector > 1:
+        sch.vectorize(vector)
+
+    def in_chunks(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (*index[:-1], index[-1] // division.width, index[-1] % division.width)
+
+    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, in_chunks)
+    _unroll_chunks(context, chunk, whole)
+
+
+def _unroll_chunks(context: ScheduleContext, loop: LoopHandle, whole: int) -> None:
+    """Write out a thread's steps. The last one, which not all threads have, is apart: the others need no guard."""
+    sch = context.sch
+    if 0 < whole < (context.extent(loop) or 0):
+        loop, rest = sch.partition(loop, [whole])
+        sch.unroll(rest)
+    sch.unroll(loop)

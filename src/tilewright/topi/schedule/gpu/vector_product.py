@@ -1,0 +1,123 @@
+"""The schedule of a vector times constant weights: a few results a warp, all weights on their way at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.ir.expr import Var, const_value
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.kept_weights import (
+    OPERANDS,
+    WARP,
+    Division,
+    place_product,
+    split_sums,
+    sum_length,
+    vector_length,
+)
+from tilewright.topi.schedule.packing import constant_parameters
+
+_LEAST_DEPTH = 64
+"""Steps of a sum from which on a warp shares them."""
+_MOST_VECTORS = 3
+"""Vectors that weights are multiplied with; more are rows of a matrix product."""
+_MOST_WARPS = 16
+"""Warps that share the sum of a result."""
+_BUSY = 16
+"""Warps of a multiprocessor that are enough, if each thread has its part of several results on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A product of vectors with constant weights."""
+
+    weights: str
+    parameter: int
+    """The number of the weights among the parameters."""
+    packed: bool
+    """Whether the steps of a sum already lie side by side."""
+    column: int
+    """The iterator over the weights' results."""
+
+
+def schedule_vector_product(context: ScheduleContext, product: BlockHandle, epilogue: BlockHandle | None) -> bool:
+    """Schedule such a product with the stage that goes on with its results; False where it is none."""
+    form = _find(context, product)
+    if form is None:
+        return False
+    sch = context.sch
+    if not form.packed:
+        index_map = IndexMap.of(lambda step, column: (column, step), 2)
+        sch.transform_layout(product, form.weights, index_map)
+        context.packing[form.parameter] = index_map
+    length = sum_length(context, product)
+    output = epilogue or sch.cache_write(product, 0, "local")
+    loops = sch.get_loops(output)
+    if len(loops) <= form.column:
+        return False
+    column = loops[form.column]
+    (count,) = context.sizes([column])
+    division, results = _divide(context, length, count)
+    partial = split_sums(context, product, division)
+    block, warp, result = sch.split(column, [None, division.warps, results])
+    vectors = [loop for loop in loops if loop != column]
+    sch.reorder(block, warp, *vectors, result)
+    sch.bind(block, "blockIdx.x")
+    sch.bind(warp, "threadIdx.y")
+    for loop in vectors:
+        if (context.extent(loop) or 0) > 1:
+            sch.unroll(loop)
+    if results > 1:
+        sch.vectorize(result)
+    place_product(context, product, partial, form.weights, warp, division, length // division.width)
+    return True
+
+
+def _find(context: ScheduleContext, product: BlockHandle) -> _Form | None:
+    """The weights of a product, if they are a constant matrix and all else is vectors."""
+    block = context.block(product)
+    constants = constant_parameters(context.sch.func)
+    written = {region.buffer for region in block.writes}
+    loads = [item for item in pre_order(block.body) if isinstance(item, BufferLoad) and item.buffer not in written]
+    matrices = [item for item in loads if item.buffer in constants and item.buffer.ndim == 2]
+    steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
+    if len(loads) != 2 or len(matrices) != 1 or len(steps) != 1 or len(block.writes) != 1:
+        return None
+    (matrix,) = matrices
+    (vector,) = [item for item in loads if item is not matrix]
+    readers = [b for b in context.sch.blocks() if any(r.buffer is matrix.buffer for r in context.block(b).reads)]
+    if steps[0] not in matrix.indices or readers != [product]:
+        return None
+    others = [index for index in matrix.indices if isinstance(index, Var) and index is not steps[0]]
+    places = [n for n, item in enumerate(block.iters) if item.var in others]
+    if len(places) != 1 or uses_any(vector, others):
+        return None
+    sizes = [const_value(item.domain.extent) or 0 for item in block.iters]
+    spatial = prod(size for n, size in enumerate(sizes) if block.iters[n].kind is not IterKind.REDUCE)
+    if spatial > _MOST_VECTORS * sizes[places[0]] or sizes[-1] < _LEAST_DEPTH or block.iters[-1].var is not steps[0]:
+        return None
+    return _Form(matrix.buffer.name, constants[matrix.buffer], matrix.indices[-1] is steps[0], places[0])
+
+
+def _divide(context: ScheduleContext, length: int, count: int) -> tuple[Division, int]:
+    """How sums are divided, and how many results a warp has."""
+    target = context.target
+    lanes = min(WARP, target.max_threads)
+    while length > lanes * OPERANDS and lanes < WARP * _MOST_WARPS and 2 * lanes <= target.max_threads:
+        lanes *= 2
+    # More lanes where results are few, so that all multiprocessors have enough on its way.
+    while count * lanes < target.cores * _BUSY // 4 * WARP and lanes < length // 8 and 2 * lanes <= target.max_threads:
+        lanes *= 2
+    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * length <= 2 * OPERANDS * lanes)]
+    enough = [n for n in options if count // n * lanes >= target.cores * _BUSY * WARP]
+    results = context.choose_again("results", options, max(enough, default=1))
+    rows = [n for n in (1, 2, 4, 8) if n * lanes <= target.max_threads and count // results % n == 0]
+    small = [n for n in rows if n * lanes <= 4 * WARP]
+    warps = context.choose_again("warps", rows, max(small, default=1))
+    return Division(lanes, vector_length([length]), warps, keeps=length <= 2 * OPERANDS * lanes), results
