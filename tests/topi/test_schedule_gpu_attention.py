@@ -97,17 +97,19 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
 
 
 @pytest.mark.parametrize(
-    ("dtype", "sizes", "instructions"),
+    ("dtype", "sizes", "given", "instructions"),
     [
-        ("float16", (1, 140, 2, 64), ("tw_mma_f16", "tw_row_max_4", "tw_pair_f16", "tw_copy_async_16")),
-        ("bfloat16", (1, 33, 2, 80), ("tw_mma_bf16", "tw_pair_bf16")),
-        ("float32", (1, 50, 2, 96), ("tw_row_max_8", "tw_row_sum_8", "tw_exp2")),
+        ("float16", (1, 140, 2, 64), {}, ("tw_mma_f16", "tw_row_max_4", "tw_pair_f16", "tw_copy_async_16")),
+        ("bfloat16", (1, 33, 2, 80), {"attention_tile": (32, 4, 32, 2)}, ("tw_mma_bf16", "tw_pair_bf16")),
+        ("float32", (1, 50, 2, 80), {}, ("tw_row_max_8", "tw_row_sum_8", "tw_exp2")),
     ],
 )
-def test_one_kernel_without_memory_of_scores(dtype: str, sizes: Shape, instructions: tuple[str, ...]) -> None:
-    """One kernel with all threads at work in whole warps; NVRTC compiles it, and registers suffice."""
+def test_one_kernel_without_memory_of_scores(
+    dtype: str, sizes: Shape, given: dict[str, Any], instructions: tuple[str, ...]
+) -> None:
+    """One kernel, which NVRTC compiles."""
     func = program([sizes] * 3, dtype, scale=0.125)
-    split = device_kernels(schedule_gpu(func, HOPPER), HOPPER)
+    split = device_kernels(schedule_gpu(func, HOPPER, Choices(given)), HOPPER)
     assert len(split.kernels) == 1 and not split.workspaces
     text = device_source(split, HOPPER)
     for name in instructions:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -91,16 +91,13 @@ class Division:
         lane: LoopHandle | None = None
         if lanes > 1:
             inner, lane = sch.split(inner, [None, lanes])
-        if prod(self.context.sizes([outer, inner])) % (WARP * self.rows.warps) == 0:
-            own, warp, thread = sch.split(sch.fuse(outer, inner), [None, self.rows.warps, WARP])
-            self.unroll(own)
-        else:
-            # Rows do not fill warps evenly: each has rows of its own.
-            own, warp = sch.split(outer, [None, self.rows.warps])
-            again, thread = sch.split(inner, [None, WARP])
-            sch.reorder(own, again, warp, thread)
-            self.unroll(own, again)
-        self.bind(warp, thread)
+        # A warp has some neighbours of several rows: whole rows only if these are powers of two.
+        beside = gcd(self.context.extent(inner) or 1, WARP)
+        own, warp, row_thread = sch.split(outer, [None, self.rows.warps, WARP // beside])
+        again, thread = sch.split(inner, [None, beside])
+        sch.reorder(own, again, warp, row_thread, thread)
+        self.unroll(own, again)
+        self.bind(warp, row_thread, thread)
         if lane is not None:
             sch.vectorize(lane)
         if padded:

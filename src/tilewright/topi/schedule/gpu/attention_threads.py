@@ -68,7 +68,7 @@ class AttentionThreads:
 
 _TILES = tuple(
     AttentionThreads(rows, warps, keys, stages)
-    for rows in (2, 4)
+    for rows in (2, 4, 8)
     for warps in (1, 2, 4, 8)
     for keys in (32, 64)
     for stages in (1, 2)
