@@ -12,7 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+import tilewright.tune
 from tests.codegen.on_device import require_opencl
+from tilewright import te
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import CompiledKernel
@@ -193,6 +195,32 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(tmp_path: Path) -> No
     x = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
     expected = tw.compile(model, target="opencl", database="shipped")(x)
     np.testing.assert_allclose(tw.compile(model, target="opencl", database=path)(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@tw.tune.template
+def doubled(cfg: tw.tune.Config, n: int) -> Any:
+    """A template of one's own whose loops are bound to threads."""
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: a[i] * 2.0, name="b")
+    s = te.create_schedule(b.op)
+    cfg.define_split("threads", b.op.axis[0], parts=2, most=64)
+    block, thread = cfg.split("threads").apply(s, b, b.op.axis[0])
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    return s, [a, b]
+
+
+def test_templates_of_ones_own_are_tuned_on_devices(tmp_path: Path) -> None:
+    require_opencl()
+    task = doubled.task(64, target="opencl")
+    with Database(tmp_path / "z.db") as database:
+        options = tw.tune.TuneOptions(trials=2, search="bayesian", confirm=0)
+        report = tw.tune.tune([task], database, options)
+        assert report.trials == 2 and report.tasks[0].failures == 0
+        module = doubled.build(64, target="opencl", database=database)
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    module(x, y)
+    np.testing.assert_array_equal(y, 2 * x)
 
 
 def test_requests_are_answered_from_the_same_bench(task: Task, default: CompiledKernel) -> None:

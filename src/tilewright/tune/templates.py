@@ -27,7 +27,8 @@ from tilewright.compiler import build
 from tilewright.ir.expr import Var, const_value
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import make_kernel
-from tilewright.request import cpu_target
+from tilewright.request import model_targets
+from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.module import Module
 from tilewright.support.errors import UserError
 from tilewright.target import Target
@@ -173,7 +174,8 @@ class Template:
 
     def task(self, *arguments: object, target: Target | str = "native") -> Task:
         """The task of tuning the template for some arguments."""
-        return program_task(lambda choices: self.program(arguments, choices), self.name, cpu_target(target))
+        resolved, _ = model_targets(target)
+        return program_task(lambda choices: self.program(arguments, choices), self.name, resolved)
 
     def build(
         self,
@@ -181,14 +183,13 @@ class Template:
         target: Target | str = "native",
         database: Database | None = None,
         answers: Point | None = None,
-    ) -> Module:
+    ) -> Module | DeviceModule:
         """The compiled function, with the answers given, else the best ones that a database knows, else the default."""
         if answers is None and database is not None:
             task = self.task(*arguments, target=target)
             answers = database.answers(str(task.target)).get(task.key)
-        built = build(self.program(arguments, Choices(answers or {})), target=cpu_target(target))
-        assert isinstance(built, Module)
-        return built
+        resolved, _ = model_targets(target)
+        return build(self.program(arguments, Choices(answers or {})), target=resolved)
 
 
 def template(make: Callable[..., Made]) -> Template:
