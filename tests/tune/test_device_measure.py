@@ -19,11 +19,12 @@ from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.runtime.devices import find_device
-from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.errors import TilewrightError, UnsupportedError, UserError
 from tilewright.tune import device_runner
 from tilewright.tune.builder import build_candidate
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.device_runner import DeviceBench, DeviceBudget, DeviceLost, answer, check_alive
+from tilewright.tune.measure import LocalMeasurer
 from tilewright.tune.model import tune_model
 from tilewright.tune.runner import Timing
 from tilewright.tune.space import Point
@@ -231,6 +232,14 @@ def test_requests_are_answered_from_the_same_bench(task: Task, default: Compiled
     assert device_runner._benches == {(task.key, str(task.target)): bench}
     assert first.seconds > 0 and second.seconds > 0
     device_runner._benches.clear()
+
+
+def test_measurers_for_cpus_do_not_take_kernels_for_devices(task: Task) -> None:
+    with (
+        LocalMeasurer(1) as measurer,
+        pytest.raises(UnsupportedError, match="'opencl' are measured where the device is"),
+    ):
+        list(measurer.measure(task, [{}]))
 
 
 def test_no_device_no_tuning(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def choose_in_graph(
     database: Database,
     measurer: DeviceMeasurer,
     *,
-    keep: int = 6,
+    keep: int = 8,
     on_exchange: OnExchange = lambda task, before, now: None,
 ) -> InGraph:
     """Try the `keep` quickest records of each task in the whole model; the database is told what is to be used.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import TilewrightError, UnsupportedError
 from tilewright.target.host import usable_cpus
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.builder import build_candidate
@@ -55,13 +55,18 @@ class Limits:
 
 
 class Defaults:
-    """The compiled default schedules of the tasks met so far: every batch is measured against them."""
+    """The compiled default schedules of the tasks met so far, for CPUs: every batch is measured against them."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str], CompiledKernel] = {}
 
     def code(self, task: Task) -> CompiledKernel:
         """The code of a task's default schedule."""
+        if not task.target.is_cpu:
+            raise UnsupportedError(
+                f"kernels for '{task.target.kind}' are measured where the device is",
+                hint="tune on the machine with the device, without a tracker or a cluster",
+            )
         key = (task.key, str(task.target))
         if key not in self._codes:
             self._codes[key] = build_candidate(task.request({}))
