@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from tilewright.ir.visit import uses_any
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention_choice import schedule_attention_fragments
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
+from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, mask_of
 from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
 
 _LANES = 32
@@ -97,7 +98,13 @@ def _sizes(context: ScheduleContext, stage: dict[str, BlockHandle], output: Bloc
     if extents is None or outside is None or prod(extents) == 0 or prod(outside) == 0:
         return None
     batch, heads, queries, keys, depth = extents
-    return AttentionSizes(batch, heads, queries, keys, depth, outside[-1])
+    scores = context.block(stage["attention_scores"])
+    mask = mask_of({name: context.block(handle) for name, handle in stage.items()})
+    if mask is None:
+        return AttentionSizes(batch, heads, queries, keys, depth, outside[-1])
+    row = scores.iters[2].var
+    by_row = any(uses_any(index, [row]) for index in mask.indices)
+    return AttentionSizes(batch, heads, queries, keys, depth, outside[-1], mask.dtype.itemsize, by_row)
 
 
 def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:

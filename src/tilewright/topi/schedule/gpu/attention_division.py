@@ -51,6 +51,8 @@ class Division:
         self.sch.bind(self.block, "blockIdx.x")
         self.count = sum(self.step in self.sch.get_loops(handle) for handle in self.stage.values())
         """Stages of a step of keys."""
+        if "mask_shared" in self.stage:
+            self.copy("mask_shared", 16 // sizes.mask_bytes, padded=sizes.masks_rows)
 
     def below(self, name: str) -> list[LoopHandle]:
         """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys."""
@@ -147,4 +149,5 @@ class Division:
     def pipeline(self) -> None:
         """Copies of keys and values run ahead."""
         if self.stages > 1 and (self.context.extent(self.step) or 0) > 1:
-            self.sch.software_pipeline(self.step, [0, 0, *[self.stages - 1] * (self.count - 2)])
+            copies = 3 if "mask_shared" in self.stage else 2
+            self.sch.software_pipeline(self.step, [0] * copies + [self.stages - 1] * (self.count - copies))

@@ -37,7 +37,8 @@ class AttentionGroups:
 
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
-        return self.stages * self.keys * 2 * (sizes.depth + sizes.width)
+        rows = self.keys * 2 * (sizes.depth + sizes.width)
+        return self.stages * (rows + sizes.tile_bytes(self.groups * ROWS, self.keys + 16))
 
 
 def divide_over_groups(

@@ -51,6 +51,14 @@ class AttentionSizes:
     """Elements of a query and of a key."""
     width: int
     """Elements of a value."""
+    mask_bytes: int = 0
+    """Bytes of an element of the mask, if there is one."""
+    masks_rows: bool = False
+    """Whether queries have masks of their own."""
+
+    def tile_bytes(self, queries: int, keys: int) -> int:
+        """Bytes of the mask of a tile."""
+        return self.mask_bytes * keys * (queries if self.masks_rows else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,13 @@ Stages = dict[str, Block]
 """The blocks of an attention by name."""
 
 
+def mask_of(stages: Stages) -> BufferLoad | None:
+    """How the scores of an attention read its mask, in terms of their iterators."""
+    products = stages["attention_products"].writes[0].buffer
+    reads = find_all(stages["attention_scores"].body, BufferLoad)
+    return next((load for load in reads if load.buffer is not products), None)
+
+
 def streamed_attention(func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> PrimFunc:
     """The same function with keys in tiles."""
     return _Streamed(func, stages, sizes, tile).program()
@@ -101,6 +116,8 @@ class _Streamed:
         self.sequence, self.head = Var("sequence"), Var("head")
         self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
         self.made: list[Buffer] = []
+        self.mask = mask_of(stages)
+        self.mask_shared: Buffer | None = None
         self.scores_of, self.factor = self._scores()
 
     # ---------------------------------------------------------------- pieces
@@ -165,11 +182,17 @@ class _Streamed:
                 return (lambda product, *place: product), 1 / math.log(2)
 
         def scores(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
-            def visit(item: Node) -> Node | None:
-                return product if isinstance(item, BufferLoad) and item.buffer is products else None
+            b, h, i, j = place
 
-            mapping = {item.var: at for item, at in zip(block.iters, place, strict=True)}
-            return transform(substitute(value, mapping), visit)
+            def visit(item: Node) -> Node | None:
+                if not isinstance(item, BufferLoad):
+                    return None
+                if item.buffer is products:
+                    return product
+                assert self.mask is not None and self.mask_shared is not None and item.buffer is self.mask.buffer
+                return self.mask_shared[b, h, i if self.sizes.masks_rows else ZERO, j]
+
+            return transform(value, visit)
 
         return scores, 1 / math.log(2)
 
@@ -195,6 +218,27 @@ class _Streamed:
         place = self._row if is_query else self._key
         axes: Callable[..., Sequence[Axis]] = lambda i, d: [place(i), (padded, IterKind.SPATIAL, d)]  # noqa: E731
         return made, self._stage(name, [count, padded], axes, store)
+
+    def _copy_mask(self) -> list[Stmt]:
+        """The mask of a tile, in shared memory: it comes with the keys."""
+        mask, by_row = self.mask, self.sizes.masks_rows
+        if mask is None:
+            return []
+        rows, count = (self.rows, self.tile.queries) if by_row else (1, 1)
+        made = self._buffer("mask_shared", (rows, self.columns), "shared", mask.buffer.dtype)
+        self.mask_shared = made
+        iters = self.stages["attention_scores"].iters
+
+        def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._key(j)]
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> BufferStore:
+            value = substitute(mask, {item.var: at for item, at in zip(iters, (b, h, i, j), strict=True)})
+            limits = [(j, self.sizes.keys, self.columns), (i, self.sizes.queries, rows)]
+            other = const(0, mask.dtype) if not mask.dtype.is_float else const(0.0, mask.dtype)
+            return BufferStore(made, (b, h, i, j), self._guarded(value, other, *limits))
+
+        return [self._stage("mask_shared", [count, self.tile.keys], axes, store)]
 
     def _each(
         self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, steps: bool = False, name: str = ""
@@ -314,6 +358,7 @@ class _Streamed:
         inside = [
             copy_keys,
             copy_values,
+            *self._copy_mask(),
             self._cells("products_start", products, lambda *place: _NOTHING),
             self._product(
                 "products",
@@ -329,7 +374,6 @@ class _Streamed:
                     self.scores_of(products[b, h, i, j], b, h, i, j),
                     _LEAST,
                     (j, sizes.keys, columns),
-                    *self._row_limit(i),
                 ),
             ),
             self._each(own, lambda *place: _LEAST, tile.parts, steps=True, name="own_start"),
@@ -385,11 +429,6 @@ class _Streamed:
     def _part(self, element: PrimExpr) -> PrimExpr:
         """Which of the parts of a row has an element of its result."""
         return element % (self.tile.parts * self.tile.width_run) // self.tile.width_run
-
-    def _row_limit(self, i: PrimExpr) -> list[tuple[PrimExpr, int, int]]:
-        """Queries that are not there have no mask: theirs must not be read."""
-        reads = find_all(self.stages["attention_scores"].body, BufferLoad)
-        return [(i, self.sizes.queries, self.rows)] if len(reads) > 1 else []
 
     def _cells(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
         """A value for each query and key of a tile."""

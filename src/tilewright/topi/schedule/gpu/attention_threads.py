@@ -63,7 +63,8 @@ class AttentionThreads:
         """Shared memory that a block needs."""
         shape = self.shape(sizes)
         rows = self.queries * (shape.depth + _VECTOR + self.keys + 2 * _VECTOR)
-        return 4 * (rows + self.stages * self.keys * (shape.depth + shape.width + 2 * _VECTOR))
+        rows += self.stages * self.keys * (shape.depth + shape.width + 2 * _VECTOR)
+        return 4 * rows + self.stages * sizes.tile_bytes(self.queries, self.keys + 16)
 
 
 _TILES = tuple(

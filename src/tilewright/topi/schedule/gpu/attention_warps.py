@@ -43,7 +43,8 @@ class AttentionWarps:
     def shared_bytes(self, sizes: AttentionSizes, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
         depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
-        return self.stages * self.keys * (item.row.itemsize * (depth + width) + 2 * 16)
+        rows = self.keys * (item.row.itemsize * (depth + width) + 2 * 16)
+        return self.stages * (rows + sizes.tile_bytes(self.rows * self.warps, self.keys + 16))
 
 
 def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionWarps) -> None:
