@@ -82,7 +82,7 @@ class KernelStatements(ABC, Generic[E]):
         self.statement(stmt)
 
     def prepare(self, value: PrimExpr) -> None:
-        """What is to be read at once for the lanes of a value that is stored."""
+        """What is to be read at once, or first, for a value that is stored."""
 
     def store_whole(self, stmt: BufferStore, texts: Sequence[str]) -> bool:
         """Store several lanes at once, if they lie so."""
@@ -161,8 +161,7 @@ class KernelStatements(ABC, Generic[E]):
         indices = [self.lanes.of(stmt.indices[0], lane) for lane in lanes]
         if mask is None:
             c.start(*values, *indices)
-            if len(lanes) > 1:
-                self.prepare(stmt.value)
+            self.prepare(stmt.value)
             texts = [self.full(value) for value in values]
             if len(lanes) > 1 and self.store_whole(stmt, texts):
                 return

@@ -75,6 +75,25 @@ class Expressions(KernelValues):
         """A constant of a value that is used more than once; gives its name."""
         return self.declare(self.type_of(expr), text)
 
+    def load_first(self, value: PrimExpr) -> None:
+        """Read what a value surely reads of global memory before any of it is computed.
+
+        Functions have branches inside, across which compilers move no loads: these would wait one for another.
+        """
+        if not any(isinstance(item, e.Call) and item.dtype.is_float for item in pre_order(value)):
+            return
+        found: dict[PrimExpr, None] = {}
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, BufferLoad):
+                if item.buffer.scope == "global":
+                    found.setdefault(item)
+            elif not isinstance(item, (e.Select, e.And, e.Or)):
+                stack += [child for child in item.children() if isinstance(child, PrimExpr)]
+        for load in found if len(found) > 1 else ():
+            self.know(load, self.share(load, self.emit(load)))
+
     def declare(self, dtype: str, text: str) -> str:
         """A constant of a value; gives its name."""
         name = self.temporary()

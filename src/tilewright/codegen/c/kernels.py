@@ -222,8 +222,11 @@ class _Kernel(KernelStatements[Expressions]):
         super().store(stmt, mask)
 
     def prepare(self, value: PrimExpr) -> None:
-        """Vectors that the lanes of a value are parts of are read whole."""
-        self._vectors.read(value)
+        """Vectors that lanes of a value are parts of are read whole, and all that a scalar needs before it is made."""
+        if value.dtype.lanes > 1:
+            self._vectors.read(value)
+        else:
+            self.values.load_first(value)
 
     def store_whole(self, stmt: BufferStore, texts: Sequence[str]) -> bool:
         """Store a vector, if its elements lie next to each other."""
