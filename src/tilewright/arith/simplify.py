@@ -316,7 +316,7 @@ def _compare(self: Simplifier, expr: e.LT | e.LE) -> PrimExpr:
             return build.const(True, expr.dtype)
         if a_low is not None and b_high is not None and b_high < a_low + strict:
             return build.const(False, expr.dtype)
-    return _COMPARISONS[type(expr)](a, b)
+    return build.BINARY_BUILDERS[type(expr)](a, b)
 
 
 def _equal(self: Simplifier, expr: e.EQ | e.NE) -> PrimExpr:
@@ -338,7 +338,7 @@ def _equal(self: Simplifier, expr: e.EQ | e.NE) -> PrimExpr:
         )
         if apart:
             return build.const(not wanted, expr.dtype)
-    return _COMPARISONS[type(expr)](a, b)
+    return build.BINARY_BUILDERS[type(expr)](a, b)
 
 
 def _and(self: Simplifier, expr: e.And) -> PrimExpr:
@@ -399,7 +399,7 @@ def _binary(self: Simplifier, expr: e.BinaryExpr) -> PrimExpr:
     if is_index(expr):
         return self.render(self.form(expr))
     a, b = self.simplify(expr.a), self.simplify(expr.b)
-    builder = _BUILDERS[type(expr)]
+    builder = build.BINARY_BUILDERS[type(expr)]
     return builder(a, b)
 
 
@@ -412,25 +412,8 @@ def _leaf(self: Simplifier, expr: PrimExpr) -> PrimExpr:
     return expr
 
 
-_BUILDERS: Final[dict[type, Callable[..., PrimExpr]]] = {
-    e.Add: build.add,
-    e.Sub: build.sub,
-    e.Mul: build.mul,
-    e.Div: build.div,
-    e.Mod: build.truncmod,
-    e.FloorDiv: build.floordiv,
-    e.FloorMod: build.floormod,
-    e.Min: build.minimum,
-    e.Max: build.maximum,
-}
-_COMPARISONS: Final[dict[type, Callable[..., PrimExpr]]] = {
-    e.LT: build.lt,
-    e.LE: build.le,
-    e.EQ: build.eq,
-    e.NE: build.ne,
-}
 _HANDLERS: Final[dict[type, Callable[..., PrimExpr]]] = {
-    **dict.fromkeys(_BUILDERS, _binary),
+    **dict.fromkeys(build.BINARY_BUILDERS, _binary),
     IntImm: _leaf,
     e.FloatImm: _leaf,
     e.StringImm: _leaf,

@@ -39,6 +39,7 @@ from tilewright.ir.dtype import BOOL
 from tilewright.ir.function import Constructor, IRModule
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.order import children_first
 
 F = TypeVar("F", bound=Function | IRModule)
 
@@ -132,22 +133,12 @@ class _Inference:
     def _callees_first(self, functions: list[Function]) -> list[Function]:
         """The functions ordered so that a callee comes before its callers, as far as there are no cycles."""
         by_name = {function.name: function for function in functions}
-        order: list[Function] = []
-        seen: set[int] = set()
-        stack: list[tuple[Function, bool]] = [(function, False) for function in reversed(functions)]
-        while stack:
-            function, expanded = stack.pop()
-            if expanded:
-                order.append(function)
-                continue
-            if id(function) in seen:
-                continue
-            seen.add(id(function))
-            stack.append((function, True))
-            for item in post_order(function):
-                if isinstance(item, GlobalVar) and item.name in by_name:
-                    stack.append((by_name[item.name], False))
-        return order
+
+        def callees(function: Function) -> list[Function]:
+            found = (by_name.get(item.name) for item in post_order(function) if isinstance(item, GlobalVar))
+            return [callee for callee in found if callee is not None]
+
+        return children_first(functions, callees)
 
     def _signature(self, function: Function) -> FunctionType:
         """The declared type of a function, with holes where nothing is declared; sets its parameters' types."""

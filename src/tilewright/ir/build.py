@@ -478,3 +478,23 @@ e.operators.update(
         "cast": cast,
     }
 )
+
+
+BINARY_BUILDERS: Final[dict[type, Callable[[ExprLike, ExprLike], PrimExpr]]] = {
+    e.Add: add,
+    e.Sub: sub,
+    e.Mul: mul,
+    e.Div: div,
+    e.Mod: truncmod,
+    e.FloorDiv: floordiv,
+    e.FloorMod: floormod,
+    e.Min: minimum,
+    e.Max: maximum,
+    e.LT: lt,
+    e.LE: le,
+    e.EQ: eq,
+    e.NE: ne,
+    e.And: logical_and,
+    e.Or: logical_or,
+}
+"""What builds a node of two operands again, with folding."""

@@ -55,21 +55,7 @@ _CALLS: Final[dict[str, type[PrimExpr]]] = {
 }
 _COMMUTATIVE: Final = (e.Add, e.Mul, e.Min, e.Max, e.EQ, e.NE)
 _BUILDERS: Final[dict[type, Callable[..., PrimExpr]]] = {
-    e.Add: build.add,
-    e.Sub: build.sub,
-    e.Mul: build.mul,
-    e.Div: build.div,
-    e.Mod: build.truncmod,
-    e.FloorDiv: build.floordiv,
-    e.FloorMod: build.floormod,
-    e.Min: build.minimum,
-    e.Max: build.maximum,
-    e.LT: build.lt,
-    e.LE: build.le,
-    e.EQ: build.eq,
-    e.NE: build.ne,
-    e.And: build.logical_and,
-    e.Or: build.logical_or,
+    **build.BINARY_BUILDERS,
     e.Not: build.logical_not,
     e.Select: build.select,
 }

@@ -9,6 +9,7 @@ from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, ExprOperators, PrimExpr, Range, Var
 from tilewright.ir.node import Node, node
 from tilewright.support.errors import UserError
+from tilewright.support.order import children_first
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import IterKind, Stmt
 
@@ -197,17 +198,4 @@ class StagedOp(Operation):
 
 def operations_of(outputs: Sequence[Tensor]) -> list[Operation]:
     """The operations that outputs depend on, producers first."""
-    order: list[Operation] = []
-    seen: set[int] = set()
-    stack: list[tuple[Operation, bool]] = [(tensor.op, False) for tensor in reversed(outputs)]
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            order.append(op)
-            continue
-        if id(op) in seen:
-            continue
-        seen.add(id(op))
-        stack.append((op, True))
-        stack.extend((tensor.op, False) for tensor in reversed(op.inputs) if id(tensor.op) not in seen)
-    return order
+    return children_first([tensor.op for tensor in outputs], lambda op: [tensor.op for tensor in op.inputs])

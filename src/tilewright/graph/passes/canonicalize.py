@@ -26,6 +26,7 @@ from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes
 from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
+from tilewright.support.order import children_first
 
 
 def canonicalize(module: IRModule) -> IRModule:
@@ -51,15 +52,8 @@ def inline_lets(function: Function) -> Function:
         return (values[id(item)],) if id(item) in values else children(item)
 
     memo: dict[int, GraphExpr] = {}
-    stack: list[tuple[GraphExpr, bool]] = [(function, False)]
-    while stack:
-        item, expanded = stack.pop()
-        if id(item) in memo:
-            continue
-        if not expanded:
-            stack.append((item, True))
-            stack.extend((child, False) for child in reversed(below(item)))
-            continue
+    roots: list[GraphExpr] = [function]
+    for item in children_first(roots, below):
         new = [memo[id(child)] for child in below(item)]
         if id(item) in values or (isinstance(item, Let) and id(item.var) in values):
             memo[id(item)] = new[0]

@@ -39,6 +39,7 @@ from tilewright.graph.traverse import children, graph_functions, map_functions, 
 from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
+from tilewright.support.order import children_first
 from tilewright.target import Target
 
 MAX_GROUP = 64
@@ -395,21 +396,13 @@ class _Fuser:
 
     def _group_order(self, sinks: dict[int, list[Call]], externals: dict[int, list[GraphExpr]]) -> list[GraphExpr]:
         """Post-order over the graph of groups: members other than a sink are not entered."""
-        order: list[GraphExpr] = []
-        seen: set[int] = set()
-        stack: list[tuple[GraphExpr, bool]] = [(self.function, False)]
-        while stack:
-            item, expanded = stack.pop()
-            if expanded:
-                order.append(item)
-                continue
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-            stack.append((item, True))
-            below = externals[id(item)] if id(item) in sinks else [] if is_primitive(item) else children(item)
-            stack.extend((child, False) for child in reversed(below) if id(child) not in seen)
-        return order
+
+        def below(item: GraphExpr) -> Sequence[GraphExpr]:
+            if id(item) in sinks:
+                return externals[id(item)]
+            return () if is_primitive(item) else children(item)
+
+        return children_first([self.function], below)
 
     def _leave(
         self,

@@ -30,6 +30,7 @@ from tilewright.graph.passes.fuse import is_primitive, is_view
 from tilewright.graph.traverse import pattern_variables, post_order
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.order import children_first
 
 
 @dataclass(eq=False)
@@ -142,18 +143,9 @@ class Analysis:
 
     def _order(self) -> list[GraphExpr]:
         """All values, those that are needed first. A closure that calls itself comes after its body."""
-        order: list[GraphExpr] = []
-        seen: set[int] = set()
-        stack: list[tuple[GraphExpr, bool]] = [(self.value(self.function.body), False)]
-        while stack:
-            item, expanded = stack.pop()
-            if expanded:
-                order.append(item)
-            elif id(item) not in seen:
-                seen.add(id(item))
-                stack.append((item, True))
-                stack.extend((child, False) for child, _ in reversed(self.children(item)) if id(child) not in seen)
-        return order
+        return children_first(
+            [self.value(self.function.body)], lambda item: [child for child, _ in self.children(item)]
+        )
 
     def _place(self) -> None:
         self.block_of[id(self.order[-1])] = self.body

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.passes.rewriting import ExprRewriter
 
-_BUILDERS: Final[dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]]] = {
-    e.Add: build.add,
-    e.Sub: build.sub,
-    e.Mul: build.mul,
-    e.Div: build.div,
-    e.Mod: build.truncmod,
-    e.FloorDiv: build.floordiv,
-    e.FloorMod: build.floormod,
-    e.Min: build.minimum,
-    e.Max: build.maximum,
-    e.EQ: build.eq,
-    e.NE: build.ne,
-    e.LT: build.lt,
-    e.LE: build.le,
-    e.And: build.logical_and,
-    e.Or: build.logical_or,
-}
-
 
 def fold_node(expr: PrimExpr) -> PrimExpr | None:
     """One node rebuilt by its folding constructor; None where it stays."""
-    builder = _BUILDERS.get(type(expr))
+    builder = build.BINARY_BUILDERS.get(type(expr))
     if builder is not None:
         assert isinstance(expr, e.BinaryExpr)
         return builder(expr.a, expr.b)
