@@ -183,14 +183,15 @@ def _channels_together(
     """How many vectors of channels all pixels are worked on with, before the next ones.
 
     All of them, unless the windows, results and taps of a tile (of some lines and pixels) are too much for the first
-    cache level: what the next tile shares would be gone. Images beyond the second level are read in order.
+    cache level: what the next tile shares would be gone. Images beyond the second level are read in order, and so are
+    those that several cores share: each finds the lines near that it made itself.
     """
     block = context.block(anchor)
     taps = [const_value(item.domain.extent) or 1 for item in block.iters if item.kind is IterKind.REDUCE]
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     steps = _window_steps(context, anchor, spatial[1:3]) if block.annotations.get("layout") == "NHWC" else None
     default = panels
-    if steps is not None and len(taps) == 2:
+    if steps is not None and len(taps) == 2 and context.target.cores == 1:
         window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
         vector = (window + prod(tile) + prod(taps)) * context.target.vector_bits // 8
         whole = sum(map(buffer_bytes, {item.buffer for item in (*block.reads, *context.block(output).writes)}))
