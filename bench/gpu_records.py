@@ -75,7 +75,7 @@ def add_tuned(path: Path, target: Target, answers: Answers) -> list[list[str]]:
                     answers[symbol] = found
                 quickest = database.best(symbol, text)
                 gain = "" if quickest is None or not quickest.relative else f"{1 / quickest.relative:.2f}x alone"
-                rows.append([path.stem, symbol, str(best.get(symbol, "as the template has it")), gain])
+                rows.append([path.stem, symbol, str(best.get(symbol) or "as the template has it"), gain])
     return rows
 
 

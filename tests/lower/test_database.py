@@ -190,7 +190,7 @@ def test_what_was_selected_goes_before_records(path: Path, tmp_path: Path) -> No
         database.select([first, Selection("other", "llvm", {}, 10.0), Selection("task", "cuda", {"tile": 4}, 10.0)])
         answers = database.answers("llvm")
         # Of the second one, the template's own answers were the best; nothing was selected for the third.
-        assert answers == {"task": {"tile": (1, 2)}, "third": _record(0).answers}
+        assert answers == {"task": {"tile": (1, 2)}, "other": {}, "third": _record(0).answers}
         database.select([Selection("task", "llvm", {"tile": (9, 9)}, 9.0)])
         assert database.selections("llvm")[1] == first, "an older selection does not count"
         later = Selection("task", "llvm", {"tile": (3, 3)}, 11.0)
@@ -216,4 +216,4 @@ def test_files_from_before_selections_are_read_and_get_them(path: Path) -> None:
         assert database.selections() == [] and database.answers("llvm") == {"task": _record(0).answers}
     with Database(path) as database:
         database.select([Selection("task", "llvm", {}, 1.0)])
-        assert database.answers("llvm") == {} and database.count() == 1
+        assert database.answers("llvm") == {"task": {}} and database.count() == 1

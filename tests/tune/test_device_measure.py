@@ -191,8 +191,7 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(tmp_path: Path) -> No
     with Database(path) as database:
         (selected,) = database.selections()
         assert selected.task == item.task.key
-        answers = database.answers(selected.target)
-        assert answers == ({selected.task: dict(selected.answers)} if selected.answers else {})
+        assert database.answers(selected.target) == {selected.task: dict(selected.answers)}
     x = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
     expected = tw.compile(model, target="opencl", database="shipped")(x)
     np.testing.assert_allclose(tw.compile(model, target="opencl", database=path)(x), expected, rtol=1e-4, atol=1e-5)

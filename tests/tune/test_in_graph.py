@@ -93,7 +93,7 @@ def test_what_is_quickest_in_the_model_is_chosen(
         {"a": {"tile": 0}, "b": {}},
         {"a": {"tile": 1}, "b": {"tile": 0}},
     )
-    assert "b" not in database.answers(target) or database.answers(target)["a"] == {"tile": 1}
+    assert not database.answers(target)["b"] or database.answers(target)["a"] == {"tile": 1}
 
 
 def test_only_the_best_few_are_tried(
@@ -129,7 +129,7 @@ def test_noise_changes_nothing(
     result = _chosen(lowered, tasks, database)
     assert result.together == result.default == 1.0 and result.exchanged == 0
     assert all(item.answers == {} for item in database.selections())
-    assert database.answers(str(tasks[0].target)) == {}
+    assert database.answers(str(tasks[0].target)) == {"a": {}, "b": {}}
 
 
 class Child:

@@ -264,10 +264,8 @@ class Database:
             for task, answers, worth, reference in rows
             if not reference or worth < _CLEARLY_QUICKER
         }
-        for item in self.selections(target):
-            found.pop(item.task, None)
-            if item.answers:
-                found[item.task] = dict(item.answers)
+        # Also where the template's own answers are the best: they go before what is shipped.
+        found.update({item.task: dict(item.answers) for item in self.selections(target)})
         return found
 
     def select(self, selections: Iterable[Selection]) -> None:
