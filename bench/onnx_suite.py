@@ -142,6 +142,8 @@ def run_cases(
             outcome = worker.poll(timeout)
             if outcome is not None:
                 done[outcome[0]] = outcome[1]
+                if outcome[1].verdict == "failed":
+                    harness.say(f"failed: {outcome[1].name}: {outcome[1].reason}")
         workers = [worker for worker in workers if worker.alive]
         if time.monotonic() - shown > 20:
             shown = time.monotonic()
@@ -154,11 +156,18 @@ def run_cases(
 class _Worker:
     """A process that runs cases one by one."""
 
+    made = 0
+    """Processes there have been."""
+
     def __init__(self, cases: Sequence[Case], interpreter: bool, target: str) -> None:
         context = multiprocessing.get_context("fork")
         self.cases = cases
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, cases, interpreter, target), daemon=True)
+        # A core each: the compiler's own processes would only be in each other's way.
+        cores = sorted(os.sched_getaffinity(0))
+        core = cores[_Worker.made % len(cores)]
+        _Worker.made += 1
+        self.process = context.Process(target=_work, args=(theirs, cases, interpreter, target, core), daemon=True)
         self.process.start()
         theirs.close()
         self.current: int | None = None
@@ -195,7 +204,8 @@ class _Worker:
         self.pipe.close()
 
 
-def _work(pipe: Connection, cases: Sequence[Case], interpreter: bool, target: str) -> None:
+def _work(pipe: Connection, cases: Sequence[Case], interpreter: bool, target: str, core: int) -> None:
+    os.sched_setaffinity(0, [core])
     run = run_interpreted if interpreter else functools.partial(run_compiled, target=target)
     while True:
         index = pipe.recv()
