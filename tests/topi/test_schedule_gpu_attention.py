@@ -24,6 +24,7 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
+TF32 = HOPPER.replace(features="+tf32")
 WARPS = {"attention_tile": (16, 2, 32, 2)}
 THREADS = {"attention_threads": (2, 2, 32, 2)}
 Shape = tuple[int, ...]
@@ -60,7 +61,7 @@ def wide(array: np.ndarray, func: PrimFunc) -> np.ndarray:
 def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], tolerance: float) -> PrimFunc:
     """The scheduled program computes what the plain one does."""
     choices = Choices(given)
-    scheduled = schedule_gpu(func, HOPPER, choices)
+    scheduled = schedule_gpu(func, TF32 if given is WARPS else HOPPER, choices)
     assert choices.answers == given
     wanted, got = ([array.copy() for array in values] for _ in range(2))
     interpret(func, *wanted)
@@ -69,16 +70,16 @@ def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], toler
     return scheduled
 
 
-HALVES = [("float16", WARPS, 2e-3), ("bfloat16", WARPS, 2e-2), ("float32", THREADS, 2e-6)]
+KINDS = [("float16", WARPS, 2e-3), ("bfloat16", WARPS, 2e-2), ("float32", THREADS, 2e-6), ("float32", WARPS, 2e-6)]
 
 
-@pytest.mark.parametrize(("dtype", "given", "tolerance"), HALVES)
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), KINDS)
 def test_sizes_that_divide_nothing(dtype: str, given: dict[str, Any], tolerance: float) -> None:
     func = program([(1, 17, 2, 20), (1, 37, 2, 20), (1, 37, 2, 12)], dtype, scale=0.3)
     check(func, given, arrays(func), tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "given", "tolerance"), [HALVES[0], HALVES[2]])
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2]])
 @pytest.mark.parametrize("blind_is_zero", [False, True])
 def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zero: bool) -> None:
     """Masks are added or hide; queries that see no key, or none of a tile, are as in the plain program."""
@@ -128,6 +129,15 @@ def test_scores_of_many_keys_are_not_kept() -> None:
         sum(int(str(buffer.static_shape[0])) for buffer in kernel.shared if buffer.static_shape) for kernel in kernels
     ]
     assert sizes[0] == sizes[1] > 0
+
+
+def test_tf32_has_to_be_allowed() -> None:
+    """Products in tf32 are for those who allow them; operands of 32 bits have keys in pairs."""
+    func = program([(1, 40, 2, 64), (1, 70, 2, 64), (1, 70, 2, 64)], "float32", scale=0.125)
+    texts = [device_source(device_kernels(schedule_gpu(func, t), t), t) for t in (HOPPER, TF32)]
+    assert ["tw_mma_tf32(" in text for text in texts] == [False, True]
+    require_nvrtc()
+    assert compile_cuda(texts[1], "sm_90")
 
 
 def test_warp_groups() -> None:

@@ -1,7 +1,8 @@
-"""How an attention of 16-bit types is divided on tensor cores: over warps, or over warp groups where a GPU has them."""
+"""How an attention is divided on tensor cores: over warps, or over warp groups where a GPU has them."""
 
 from __future__ import annotations
 
+from tilewright.ir.dtype import FLOAT32
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import held_product
 from tilewright.topi.intrinsics.group_rows import PANEL
@@ -23,12 +24,13 @@ _GROUPS = tuple(
 
 
 def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes) -> bool:
-    """Compute an attention of 16-bit types on tensor cores; False where the GPU does not have what it takes.
+    """Compute an attention on tensor cores; False where the GPU does not have what it takes, or tf32 is not allowed.
 
     The schedule goes on with the program of `attention_stream.py`.
     """
     dtype = context.sch.func.buffers[0].dtype
-    item = warp_product(context.target, dtype, dtype) if dtype.bits == 16 else None
+    is_allowed = dtype.bits == 16 or (dtype is FLOAT32 and context.target.has_feature("tf32"))
+    item = warp_product(context.target, dtype, dtype) if is_allowed else None
     if item is None:
         return False
     warps = [tile for tile in _WARPS if tile.shared_bytes(sizes, item) <= context.target.shared_bytes]
@@ -47,7 +49,7 @@ def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes
 def _fits(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups) -> bool:
     """Whether warp groups can have a tile: elements are whole panels, and there are several tiles of keys."""
     name = item.row.name
-    if sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys <= tile.keys:
+    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys <= tile.keys:
         return False
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(item).is_on(context.target) for item in needed)

@@ -52,7 +52,8 @@ class Division:
         self.count = sum(self.step in self.sch.get_loops(handle) for handle in self.stage.values())
         """Stages of a step of keys."""
         if "mask_shared" in self.stage:
-            self.copy("mask_shared", 16 // sizes.mask_bytes, padded=sizes.masks_rows)
+            vector = 16 // sizes.mask_bytes
+            self.copy("mask_shared", vector, vector if sizes.masks_rows else 0)
 
     def below(self, name: str) -> list[LoopHandle]:
         """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys."""
@@ -85,8 +86,8 @@ class Division:
         warp, *own, thread = self.sch.split(loop, [self.rows.warps, *self.rows.own, self.rows.threads])
         return warp, own, thread
 
-    def copy(self, name: str, vector: int, padded: bool = True) -> None:
-        """Copy a tile to shared memory, in vectors where possible; padded rows lie in different banks."""
+    def copy(self, name: str, vector: int, padding: int = 0) -> None:
+        """Copy a tile to shared memory, in vectors where possible; rows padded by some elements lie in other banks."""
         sch, handle = self.sch, self.stage[name]
         lanes = lanes_along(self.context, handle, len(self.context.block(handle).iters) - 1, vector)
         outer, inner = self.below(name)
@@ -102,8 +103,8 @@ class Division:
         self.bind(warp, row_thread, thread)
         if lane is not None:
             sch.vectorize(lane)
-        if padded:
-            sch.storage_align(handle, 0, -2, 2 * vector, vector)
+        if padding:
+            sch.storage_align(handle, 0, -2, 2 * padding, padding)
 
     def by_cells(self, names: Sequence[str], run: int) -> None:
         """Stages of every row and column, of which a thread has runs."""

@@ -62,7 +62,7 @@ class _Groups(WarpDivision):
     def copy_operands(self, item: WarpProduct) -> None:
         """Keys and values in swizzled rows."""
         for name in ("keys_shared", "values_shared"):
-            self.copy(name, item.lanes, padded=False)
+            self.copy(name, item.lanes)
             self.lay(self.stage[name], HeldProduct(item.row, PANEL, PANEL, True).columns_layout)
             self.sch.storage_swizzle(self.stage[name], 0)
 

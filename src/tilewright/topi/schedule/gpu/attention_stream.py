@@ -77,6 +77,15 @@ class AttentionTile:
     """Neighbouring results that one of them has."""
     holds_queries: bool
     """Whether queries stay in registers, and need no shared memory."""
+    pairs: int = 0
+    """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
+
+    def key(self, place: PrimExpr) -> PrimExpr:
+        """The key at a place in the order of the second product."""
+        if self.pairs == 0:
+            return place
+        half = self.pairs // 2
+        return place // self.pairs * self.pairs + place % half * 2 + place % self.pairs // half
 
     @property
     def span(self) -> int:
@@ -211,7 +220,9 @@ class _Streamed:
         made = self._buffer(name, (places, padded), scope, source.dtype)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
-            value = self._guarded(source[b, i, h, d], const(0.0, source.dtype), (i, there, places), (d, size, padded))
+            row = self.tile.key(i) if source is self.value else i
+            limits = [(row, there, places), (d, size, padded)]
+            value = self._guarded(source[b, row, h, d], const(0.0, source.dtype), *limits)
             return BufferStore(made, (b, h, i, d), value)
 
         count = self.tile.queries if is_query else self.tile.keys
@@ -389,7 +400,7 @@ class _Streamed:
             ),
             self._each(shrink, lambda *place: _power(before[place] * factor - shift[place]), tile.parts, steps=True),
             self._cells("powers", powers, powers_of),
-            self._cells("rounded", rounded, lambda *place: cast(powers[place], kind)),
+            self._cells("rounded", rounded, lambda b, h, i, j: cast(powers[b, h, i, tile.key(j)], kind)),
             self._update("total_shrunk", total, tile.parts, lambda old, *place: old * shrink[place]),
             self._over_columns("total_own", total, build.add, powers, steps=False),
             self._update(

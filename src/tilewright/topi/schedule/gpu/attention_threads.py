@@ -104,7 +104,7 @@ class _Threads(Division):
         """All stages."""
         self._arrange()
         for name in ("queries_shared", "keys_shared", "values_shared"):
-            self.copy(name, _VECTOR, padded=name != "values_shared")
+            self.copy(name, _VECTOR, 0 if name == "values_shared" else _VECTOR)
         self._part_rows()
         self._multiply_keys()
         self._multiply_values()

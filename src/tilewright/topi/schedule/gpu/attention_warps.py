@@ -43,14 +43,16 @@ class AttentionWarps:
     def shared_bytes(self, sizes: AttentionSizes, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
         depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
-        rows = self.keys * (item.row.itemsize * (depth + width) + 2 * 16)
+        rows = self.keys * (item.row.itemsize * (depth + width) + 3 * 16)
         return self.stages * (rows + sizes.tile_bytes(self.rows * self.warps, self.keys + 16))
 
 
 def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionWarps) -> None:
     """Compute an attention by a tile of warps."""
     depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
-    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True)
+    # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
+    pairs = 0 if item.group == 2 else 2 * PARTS
+    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, pairs)
     WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
@@ -73,8 +75,9 @@ class WarpDivision(Division):
 
     def copy_operands(self, item: WarpProduct) -> None:
         """Keys and values in shared memory."""
-        for name in ("keys_shared", "values_shared"):
-            self.copy(name, item.lanes)
+        self.copy("keys_shared", item.lanes, item.lanes)
+        # Elements of 32 bits are read one by one, by threads along rows and columns.
+        self.copy("values_shared", item.lanes, item.lanes if item.load_columns else 2 * item.lanes)
 
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
@@ -91,6 +94,12 @@ class WarpDivision(Division):
         """Powers as an operand of the next product."""
         row, column = self.below("rounded")
         warp, own, row_thread = self.split_rows(row)
+        if item.group == 1:
+            eight, half, part = self.sch.split(column, [None, 2, PARTS])
+            self.sch.reorder(warp, row_thread, part, *own, eight, half)
+            self.bind(warp, row_thread, part)
+            self.unroll(*own, eight, half)
+            return
         column_tile, column_inside = self.sch.split(column, [None, COLUMNS])
         self.sch.reorder(warp, *own, column_tile, row_thread, column_inside)
         self.sch.tensorize(row_thread, round_pairs(item.row))
@@ -133,8 +142,14 @@ class WarpDivision(Division):
         outer_second, inner_second = sch.split(second, [None, sizes[1]])
         sch.reorder(outer_first, outer_second, inner_first, inner_second)
         load = load_turned(item) if turned else item.load_columns
-        assert load is not None
-        sch.tensorize(inner_first, load)
+        if load is not None:
+            sch.tensorize(inner_first, load)
+        else:
+            half, part = sch.split(inner_first, [2, PARTS])
+            again, column_thread = sch.split(inner_second, [2, COLUMNS])
+            sch.reorder(column_thread, part, again, half)
+            sch.bind(sch.fuse(column_thread, part), "threadIdx.x")
+            self.unroll(again, half)
         sch.tensorize(row_inside, item.multiply)
         self.bind_warps(warp)
         self.unroll(slab, row_tile, column_tile, outer_first, outer_second)
