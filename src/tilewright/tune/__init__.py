@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewright.lower.database import Database, Record
     from tilewright.tune.cluster import ClusterMeasurer
     from tilewright.tune.cost import CostModel, RandomModel, TreeModel
+    from tilewright.tune.device_measure import DeviceMeasurer
     from tilewright.tune.forest import Forest
     from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
     from tilewright.tune.model import tune_model
@@ -31,6 +32,7 @@ _NAMES = {
     "ClusterMeasurer": "cluster",
     "Config": "templates",
     "CostModel": "cost",
+    "DeviceMeasurer": "device_measure",
     "Forest": "forest",
     "LocalMeasurer": "measure",
     "Measurement": "measure",
@@ -59,6 +61,7 @@ __all__ = [
     "Config",
     "CostModel",
     "Database",
+    "DeviceMeasurer",
     "Forest",
     "LocalMeasurer",
     "Measurement",

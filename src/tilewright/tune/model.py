@@ -13,6 +13,7 @@ from tilewright.request import SHIPPED, ModelLike, TargetLike
 from tilewright.runtime.devices import find_device
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target.host import usable_cpus
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.device_runner import DeviceBudget
@@ -22,8 +23,8 @@ from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune, usual_search
 
-_DEVICE_BATCH = 16
-"""Candidates of a batch on a device: as many as are compiled at a time."""
+_DEVICE_BATCHES = (6, 16)
+"""The least and the most candidates of a batch on a device."""
 _DEVICE_PATIENCE = 32
 _MOST_COLD = 64 << 20
 """Bytes of copies of a kernel's weights: no cache of a device holds more."""
@@ -71,7 +72,7 @@ def tune_model(
     made = COST_MODELS[cost_model]
     options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed, model=made).checked()
     if not resolved.is_cpu:
-        options = replace(options, batch=_DEVICE_BATCH, early_stop=_DEVICE_PATIENCE)
+        options = replace(options, batch=_device_batch(), early_stop=_DEVICE_PATIENCE)
     if measurer is None:
         _check_here(compilation)
     tasks = extract_tasks(compilation.lowered)
@@ -116,6 +117,12 @@ def _check_here(compilation: Compilation) -> None:
             f"the target {target} is not this machine, so nothing can be measured here",
             hint="measure on devices: tw.tune.RemoteMeasurer, or `tilewright tune --tracker HOST:PORT --key KEY`",
         )
+
+
+def _device_batch() -> int:
+    """As many candidates as are compiled at a time."""
+    least, most = _DEVICE_BATCHES
+    return max(least, min(most, len(usable_cpus())))
 
 
 def _device_budget(compilation: Compilation) -> DeviceBudget:
