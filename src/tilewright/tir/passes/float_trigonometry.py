@@ -9,7 +9,6 @@ import math
 from typing import Final
 
 from tilewright.ir.build import (
-    bitwise_and,
     const,
     eq,
     logical_and,
@@ -28,6 +27,7 @@ from tilewright.ir.dtype import FLOAT64, INT32, INT64
 from tilewright.ir.expr import Call, PrimExpr
 from tilewright.ir.intrinsics import reinterpret
 from tilewright.tir.passes.float_math import absolute, at_most, copysign, polynomial, square_root
+from tilewright.tir.passes.quarter_turns import Turned
 
 _LARGEST_ANGLE: Final = 1.0e6
 _TWO_OVER_PI: Final = 0.6366197723675814
@@ -37,8 +37,6 @@ _HALF_PI: Final = math.pi / 2
 # Adding 1.5 * 2**52 to a float64 leaves the nearest integer in its low bits.
 _MAGIC: Final = 6755399441055744.0
 
-SIN: Final = (-0.1666666716337204, 0.008333329111337662, -0.00019839256128761917, 2.7175644845556235e-06)
-COS: Final = (0.0416666679084301, -0.0013888883404433727, 2.479943577782251e-05, -2.720330201100296e-07)
 _ATAN: Final = (-0.33333301544189453, 0.19998638331890106, -0.1426524519920349, 0.10957571864128113,
                 -0.08419445902109146, 0.0582343190908432, -0.03145546838641167, 0.011064315214753151,
                 -0.0018271846929565072)  # fmt: skip
@@ -50,50 +48,28 @@ _EXP2_DOUBLE: Final = (0.6931471805599462, 0.2402265069590114, 0.055504108664794
 _ATANH_SERIES: Final = tuple(1.0 / k for k in range(1, 20, 2))
 
 
-def _reduced_angle(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """The quarter turn (int32), and sine and cosine of the rest, which lies within an eighth of a turn."""
+def _turned(x: PrimExpr) -> Turned:
     wide = x.astype(FLOAT64.with_lanes(x.dtype.lanes))
     shifted = wide * _TWO_OVER_PI + _MAGIC
     n = shifted - _MAGIC
-    r = (wide - n * _HALF_PI_HIGH - n * _HALF_PI_LOW).astype(x.dtype)
+    rest = (wide - n * _HALF_PI_HIGH - n * _HALF_PI_LOW).astype(x.dtype)
     quarter = reinterpret(shifted, INT64.with_lanes(x.dtype.lanes)).astype(INT32.with_lanes(x.dtype.lanes))
-    square = r * r
-    sine = r + r * square * polynomial(square, SIN)
-    cosine = (1.0 - square * 0.5) + square * square * polynomial(square, COS)
-    return quarter, sine, cosine
-
-
-def _has_bit(quarter: PrimExpr, bit: int) -> PrimExpr:
-    return ne(bitwise_and(quarter, const(bit, quarter.dtype)), 0)
-
-
-def _negated_if(condition: PrimExpr, value: PrimExpr) -> PrimExpr:
-    return select(condition, value * -1.0, value)
-
-
-def _or_library(name: str, x: PrimExpr, result: PrimExpr) -> PrimExpr:
-    return select(at_most(x, _LARGEST_ANGLE), result, Call(name, (x,), x.dtype))
+    return Turned(x, quarter, rest, _LARGEST_ANGLE)
 
 
 def sin(x: PrimExpr) -> PrimExpr:
     """The sine."""
-    quarter, sine, cosine = _reduced_angle(x)
-    return _or_library("sin", x, _negated_if(_has_bit(quarter, 2), select(_has_bit(quarter, 1), cosine, sine)))
+    return _turned(x).sin()
 
 
 def cos(x: PrimExpr) -> PrimExpr:
     """The cosine."""
-    quarter, sine, cosine = _reduced_angle(x)
-    flipped = _has_bit(quarter + 1, 2)
-    return _or_library("cos", x, _negated_if(flipped, select(_has_bit(quarter, 1), sine, cosine)))
+    return _turned(x).cos()
 
 
 def tan(x: PrimExpr) -> PrimExpr:
     """The tangent."""
-    quarter, sine, cosine = _reduced_angle(x)
-    is_odd = _has_bit(quarter, 1)
-    result = _negated_if(is_odd, select(is_odd, cosine, sine) / select(is_odd, sine, cosine))
-    return _or_library("tan", x, result)
+    return _turned(x).tan()
 
 
 def _atan_of_ratio(ratio: PrimExpr) -> PrimExpr:

@@ -11,21 +11,20 @@ import math
 from functools import reduce
 from typing import Final
 
-from tilewright.ir.build import add, bitwise_and, const, eq, lt, maximum, minimum, ne, select
+from tilewright.ir.build import add, bitwise_and, const, eq, lt, maximum, minimum, select
 from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
 from tilewright.ir.intrinsics import reinterpret
 from tilewright.tir.passes.float_math import (
     MAGIC,
     MAGIC_BITS,
     absolute,
-    at_most,
     exp2_of_fraction,
     int_type,
-    polynomial,
     reduced_log,
     scaled,
 )
-from tilewright.tir.passes.float_trigonometry import COS, SIN, with_power_limits
+from tilewright.tir.passes.float_trigonometry import with_power_limits
+from tilewright.tir.passes.quarter_turns import Turned
 from tilewright.tir.passes.rewriting import ExprRewriter
 
 _LARGEST_ANGLE: Final = 12000.0
@@ -63,48 +62,27 @@ def _is_magic(expr: PrimExpr) -> bool:
     return isinstance(value, FloatImm) and value.value == MAGIC
 
 
-def _reduced_angle(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """The quarter turn (int32), and sine and cosine of the rest, which lies within an eighth of a turn."""
+def _turned(x: PrimExpr) -> Turned:
     n = _round(x * _TWO_OVER_PI)
-    r = x
+    rest = x
     for part in _HALF_PI_PARTS:
-        r = r - n * part
-    square = r * r
-    sine = r + r * square * polynomial(square, SIN)
-    cosine = (1.0 - square * 0.5) + square * square * polynomial(square, COS)
-    return n.astype(int_type(x)), sine, cosine
-
-
-def _has_bit(quarter: PrimExpr, bit: int) -> PrimExpr:
-    return ne(bitwise_and(quarter, const(bit, quarter.dtype)), 0)
-
-
-def _negated_if(condition: PrimExpr, value: PrimExpr) -> PrimExpr:
-    return select(condition, value * -1.0, value)
-
-
-def _or_own(name: str, x: PrimExpr, result: PrimExpr) -> PrimExpr:
-    return select(at_most(x, _LARGEST_ANGLE), result, Call(name, (x,), x.dtype))
+        rest = rest - n * part
+    return Turned(x, n.astype(int_type(x)), rest, _LARGEST_ANGLE)
 
 
 def sin(x: PrimExpr) -> PrimExpr:
     """The sine."""
-    quarter, sine, cosine = _reduced_angle(x)
-    return _or_own("sin", x, _negated_if(_has_bit(quarter, 2), select(_has_bit(quarter, 1), cosine, sine)))
+    return _turned(x).sin()
 
 
 def cos(x: PrimExpr) -> PrimExpr:
     """The cosine."""
-    quarter, sine, cosine = _reduced_angle(x)
-    flipped = _has_bit(add(quarter, 1), 2)
-    return _or_own("cos", x, _negated_if(flipped, select(_has_bit(quarter, 1), sine, cosine)))
+    return _turned(x).cos()
 
 
 def tan(x: PrimExpr) -> PrimExpr:
     """The tangent."""
-    quarter, sine, cosine = _reduced_angle(x)
-    is_odd = _has_bit(quarter, 1)
-    return _or_own("tan", x, _negated_if(is_odd, select(is_odd, cosine, sine) / select(is_odd, sine, cosine)))
+    return _turned(x).tan()
 
 
 def _few_bits(x: PrimExpr) -> PrimExpr:
