@@ -64,6 +64,8 @@ SAMPLES: list[Sample] = [
     ("nn.attention", [_(1, 3, 1, 4), _(1, 4, 1, 4), _(1, 4, 1, 4), np.tri(3, 4, dtype=bool)], {}),
     _recurrent("lstm", 4, [_(2, 6)]),
     _recurrent("lstm", 4, [_(2, 40)], 40),
+    ("nn.lstm_step", [_(1, 7), _(1, 6), _(1, 6), _(4, 6, 13), _(4, 6)], {"activations": (GATE, LINE, LINE)}),
+    ("nn.lstm_step", [_(3, 64), _(3, 40), _(3, 40), _(4, 40, 104), _(4, 40)], {"activations": (GATE, LINE, LINE)}),
     _recurrent("gru", 3, [_(6)]),
     _recurrent("rnn", 1, []),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),

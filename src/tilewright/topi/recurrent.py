@@ -23,6 +23,8 @@ from tilewright.topi.registry import compute_of
 
 ANCHOR = "recurrence"
 """The note on the products of a recurrence."""
+STEP_ANCHOR = "recurrent_step"
+"""The note on the product of a single step."""
 
 Activation = Callable[[PrimExpr], PrimExpr]
 
@@ -41,17 +43,11 @@ _ACTIVATIONS: dict[str, Callable[[PrimExpr, float, float], PrimExpr]] = {
 }
 
 
-class _Recurrence:
-    """What the steps of a recurrent layer share; all arithmetic is in a type of at least 32 bits."""
+class _Gates:
+    """What goes through the gates of recurrent layers."""
 
-    def __init__(self, attributes: Any, data: Tensor, weights: Tensor, lengths: Tensor | None) -> None:
+    def __init__(self, attributes: Any) -> None:
         self.attributes = attributes
-        self.data = data
-        self.weights = weights
-        self.lengths = lengths
-        self.wide = accumulator_type(data.dtype)
-        self.steps, self.batch, _, self.size = data.shape
-        self.rows = self.steps + 1
 
     def activation(self, number: int) -> Activation:
         """One of the layer's activation functions."""
@@ -64,6 +60,27 @@ class _Recurrence:
             return x
         limit = self.attributes.clip
         return build.minimum(build.maximum(x, const(-limit, x.dtype)), const(limit, x.dtype))
+
+    def lstm(self, gate: Callable[[int, PrimExpr | None], PrimExpr], old: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The hidden state and the cell after a step; `gate` gives what enters one that may see the cell."""
+        f, g, h = (self.activation(number) for number in range(3))
+        enter = f(gate(0, old))
+        forget = const(1, old.dtype) - enter if self.attributes.coupled else f(gate(2, old))
+        fresh = forget * old + enter * g(gate(3, None))
+        return f(gate(1, fresh)) * h(fresh), fresh
+
+
+class _Recurrence(_Gates):
+    """What the steps of a recurrent layer share; all arithmetic is in a type of at least 32 bits."""
+
+    def __init__(self, attributes: Any, data: Tensor, weights: Tensor, lengths: Tensor | None) -> None:
+        super().__init__(attributes)
+        self.data = data
+        self.weights = weights
+        self.lengths = lengths
+        self.wide = accumulator_type(data.dtype)
+        self.steps, self.batch, _, self.size = data.shape
+        self.rows = self.steps + 1
 
     def state(self, name: str) -> Tensor:
         """The rows of a state, as the steps read them."""
@@ -117,27 +134,47 @@ def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     data, weights, hidden, cell = inputs[:4]
     peepholes = _optional(inputs, 5)
     layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
-    f, g, h = (layer.activation(number) for number in range(3))
     hiddens, cells = layer.state("hidden"), layer.state("cell")
     product = layer.product(hiddens, 1, range(4), "lstm_product")
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
-        def gate(number: int, peep: int | None = None, seen: PrimExpr | None = None) -> PrimExpr:
+        def gate(number: int, seen: PrimExpr | None) -> PrimExpr:
             total = layer.entered(t, b, number, n) + product[t, b, number, n]
-            if peepholes is not None and peep is not None and seen is not None:
-                total = total + cast(peepholes[peep, n], layer.wide) * seen
+            if peepholes is not None and seen is not None:
+                total = total + cast(peepholes[number, n], layer.wide) * seen
             return layer.clipped(total)
 
         old = layer.old(cells, t, b, n)
-        enter = f(gate(0, 0, old))
-        forget = const(1, layer.wide) - enter if attributes.coupled else f(gate(2, 2, old))
-        fresh = forget * old + enter * g(gate(3))
-        leave = f(gate(1, 1, fresh))
-        before = layer.old(hiddens, t, b, n)
-        return layer.kept(t, b, leave * h(fresh), before), layer.kept(t, b, fresh, old)
+        hidden_after, cell_after = layer.lstm(gate, old)
+        return layer.kept(t, b, hidden_after, layer.old(hiddens, t, b, n)), layer.kept(t, b, cell_after, old)
 
     updates = compute_many((layer.rows, layer.batch, layer.size), step, "lstm")
     return layer.run([hidden, cell], list(updates), [hiddens, cells], "lstm_states")
+
+
+@compute_of("nn.lstm_step")
+def _lstm_step(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    data, hidden, cell, weights, bias = inputs
+    gates, wide = _Gates(attributes), accumulator_type(hidden.dtype)
+    batch, size = hidden.shape
+    width = data.shape[1]
+    k = reduce_axis((0, build.add(width, size)), "k")
+
+    def element(b: ExprLike, g: ExprLike, n: ExprLike) -> PrimExpr:
+        inside = build.lt(k, width)
+        entered, kept = cast(data[b, k], wide), cast(hidden[b, build.sub(k, width)], wide)
+        return reduction.sum(build.select(inside, entered, kept) * cast(weights[g, n, k], wide), [k])
+
+    product = compute((batch, 4, size), element, "lstm_product", {"anchor": STEP_ANCHOR})
+
+    def step(b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
+        def gate(number: int, seen: PrimExpr | None) -> PrimExpr:
+            return gates.clipped(product[b, number, n] + cast(bias[number, n], wide))
+
+        after = gates.lstm(gate, cast(cell[b, n], wide))
+        return cast(after[0], hidden.dtype), cast(after[1], hidden.dtype)
+
+    return list(compute_many((batch, size), step, "lstm_step"))
 
 
 @compute_of("nn.gru")

@@ -7,14 +7,16 @@ import pytest
 
 from tilewright.graph.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var, constant
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator, call
+from tilewright.graph.op import Operator, call, is_call_to
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
+from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.target import Target
 
 MANY = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
+GPU = Target("cuda -arch=sm_90a")
 PLAIN = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
 SIZE, INPUTS = 5, 3
 
@@ -66,6 +68,29 @@ def test_a_single_step_is_one_product(transposed: bool) -> None:
     assert "nn.lstm" not in names
     # The rows of states are joined only where somebody wants them all.
     assert names.count("concatenate") == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"clip": 0.5}, {"coupled": True}], ids=["plain", "clipped", "coupled"])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_on_a_gpu_a_single_step_is_one_operator(transposed: bool, options: dict[str, object]) -> None:
+    _, names = optimized(module(transposed=transposed, **options), GPU)
+    assert names.count("nn.lstm_step") == 1
+    assert "matmul" not in names and "nn.lstm" not in names
+
+
+def test_single_steps_in_half_precision_keep_their_states() -> None:
+    source = module()
+    made = optimize(source, GraphOptions(target=GPU, fuse=False, half=FLOAT16))
+    (step,) = [item for item in post_order(made["main"]) if is_call_to(item, "nn.lstm_step")]  # type: ignore[arg-type]
+    assert isinstance(step, Call)
+    assert [str(arg.tensor_type.dtype) for arg in step.args] == ["float32"] * 3 + ["float16"] * 2
+    function = source["main"]
+    assert isinstance(function, Function)
+    random = np.random.default_rng(1)
+    shapes = [param.tensor_type.static_shape or () for param in function.params]
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    for ours, expected in zip(evaluate(made, *arrays), evaluate(source, *arrays), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize(

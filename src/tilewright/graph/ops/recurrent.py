@@ -110,21 +110,35 @@ def _run(
     return results
 
 
+def _lstm_step(args: list[Array], attributes: LstmAttributes) -> tuple[Array, Array]:
+    data, hidden, cell, weights, bias = args
+    wide = accumulation_type(hidden.dtype)
+    source = np.concatenate([data.astype(wide), hidden.astype(wide)], axis=1)
+    with np.errstate(all="ignore"):
+        gates = np.einsum("bk,gnk->bgn", source, weights.astype(wide)) + bias.astype(wide)
+        new = _updated(gates, cell.astype(wide), np.zeros((3, hidden.shape[1]), wide), attributes)
+    return new[0].astype(hidden.dtype), new[1].astype(hidden.dtype)
+
+
+def _updated(gates: Array, cell: Array, peep: Array, attributes: LstmAttributes) -> list[Array]:
+    """The hidden state and the cell after a step, from what enters its gates."""
+    f, g, h = _functions(attributes, gates.dtype)
+    enter = f(_clipped(gates[:, 0] + peep[0] * cell, attributes))
+    forget = 1 - enter if attributes.coupled else f(_clipped(gates[:, 2] + peep[2] * cell, attributes))
+    fresh = forget * cell + enter * g(_clipped(gates[:, 3], attributes))
+    leave = f(_clipped(gates[:, 1] + peep[1] * fresh, attributes))
+    return [leave * h(fresh), fresh]
+
+
 def _lstm(args: list[Array], attributes: LstmAttributes) -> tuple[Array, Array]:
     data, weights, hidden, cell, lengths, peepholes = (*args, None, None)[:6]
     assert data is not None and weights is not None and hidden is not None and cell is not None
     wide = accumulation_type(data.dtype)
-    f, g, h = _functions(attributes, wide)
     matrix = weights.astype(wide)
     peep = np.zeros((3, hidden.shape[1]), wide) if peepholes is None else peepholes.astype(wide)
 
     def step_of(entered: Array, states: list[Array]) -> list[Array]:
-        gates = entered + np.einsum("bk,gnk->bgn", states[0], matrix)
-        enter = f(_clipped(gates[:, 0] + peep[0] * states[1], attributes))
-        forget = 1 - enter if attributes.coupled else f(_clipped(gates[:, 2] + peep[2] * states[1], attributes))
-        fresh = forget * states[1] + enter * g(_clipped(gates[:, 3], attributes))
-        leave = f(_clipped(gates[:, 1] + peep[1] * fresh, attributes))
-        return [leave * h(fresh), fresh]
+        return _updated(entered + np.einsum("bk,gnk->bgn", states[0], matrix), states[1], peep, attributes)
 
     hiddens, cells = _run(attributes, data, [hidden, cell], lengths, step_of)
     return hiddens, cells
@@ -222,6 +236,37 @@ def lstm(types: Types, attributes: LstmAttributes) -> Type:
     kind = _state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2)
     if len(types) == 6 and kind.shape is not None:
         _check(tensors(types, _LSTM_INPUTS)[5], (IntImm(3), kind.shape[2]), "peepholes")
+    return TupleType((kind, kind))
+
+
+_STEP_INPUTS = ("data", "hidden", "cell", "weights", "bias")
+
+
+@operator("nn.lstm_step", inputs=_STEP_INPUTS, kind=FusionKind.OPAQUE, reference=_lstm_step, attributes=LstmAttributes)
+def lstm_step(types: Types, attributes: LstmAttributes) -> Type:
+    """One step of a long short-term memory with all its products: the hidden state and the cell after it.
+
+    `data` is (batch, inputs), states are (batch, size). Weights (4, size, inputs + size) are of the data and the hidden
+    state, side by side, bias is (4, size), gates in the order input, output, forget, cell. Data, weights and bias may
+    have a shorter type than the states.
+    """
+    found = tensors(types, _STEP_INPUTS)
+    for name, item in zip(_STEP_INPUTS, found, strict=True):
+        require_float(item.dtype, name)
+    data, hidden, cell, weights, bias = found
+    dtype = same_dtype([hidden, cell], ["hidden", "cell"])
+    if len(attributes.activations) != 3:
+        raise UserError(f"3 activations are needed, there are {len(attributes.activations)}")
+    if hidden.shape is None or data.shape is None:
+        return TupleType((TensorType(None, dtype), TensorType(None, dtype)))
+    require_rank(hidden.shape, 2, "hidden")
+    require_rank(data.shape, 2, "the data")
+    batch, size = hidden.shape
+    agree(data.shape[0], batch, "the data and the states")
+    _check(cell, (batch, size), "cell")
+    _check(weights, (IntImm(4), size, add(data.shape[1], size)), "weights")
+    _check(bias, (IntImm(4), size), "bias")
+    kind = TensorType((batch, size), dtype)
     return TupleType((kind, kind))
 
 

@@ -4,6 +4,9 @@ Before:  nn.lstm(reshape(add(matmul(x, w), b)), r, h, c)       two streams of we
 After:   gates = matmul(concatenate(x, h), [w; r]) + b         one stream, and an update of a few elements
          cell = sigmoid(forget) * c + sigmoid(enter) * tanh(fresh);  hidden = sigmoid(leave) * tanh(cell)
 
+On GPUs all of it is one operator, `nn.lstm_step`: each kernel has its price there. In half precision its weights are
+halves, and its states stay as they are.
+
 Many steps keep the operator: its input products are made for all of them at once.
 """
 
@@ -11,9 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Constant, Function, GraphExpr, Tuple, constant
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, constant
+from tilewright.graph.infer import fill_type
+from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.recurrent import LstmAttributes
+from tilewright.graph.passes.reduce_precision import rounded
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
@@ -26,13 +32,14 @@ def single_steps(module: IRModule, target: Target) -> IRModule:
     """Merge the products of single steps where several cores share them: each round of all cores has its price."""
     if target.cores < 2:
         return module
-    result = map_functions(module, _rewritten)
+    rules = RULES if target.is_cpu else GPU_RULES
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, rules)
+
+    result = map_functions(module, rewritten)
     assert isinstance(result, IRModule)
     return result
-
-
-def _rewritten(function: Function) -> Function:
-    return apply_rules(function, RULES)
 
 
 def _merged(b: Bindings) -> GraphExpr | None:
@@ -74,13 +81,60 @@ def _merged(b: Bindings) -> GraphExpr | None:
     return Tuple((states(hidden, new_hidden), states(cell, new_cell)))
 
 
+def _joined(b: Bindings) -> GraphExpr | None:
+    """One step as one operator."""
+    lstm, product = b.call("lstm"), b.call("product")
+    attributes, how = lstm.attributes, product.attributes
+    assert isinstance(attributes, LstmAttributes) and isinstance(how, MatmulAttributes)
+    shape, data = static_shape(lstm.args[0]), static_shape(b["x"])
+    entering, recurrent, bias = (b[name] for name in ("w", "r", "bias"))
+    assert isinstance(entering, Constant) and isinstance(recurrent, Constant)
+    if shape is None or data is None or shape[0] != 1 or len(data) != 2 or how.transpose_a or entering.data.ndim != 2:
+        return None
+    _, batch, _, size = shape
+    if not isinstance(bias, Constant) or bias.data.size != 4 * size or b.uses(product) > 1:
+        return None
+    rows = entering.data if how.transpose_b else entering.data.T
+    halved = rounded(recurrent, entering.dtype)
+    weights = np.concatenate([rows.reshape(4, size, -1), halved.data], axis=2)
+    x = b["x"]
+    if is_call_to(x, "cast") and isinstance(x, Call) and x.args[0].tensor_type.dtype is recurrent.dtype:
+        # What was rounded for a product with halves is as good as it was.
+        x = x.args[0]
+    step = make(
+        "nn.lstm_step",
+        x,
+        b["hidden"],
+        b["cell"],
+        Constant(weights, entering.dtype),
+        Constant(bias.data.reshape(4, size), bias.dtype),
+        activations=attributes.activations,
+        clip=attributes.clip,
+        coupled=attributes.coupled,
+        span=lstm.span,
+    )
+
+    def states(old: GraphExpr, place: int) -> GraphExpr:
+        new = fill_type(TupleGet(step, place))
+        parts = [make("reshape", item, shape=(1, batch, size), span=lstm.span) for item in (old, new)]
+        return make("concatenate", *parts, axis=0, span=lstm.span)
+
+    return Tuple((states(b["hidden"], 0), states(b["cell"], 1)))
+
+
 _PRODUCT = P.op("matmul", P.any("x"), P.const("w"), name="product")
 _DATA = P.op("reshape", P.op("add", _PRODUCT, P.any("bias")), name="data")
+_STATES = (P.const("r"), P.any("hidden"), P.any("cell"))
 RULES = (
     Rule(
         "single step of an LSTM",
-        P.op("nn.lstm", _DATA, P.const("r"), P.any("hidden"), P.any("cell"), name="lstm"),
+        P.op("nn.lstm", _DATA, *_STATES, name="lstm"),
         _merged,
     ),
 )
 """All rules, tried in order at each node."""
+GPU_RULES = (
+    Rule("single step of an LSTM", P.op("nn.lstm", _DATA, *_STATES, name="lstm"), _joined),
+    Rule("single step of an LSTM, halved", P.op("nn.lstm", P.op("cast", _DATA), *_STATES, name="lstm"), _joined),
+)
+"""Those for GPUs."""

@@ -17,6 +17,7 @@ from tilewright.ir.visit import uses_any
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.packing import constant_parameters
 
 OPERANDS = 96
 """Weights that a thread has in registers."""
@@ -64,6 +65,18 @@ def split_sums(context: ScheduleContext, product: BlockHandle, division: Divisio
     sch = context.sch
     _, lane, _ = sch.split(sch.get_loops(product)[-1], [None, division.lanes, division.vector])
     return sch.rfactor(lane, 0)
+
+
+def read_ahead(context: ScheduleContext, stage: BlockHandle, warp: LoopHandle) -> None:
+    """Copy the constants that a stage of the first threads of warps reads to registers, before products are placed."""
+    sch = context.sch
+    constants = constant_parameters(sch.func)
+    names = {region.buffer.name: None for region in context.block(stage).reads if region.buffer in constants}
+    for name in names:
+        copy = sch.cache_read(stage, name, "local")
+        sch.compute_at(copy, warp)
+        for loop in _below(context, copy, warp):
+            sch.unroll(loop)
 
 
 def place_product(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.recurrent import ANCHOR
+from tilewright.topi.recurrent import ANCHOR, STEP_ANCHOR
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.kept_weights import (
-    OPERANDS,
     WARP,
     Division,
     place_product,
+    read_ahead,
     split_sums,
     sum_length,
     vector_length,
@@ -22,6 +22,8 @@ _MOST_STEPS = 1024
 """Steps that become kernels of their own."""
 _FEW_STEPS, _FEW_WEIGHTS = 64, 1 << 11
 """Steps from which on layers with few weights are one kernel: starting many would take longer than their work."""
+_OPERANDS = 168
+"""Weights that a thread has in registers: few warps have them all, so that sums need no barrier."""
 _MOST_WARPS = 16
 """Warps that share an element of the state."""
 _MOST_ELEMENTS = 8
@@ -30,7 +32,12 @@ _MOST_ELEMENTS = 8
 
 def is_recurrence(context: ScheduleContext) -> bool:
     """Whether a program has the products of a recurrent layer."""
-    return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
+    return bool(_products(context))
+
+
+def _products(context: ScheduleContext) -> list[BlockHandle]:
+    blocks = context.sch.blocks()
+    return [handle for handle in blocks if context.block(handle).annotations.get("anchor") in (ANCHOR, STEP_ANCHOR)]
 
 
 def schedule_recurrence(context: ScheduleContext) -> bool:
@@ -44,7 +51,7 @@ def schedule_recurrence(context: ScheduleContext) -> bool:
             for b in threadIdx.x:  h[t, b, n] = step(product[b, :], ...)
     """
     sch = context.sch
-    products = [handle for handle in sch.blocks() if context.block(handle).annotations.get("anchor") == ANCHOR]
+    products = _products(context)
     steps = {consumer.name: consumer for handle in products for consumer in sch.get_consumers(handle)}
     if any(context.extents(sch.get_loops(handle)) is None for handle in products):
         return False
@@ -82,6 +89,8 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     if not alone:
         sch.bind(block, "blockIdx.x")
     sch.bind(warp, "threadIdx.y")
+    if context.extent(batch) == 1:
+        read_ahead(context, step, warp)
     for product, partial, name, length in zip(products, partials, weights, lengths, strict=True):
         place_product(context, product, partial, name, warp, division, length // division.width)
 
@@ -104,7 +113,7 @@ def _divide(
     gates = [(context.block(product).writes[0].buffer.static_shape or (0, 0))[-2] for product in products]
     weights = sum(length * count for length, count in zip(lengths, gates, strict=True))
     lanes = min(WARP, target.max_threads)
-    while weights > lanes * OPERANDS and lanes < WARP * _MOST_WARPS and 2 * lanes <= target.max_threads:
+    while weights > lanes * _OPERANDS and lanes < WARP * _MOST_WARPS and 2 * lanes <= target.max_threads:
         lanes *= 2
     sequences = context.extent(batch) or 1
     # What several sequences read of a state is read in single elements, by neighbouring threads side by side.
@@ -113,7 +122,7 @@ def _divide(
     most = max(1, target.max_threads // lanes)
     elements = most if alone else _elements(context, size, min(_MOST_ELEMENTS, most))
     together = context.choose_again("sequences", (1, 2, 4, 8), max(n for n in (1, 2, 4) if n <= sequences))
-    return Division(lanes, vector, elements, together, weights <= 2 * lanes * OPERANDS)
+    return Division(lanes, vector, elements, together, weights <= lanes * _OPERANDS)
 
 
 def _elements(context: ScheduleContext, size: int, most: int) -> int:

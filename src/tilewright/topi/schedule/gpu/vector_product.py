@@ -17,6 +17,7 @@ from tilewright.topi.schedule.gpu.kept_weights import (
     WARP,
     Division,
     place_product,
+    read_ahead,
     split_sums,
     sum_length,
     vector_length,
@@ -75,6 +76,7 @@ def schedule_vector_product(context: ScheduleContext, product: BlockHandle, epil
             sch.unroll(loop)
     if results > 1:
         sch.vectorize(result)
+    read_ahead(context, output, warp)
     place_product(context, product, partial, form.weights, warp, division, length // division.width)
     return True
 
