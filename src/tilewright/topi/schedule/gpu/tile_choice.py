@@ -35,6 +35,8 @@ _RESIDENT: Final = 2048
 _MOST_THREADS: Final = 512
 _LANES: Final = 128
 """Products that a multiprocessor finishes in a cycle."""
+_QUARTERS: Final = 4
+"""Parts of a multiprocessor that work on warps of their own."""
 _FETCHED: Final = 17.5
 """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
 _COPIED: Final = 5.9
@@ -49,6 +51,8 @@ _TURN: Final = 205.0
 """Cycles until a block that follows another one has its first operands."""
 _MEETING: Final = 30000.0
 """Cycles that a cluster costs, as measured: seldom worth it by default, but a tuner may find where it is."""
+_REMOTE: Final = 2.0
+"""How much longer a sum takes from the shared memory of another block than from a block's own."""
 _GROUP: Final = 16
 """Multiprocessors of a group: the blocks of a cluster are in one."""
 _SPARE_SHARED: Final = 1024
@@ -92,6 +96,14 @@ def has_clusters(target: Target) -> bool:
     return target.kind == "cuda" and number.isdigit() and int(number) >= 90
 
 
+def cluster_room(cores: int, cluster: int) -> int:
+    """How many multiprocessors blocks find room on where each cluster of them is in one group, of which some are odd.
+
+    An H200 with 132 of them runs 66 clusters of 2 at once, but only 30 of 4 and 15 of 8.
+    """
+    return cores if cluster <= 2 else max(1, cores - cores % _GROUP - _GROUP // 2)
+
+
 def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
     most = min(_MOST_THREADS, target.max_threads)
     for rows, columns in _RESULTS:
@@ -103,8 +115,8 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
             clusters = [1]
             if has_clusters(target) and tall <= shape.rows and shape.columns % wide == 0:
                 # Several blocks for a tile where tiles alone would leave multiprocessors idle.
-                fitting = [count for count in (2, 4, 8) if tiles * count <= target.cores - target.cores % _GROUP]
-                clusters += [count for count in fitting if wide // VECTOR % count == 0]
+                fitting = [count for count in (2, 4, 8) if tiles * count <= cluster_room(target.cores, count)]
+                clusters += [count for count in fitting if tall >= count]
             for slices in (1, 2, 4, 8, 16):
                 threads = row_threads * column_threads * slices
                 if not min(32, most) <= threads <= most:
@@ -140,7 +152,7 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
     """
     steps = -(-shape.depth // (tile.step * tile.cluster))
     tiles = -(-shape.rows // tile.block_rows) * -(-shape.columns // tile.block_columns) * shape.batch
-    waves = -(-tiles * tile.cluster // target.cores)
+    waves = -(-tiles * tile.cluster // cluster_room(target.cores, tile.cluster))
     results = tile.rows * tile.columns
     registers = results + VECTOR * tile.rows + tile.columns + 40
     needed = tile.shared_bytes(shape.item, target.kind == "cuda")
@@ -153,10 +165,13 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
     warps = together * tile.threads / 32
     # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
     efficiency: float = results / (results + 1.9 * (tile.rows + tile.columns) + 1.6) * min(1.0, warps / 7.5) ** 0.42
+    # A warp has a quarter of a multiprocessor.
+    efficiency = min(efficiency, 0.9 * warps / _QUARTERS)
     products = waves * tile.block_rows * tile.block_columns * steps * tile.step / _LANES / efficiency
     fetched = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item / _FETCHED
     copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / 32
     combined = tile.block_rows * tile.block_columns * tile.slices * _COMBINED if tile.parts > 1 else 0.0
+    combined *= _REMOTE if tile.cluster > 1 else 1.0
     turns = waves / together
     started = _START + _TURN * -(-waves // together) + (_MEETING if tile.cluster > 1 else 0.0)
     return max(products + waves * steps * copies * _COPIED, fetched) + turns * (combined + steps * _STEP) + started
