@@ -31,7 +31,7 @@ from tilewright.support.text import table
 from tilewright.target import Target
 from tilewright.tune.model import tune_model
 from tilewright.tune.report import write_report
-from tilewright.tune.tuner import Progress, Report
+from tilewright.tune.tuner import Progress, Report, totals
 
 _PATIENCE = 4
 _AS_QUICK = 0.99
@@ -106,9 +106,7 @@ def tune(name: str, threads: int, database: Path, trials: int, seconds: float) -
         nonlocal said
         if done >= said + 100:
             said = done
-            measured = [other for other in tasks if other.default_seconds < float("inf")]
-            before = sum(other.default_seconds * other.task.uses for other in measured)
-            after = sum(min(other.default_seconds, other.best_seconds) * other.task.uses for other in measured)
+            before, after = totals(tasks)
             harness.say(f"{name}: {done} trials, {before / after:.3f}x")
 
     harness.say(f"{name}: tuning")

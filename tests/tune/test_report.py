@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -36,6 +37,23 @@ def test_the_page(tmp_path: Path) -> None:
     reader.feed(text)
     assert not any("src" in attributes or "href" in attributes for _, attributes in reader.tags)
     curves = [attributes["points"] or "" for tag, attributes in reader.tags if tag == "polyline"]
-    assert [len(points.split()) for points in curves] == [report.tasks[0].trials]
-    heights = [float(point.split(",")[1]) for point in curves[0].split()]
-    assert heights == sorted(heights, reverse=True)
+    # All kernels batch by batch, then each kernel trial by trial.
+    assert [len(points.split()) for points in curves] == [len(report.timeline), report.tasks[0].trials]
+    for points in curves:
+        heights = [float(point.split(",")[1]) for point in points.split()]
+        assert heights == sorted(heights, reverse=True) and heights[-1] < heights[0]
+    assert "64x64 -&gt; 64x64" in text and ">100%<" in text
+    best = report.tasks[0].best
+    changed = [
+        f"{name}={value}" for name, value in sorted(best.items()) if report.tasks[0].space.default[name] != value
+    ]
+    assert f"<td>{', '.join(changed)}</td>" in text
+
+
+def test_a_kernel_that_gained_nothing_keeps_its_answers(tmp_path: Path) -> None:
+    func = toy.matmul()
+    with Database(tmp_path / "t.db") as database:
+        task = ToyTask(Kernel("tw_matmul_0", func, work_of(func)), toy.TARGET)
+        report = tune([task], database, replace(OPTIONS, trials=1), measurer=FakeMeasurer())
+    text = report_html("Tuning", report)
+    assert "<td>1.00x</td>" in text and "<td>as by default</td>" in text

@@ -23,7 +23,7 @@ from tilewright.tune.model import COST_MODELS, default_database, tune_model
 from tilewright.tune.remote import RemoteMeasurer
 from tilewright.tune.report import write_report
 from tilewright.tune.task import Task
-from tilewright.tune.tuner import SEARCHES, Progress, Report
+from tilewright.tune.tuner import SEARCHES, Progress, Report, totals
 
 DESCRIPTION = """\
 Measure schedules of a model's kernels on this machine (its GPU, a cluster, devices) and remember the quickest.
@@ -168,7 +168,7 @@ class _Watch:
         self._line.step(f"in the model: {times}  {shorten(task.label, 24)}", count=0)
 
     def _detail(self, tasks: Sequence[Progress], item: Progress, trials: int) -> str:
-        before, after = _totals(tasks)
+        before, after = totals(tasks)
         rate = human_rate(item.task.flops / item.best_seconds, "FLOP/s") if item.best_seconds < inf else "-"
         overall = f"model {before / after:.2f}x" if after else "model -"
         tried = sum(1 for other in tasks if other.trials)
@@ -190,13 +190,6 @@ class _Watch:
             self._line.finish()
 
 
-def _totals(tasks: Sequence[Progress]) -> tuple[float, float]:
-    known = [item for item in tasks if item.default_seconds < inf]
-    before = sum(item.default_seconds * item.task.uses for item in known)
-    after = sum(min(item.default_seconds, item.best_seconds) * item.task.uses for item in known)
-    return before, after
-
-
 def summary(report: Report) -> str:
     """What tuning brought: a line for each kernel, those that save most first, and the sum."""
     tried = [item for item in report.tasks if item.trials and item.default_seconds < inf]
@@ -205,8 +198,10 @@ def summary(report: Report) -> str:
         best = min(item.best_seconds, item.default_seconds)
         times = (human_seconds(item.default_seconds), human_seconds(best), f"{item.default_seconds / best:.2f}x")
         rate = human_rate(item.task.flops / best, "FLOP/s")
-        rows.append([shorten(item.task.label, 40), str(item.task.uses), str(item.trials), *times, rate])
-    lines = [table(["kernel", "uses", "trials", "before", "after", "speed-up", "rate"], rows)] if rows else []
+        name = [shorten(item.task.label, 40), item.task.sizes]
+        rows.append([*name, str(item.task.uses), str(item.trials), *times, rate])
+    header = ["kernel", "sizes", "uses", "trials", "before", "after", "speed-up", "rate"]
+    lines = [table(header, rows)] if rows else []
     outside = max(0.0, report.seconds - report.measuring_seconds)
     spent = (
         f"{plural(report.trials, 'trial')} in {human_seconds(report.seconds)}, {human_seconds(outside)} of it searching"

@@ -32,6 +32,13 @@ class Task:
         return self.kernel.symbol.removeprefix("tw_").rpartition("_")[0]
 
     @property
+    def sizes(self) -> str:
+        """The shapes of its first input and of its result: kernels of one name differ in these."""
+        shapes = [param.static_shape for param in self.kernel.func.params if isinstance(param, Buffer)]
+        known = [shape for shape in (*shapes[:1], *shapes[-1:]) if shape is not None]
+        return " -> ".join("x".join(map(str, shape)) or "scalar" for shape in known)
+
+    @property
     def flops(self) -> int:
         """Arithmetic of one call."""
         return self.kernel.work.at(TYPICAL_SIZE)[0]
