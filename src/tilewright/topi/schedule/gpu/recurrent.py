@@ -77,7 +77,8 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     weights = [_weights(context, product) for product in products]
     partials = [split_sums(context, product, division) for product in products]
     block, warp = sch.split(column, [None, division.warps])
-    if context.extent(batch) == 1:
+    single = context.extent(batch) == 1
+    if single:
         sch.reorder(block, warp, batch)
     else:
         # As many threads as the sums have, so that warps stay whole: each updates the state of one sequence.
@@ -89,7 +90,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     if not alone:
         sch.bind(block, "blockIdx.x")
     sch.bind(warp, "threadIdx.y")
-    if context.extent(batch) == 1:
+    if single:
         read_ahead(context, step, warp)
     for product, partial, name, length in zip(products, partials, weights, lengths, strict=True):
         place_product(context, product, partial, name, warp, division, length // division.width)
