@@ -17,6 +17,8 @@ from tilewright.tir.buffer import Buffer, BufferRegion
 
 Annotations = dict[str, object]
 """Free-form notes on loops, blocks and functions: strings, numbers, lists and expressions."""
+ROLLED: Final = "rolled"
+"""The note on a loop that compilers of kernels must not unroll."""
 PREFETCH: Final = "prefetch"
 """The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time, or a
 pair: how many are to be fetched, and how far after the first in use they begin."""

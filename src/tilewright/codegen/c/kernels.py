@@ -21,6 +21,7 @@ from tilewright.tir.passes.bind_threads import CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import (
+    ROLLED,
     BufferStore,
     Evaluate,
     For,
@@ -167,6 +168,8 @@ class _Kernel(KernelStatements[Expressions]):
         name = c.name(loop.var)
         if loop.kind is LoopKind.UNROLLED:
             c.line("#pragma unroll")
+        elif loop.annotations.get(ROLLED):
+            c.line("#pragma unroll 1")
         c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
         self._body(body)
         c.line("}")

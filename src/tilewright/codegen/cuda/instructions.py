@@ -52,8 +52,19 @@ def _group(instruction: str) -> str:
     count = columns // 2
     places = ", ".join(f"%{n}" for n in range(count))
     sums = ", ".join(f'"+f"(d[{n}])' for n in range(count))
-    if order is not None:
+    if kind == "fence":
         return f'{_HEAD} {name}(float* d) {{ asm volatile("{order};" : {sums} :: "memory"); }}'
+    if kind == "finish":
+        # A zero that changes nothing is added to each sum. Where sums are rounded to halves at once, the compiler
+        # (CUDA 13.0, 13.4) reads them before products are done: it waits for each of these, or gives wrong results.
+        return (
+            f"{_HEAD} {name}(float* d) {{\n"
+            f'  asm volatile("{order};" : {sums} :: "memory");\n'
+            "  float zero;\n"
+            '  asm volatile("mov.b32 %0, 0x80000000;" : "=f"(zero));\n'
+            f"  for (int i = 0; i < {count}; ++i) d[i] += zero;\n"
+            "}"
+        )
     # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
     descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"

@@ -49,7 +49,7 @@ from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.passes.weave_loops import WOVEN, without_tiles, woven
-from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
 PIPELINE: Final = "software_pipeline"
@@ -108,6 +108,8 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
             body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
         if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
             body.append(Evaluate(machine_call(FENCE)))
+            # Steps are many instructions, and NVIDIA's compiler follows products through loops best as they are.
+            notes[ROLLED] = True
         body.append(Evaluate(barrier("shared")))
     # Constants come first: a kernel that starts early reads them before it waits for those in front of it.
     ahead: dict[bool, list[Stmt]] = {True: [], False: []}
