@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from tilewright.codegen.c.lanes import Lanes
 from tilewright.codegen.values import KernelValues
 from tilewright.ir.expr import Call, PrimExpr, Range, StringImm
 from tilewright.ir.visit import pre_order
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
 from tilewright.tir.stmt import (
@@ -27,6 +27,9 @@ from tilewright.tir.stmt import (
 )
 
 E = TypeVar("E", bound=KernelValues)
+
+SURE_SHARED_BYTES: Final = 16384
+"""Memory of a workgroup that every device of WebGPU and Vulkan has."""
 
 
 class KernelStatements(ABC, Generic[E]):
@@ -216,3 +219,15 @@ def element_count(buffer: Buffer) -> int:
     size = buffer_bytes(buffer)
     assert size is not None
     return max(1, size // buffer.dtype.itemsize)
+
+
+def check_shared(kernel: DeviceKernel, total: int, devices: str) -> None:
+    """Refuse a kernel whose shared memory grows beyond what is certain where small elements take a word each."""
+    declared = sum(buffer_bytes(buffer) or 0 for buffer in kernel.shared)
+    if total > max(declared, SURE_SHARED_BYTES):
+        raise UserError(
+            f"a block uses {total} bytes of shared memory, {devices} devices have {SURE_SHARED_BYTES}: elements of "
+            "small types take 4 bytes there",
+            where=f"kernel {kernel.func.name}",
+            hint="use smaller tiles",
+        )

@@ -40,6 +40,20 @@ CPP_VECTORS: Final = {
 }
 """How names of their vector types begin."""
 
+SHORT_TYPES: Final = {
+    "bool": "bool",
+    "int8": "char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "uchar",
+    "uint16": "ushort",
+    "uint32": "uint",
+    "uint64": "ulong",
+    "float32": "float",
+}
+"""The types of elements where `long` is 64 bits and unsigned types have short names: OpenCL C and Metal."""
+
 
 class Dialect(KernelLanguage):
     """A C-like language for kernels. Half-precision values live in registers as float, in memory as their bits."""

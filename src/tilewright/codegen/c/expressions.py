@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tilewright.codegen.c.convert import cast, load_value
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.intrinsics import call
+from tilewright.codegen.operators import by_family
 from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
 from tilewright.ir.build import const, floordiv, floormod
@@ -303,21 +304,7 @@ _DISPATCH: Final[dict[type, Callable[[Expressions, PrimExpr], str]]] = {
     Var: _variable,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    e.Add: _arithmetic,
-    e.Sub: _arithmetic,
-    e.Mul: _arithmetic,
-    e.Div: _division,
-    e.Mod: _division,
-    e.FloorDiv: _division,
-    e.FloorMod: _division,
-    e.Min: _extreme,
-    e.Max: _extreme,
-    e.EQ: _compare,
-    e.NE: _compare,
-    e.LT: _compare,
-    e.LE: _compare,
-    e.And: _logical,
-    e.Or: _logical,
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=_logical),
     e.Not: _not,
     e.Select: _select,
     e.Cast: _cast,

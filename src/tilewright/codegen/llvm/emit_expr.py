@@ -15,6 +15,7 @@ from tilewright.codegen.llvm.emit_convert import emit_cast
 from tilewright.codegen.llvm.emit_intrinsics import C_LIBRARY, emit_call
 from tilewright.codegen.llvm.emit_memory import any_lane, emit_load
 from tilewright.codegen.llvm.types import constant, lane_suffix, register_type
+from tilewright.codegen.operators import by_family
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import PrimExpr
@@ -289,21 +290,7 @@ def _broadcast(c: FunctionContext, expr: PrimExpr) -> str:
 
 
 DISPATCH: Final[dict[type, Emit]] = {
-    e.Add: _arithmetic,
-    e.Sub: _arithmetic,
-    e.Mul: _arithmetic,
-    e.Div: _division,
-    e.Mod: _division,
-    e.FloorDiv: _division,
-    e.FloorMod: _division,
-    e.Min: _minmax,
-    e.Max: _minmax,
-    e.EQ: _compare,
-    e.NE: _compare,
-    e.LT: _compare,
-    e.LE: _compare,
-    e.And: _logical,
-    e.Or: _logical,
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_minmax, compare=_compare, logical=_logical),
     e.Not: _not,
     e.Select: _select,
     e.Ramp: _ramp,

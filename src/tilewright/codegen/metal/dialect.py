@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.dialect import SHORT_TYPES, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
@@ -15,18 +15,7 @@ class MetalDialect(Dialect):
     """Metal's C++: address spaces are written out, functions are overloaded and named with their precision."""
 
     name: ClassVar[str] = "Metal"
-    types: ClassVar[dict[str, str]] = {
-        "bool": "bool",
-        "int8": "char",
-        "int16": "short",
-        "int32": "int",
-        "int64": "long",
-        "uint8": "uchar",
-        "uint16": "ushort",
-        "uint32": "uint",
-        "uint64": "ulong",
-        "float32": "float",
-    }
+    types: ClassVar[dict[str, str]] = SHORT_TYPES
     function_prefix: ClassVar[str] = "static inline "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(
         (2, 4), {name: spelling for name, spelling in types.items() if name != "bool"}, types

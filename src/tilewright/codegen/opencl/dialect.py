@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.dialect import SHORT_TYPES, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
@@ -15,19 +15,7 @@ class OpenCLDialect(Dialect):
     """OpenCL C: address spaces are written out, builtin functions are overloaded."""
 
     name: ClassVar[str] = "OpenCL"
-    types: ClassVar[dict[str, str]] = {
-        "bool": "bool",
-        "int8": "char",
-        "int16": "short",
-        "int32": "int",
-        "int64": "long",
-        "uint8": "uchar",
-        "uint16": "ushort",
-        "uint32": "uint",
-        "uint64": "ulong",
-        "float32": "float",
-        "float64": "double",
-    }
+    types: ClassVar[dict[str, str]] = {**SHORT_TYPES, "float64": "double"}
     function_prefix: ClassVar[str] = "inline "
     # PoCL 3.1 joins a condition after such a loop with the same condition inside it, and takes the way of one
     # work-item for that of all.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tilewright.codegen.operators import by_family
 from tilewright.codegen.spirv.convert import cast
 from tilewright.codegen.spirv.intrinsics import call
 from tilewright.codegen.spirv.module import SpirvModule
@@ -369,21 +370,7 @@ _HANDLERS: Final[dict[type, Callable[[SpirvExpressions, PrimExpr], str]]] = {
     Var: _variable,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    e.Add: _arithmetic,
-    e.Sub: _arithmetic,
-    e.Mul: _arithmetic,
-    e.Div: _division,
-    e.Mod: _division,
-    e.FloorDiv: _division,
-    e.FloorMod: _division,
-    e.Min: _extreme,
-    e.Max: _extreme,
-    e.EQ: _compare,
-    e.NE: _compare,
-    e.LT: _compare,
-    e.LE: _compare,
-    e.And: _logical,
-    e.Or: _logical,
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=_logical),
     e.Not: _not,
     e.Select: _select,
     e.Cast: _cast,

@@ -15,13 +15,13 @@ from tilewright.codegen.spirv.expressions import SpirvExpressions
 from tilewright.codegen.spirv.intrinsics import reinterpret
 from tilewright.codegen.spirv.module import SIZES, SpirvModule
 from tilewright.codegen.spirv.types import register_type, storage_type
-from tilewright.codegen.statements import KernelStatements, element_count
-from tilewright.codegen.wgsl.kernels import MOST_BLOCKS, SURE_SHARED_BYTES
+from tilewright.codegen.statements import KernelStatements, check_shared, element_count
+from tilewright.codegen.wgsl.kernels import MOST_BLOCKS
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import IntImm, PrimExpr, Range, Var, const_value
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UnsupportedError
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import For, LetStmt
 
 MOST_SCALARS: Final = 16
@@ -92,14 +92,7 @@ class _Kernel(KernelStatements[SpirvExpressions]):
             array = module.array(element, element_count(buffer))
             variable = module.variable(f"%{c.prefix}_{c.name(buffer)}", "Workgroup", array)
             c.memory[buffer] = (variable, "Workgroup")
-        declared = sum(buffer_bytes(buffer) or 0 for buffer in self.kernel.shared)
-        if total > max(declared, SURE_SHARED_BYTES):
-            raise UserError(
-                f"a block uses {total} bytes of shared memory, Vulkan devices have {SURE_SHARED_BYTES}: elements of "
-                "small types take 4 bytes there",
-                where=f"kernel {self.kernel.func.name}",
-                hint="use smaller tiles",
-            )
+        check_shared(self.kernel, total, self.language)
 
     def _scalars(self) -> None:
         """Scalars out of the push constants."""

@@ -11,22 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from tilewright.codegen.language import KernelLanguage
-from tilewright.codegen.statements import KernelStatements, element_count
+from tilewright.codegen.statements import KernelStatements, check_shared, element_count
 from tilewright.codegen.wgsl.convert import from_bits, to_bits
 from tilewright.codegen.wgsl.expressions import WgslExpressions
 from tilewright.codegen.wgsl.helpers import helper_text
 from tilewright.codegen.wgsl.types import LONG, is_packed, register_bytes, register_type, storage_type
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, Range, Var, const_value
-from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.split_host_device import DeviceKernel, buffer_bytes
+from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import For, LetStmt
 
 MOST_BLOCKS: Final = 65535
 """Blocks along one axis of a launch that every device takes."""
-SURE_SHARED_BYTES: Final = 16384
-"""Memory of a workgroup that every device has."""
 
 
 class WgslLanguage(KernelLanguage):
@@ -85,14 +82,7 @@ class _Kernel(KernelStatements[WgslExpressions]):
             total += element_count(buffer) * register_bytes(buffer.dtype)
             name = c.declare_global(buffer, self._prefix)
             lines.append(f"var<workgroup> {name}: array<{kind}, {element_count(buffer)}>;")
-        declared = sum(buffer_bytes(buffer) or 0 for buffer in self.kernel.shared)
-        if total > max(declared, SURE_SHARED_BYTES):
-            raise UserError(
-                f"a block uses {total} bytes of shared memory, WebGPU devices have {SURE_SHARED_BYTES}: elements of "
-                "small types take 4 bytes there",
-                where=f"kernel {self.kernel.func.name}",
-                hint="use smaller tiles",
-            )
+        check_shared(self.kernel, total, self.language)
 
     def _scalars(self) -> None:
         """Scalars out of the uniform buffer."""
