@@ -25,7 +25,8 @@ from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 TF32 = HOPPER.replace(features="+tf32")
-WARPS = {"attention_tile": (16, 2, 32, 2)}
+WARPS = {"attention_tile": (16, 2, 32, 2, 1)}
+SLICES = {"attention_tile": (16, 1, 16, 2, 2)}
 THREADS = {"attention_threads": (2, 2, 32, 2)}
 Shape = tuple[int, ...]
 
@@ -61,7 +62,7 @@ def wide(array: np.ndarray, func: PrimFunc) -> np.ndarray:
 def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], tolerance: float) -> PrimFunc:
     """The scheduled program computes what the plain one does."""
     choices = Choices(given)
-    scheduled = schedule_gpu(func, TF32 if given is WARPS else HOPPER, choices)
+    scheduled = schedule_gpu(func, HOPPER if given is THREADS else TF32, choices)
     assert choices.answers == given
     wanted, got = ([array.copy() for array in values] for _ in range(2))
     interpret(func, *wanted)
@@ -71,6 +72,7 @@ def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], toler
 
 
 KINDS = [("float16", WARPS, 2e-3), ("bfloat16", WARPS, 2e-2), ("float32", THREADS, 2e-6), ("float32", WARPS, 2e-6)]
+KINDS.append(("float16", SLICES, 2e-3))
 
 
 @pytest.mark.parametrize(("dtype", "given", "tolerance"), KINDS)
@@ -79,7 +81,7 @@ def test_sizes_that_divide_nothing(dtype: str, given: dict[str, Any], tolerance:
     check(func, given, arrays(func), tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2]])
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2], KINDS[4]])
 @pytest.mark.parametrize("blind_is_zero", [False, True])
 def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zero: bool) -> None:
     """Masks are added or hide; queries that see no key, or none of a tile, are as in the plain program."""
@@ -101,7 +103,7 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
     ("dtype", "sizes", "given", "instructions"),
     [
         ("float16", (1, 140, 2, 64), {}, ("tw_mma_f16", "tw_row_max_4", "tw_pair_f16", "tw_copy_async_16")),
-        ("bfloat16", (1, 33, 2, 80), {"attention_tile": (32, 4, 32, 2)}, ("tw_mma_bf16", "tw_pair_bf16")),
+        ("bfloat16", (1, 33, 2, 80), {"attention_tile": (32, 4, 32, 2, 1)}, ("tw_mma_bf16", "tw_pair_bf16")),
         ("float32", (1, 50, 2, 80), {}, ("tw_row_max_8", "tw_row_sum_8", "tw_exp2")),
     ],
 )

@@ -13,10 +13,15 @@ from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
 from tilewright.topi.schedule.gpu.attention_warps import AttentionWarps, divide_over_warps
 
 _WARPS = tuple(
-    AttentionWarps(rows, warps, keys, stages)
-    for rows, warps in ((16, 1), (16, 2), (16, 4), (16, 8), (32, 2), (32, 4))
-    for keys in (32, 64, 128)
+    AttentionWarps(rows, warps, keys, stages, slices)
+    for rows, warps, slices in (
+        *((16, 1, slices) for slices in (8, 4, 2, 1)),
+        *((16, 2, slices) for slices in (4, 2, 1)),
+        *((16, 4, 1), (16, 8, 1), (32, 2, 1), (32, 4, 1)),
+    )
+    for keys in (16, 32, 64, 128)
     for stages in (2, 3)
+    if keys > 16 or slices > 1
 )
 _GROUPS = tuple(
     AttentionGroups(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
@@ -47,9 +52,9 @@ def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes
 
 
 def _fits(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups) -> bool:
-    """Whether warp groups can have a tile: elements are whole panels, and there are several tiles of keys."""
+    """Whether warp groups can have a tile: elements of a head are whole panels, and keys fill a tile."""
     name = item.row.name
-    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys <= tile.keys:
+    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys < tile.keys:
         return False
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(item).is_on(context.target) for item in needed)

@@ -19,6 +19,8 @@ from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, Attent
 from tilewright.topi.schedule.gpu.matrix_form import lanes_along
 
 WARP = 32
+_OF_ALL_SLICES = ("keys_shared", "values_shared", "mask_shared", "result")
+"""Stages that all slices compute together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,16 @@ class Division:
             self.copy("mask_shared", vector, vector if sizes.masks_rows else 0)
 
     def below(self, name: str) -> list[LoopHandle]:
-        """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys."""
+        """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys.
+
+        A loop over slices is bound here.
+        """
         loops = self.sch.get_loops(self.stage[name])
         place = self.step if self.step in loops else self.block
-        return loops[loops.index(place) + 1 :]
+        inside = loops[loops.index(place) + 1 :]
+        if self.shape.slices > 1 and name not in _OF_ALL_SLICES:
+            self.sch.bind(inside.pop(0), "threadIdx.z")
+        return inside
 
     def lay(self, handle: BlockHandle, layout: Layout) -> None:
         """Arrange what a stage writes."""
@@ -94,17 +102,33 @@ class Division:
         lane: LoopHandle | None = None
         if lanes > 1:
             inner, lane = sch.split(inner, [None, lanes])
-        # A warp has some neighbours of several rows: whole rows only if these are powers of two.
-        beside = gcd(self.context.extent(inner) or 1, WARP)
-        own, warp, row_thread = sch.split(outer, [None, self.rows.warps, WARP // beside])
-        again, thread = sch.split(inner, [None, beside])
-        sch.reorder(own, again, warp, row_thread, thread)
-        self.unroll(own, again)
-        self.bind(warp, row_thread, thread)
+        self.spread(outer, inner)
         if lane is not None:
             sch.vectorize(lane)
         if padding:
             sch.storage_align(handle, 0, -2, 2 * padding, padding)
+
+    def spread(self, outer: LoopHandle, inner: LoopHandle) -> None:
+        """Divide rows of vectors over all threads: a warp has some neighbours of several rows."""
+        beside = gcd(self.context.extent(inner) or 1, WARP)
+        own, part, warp, row_thread = self.sch.split(outer, [None, self.shape.slices, self.rows.warps, WARP // beside])
+        again, thread = self.sch.split(inner, [None, beside])
+        self.sch.reorder(own, again, part, warp, row_thread, thread)
+        self.unroll(own, again)
+        if self.shape.slices > 1:
+            self.sch.bind(part, "threadIdx.z")
+        self.bind(warp, row_thread, thread)
+
+    def merge(self, run: int) -> None:
+        """What slices have found, and the result, in vectors over all threads."""
+        self.by_cells(("mixed_shared",), run)
+        self.sch.storage_align(self.stage["mixed_shared"], 0, -2, 16, 8)
+        row, column = self.below("result")
+        vector = gcd(self.sizes.width, 4)
+        column, lane = self.sch.split(column, [None, vector])
+        self.spread(row, column)
+        if vector > 1:
+            self.sch.vectorize(lane)
 
     def by_cells(self, names: Sequence[str], run: int) -> None:
         """Stages of every row and column, of which a thread has runs."""
@@ -123,7 +147,8 @@ class Division:
     def by_parts(self) -> None:
         """Stages of every row and part."""
         starts = ("largest_start", "total_start", "own_start")
-        for name in (*starts, "before", "largest", "shift", "shrink", "total_shrunk"):
+        merged = ("peaks_shared", "best", "weight", "portions_shared") if self.shape.slices > 1 else ()
+        for name in (*starts, "before", "largest", "shift", "shrink", "total_shrunk", *merged):
             row, part = self.below(name)
             warp, own, row_thread = self.split_rows(row)
             self.sch.reorder(warp, row_thread, part, *own)
@@ -149,6 +174,6 @@ class Division:
 
     def pipeline(self) -> None:
         """Copies of keys and values run ahead."""
-        if self.stages > 1 and (self.context.extent(self.step) or 0) > 1:
+        if self.stages > 1:
             copies = 3 if "mask_shared" in self.stage else 2
             self.sch.software_pipeline(self.step, [0] * copies + [self.stages - 1] * (self.count - copies))

@@ -12,6 +12,9 @@ It computes what the stages of `topi/attention.py` compute, but for the rounding
 which products on tensor cores need. What all of a row share is held in parts, by the threads that have the row's
 scores: of four parts with runs of two columns each, the second has columns 2 and 3 of every eight. Queries, keys and
 elements of a head are padded to whole tiles: keys that are not there have scores of -inf, elements are zeros.
+
+Several slices may each have a part of every tile of keys, and all queries of a block. Until they are merged, they are
+heads of their own: slice s of head h is number h * slices + s.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
@@ -77,6 +81,8 @@ class AttentionTile:
     """Neighbouring results that one of them has."""
     holds_queries: bool
     """Whether queries stay in registers, and need no shared memory."""
+    slices: int = 1
+    """Groups of threads that each have a part of the keys."""
     pairs: int = 0
     """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
 
@@ -120,7 +126,9 @@ class _Streamed:
     def __init__(self, func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> None:
         self.func, self.stages, self.sizes, self.tile = func, stages, sizes, tile
         self.query, self.key, self.value = func.buffers[:3]
-        self.rows, self.columns = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys)
+        self.rows, self.all_keys = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys * tile.slices)
+        self.columns = self.all_keys // tile.slices
+        """Keys of a slice."""
         self.tiles = self.columns // tile.keys
         self.sequence, self.head = Var("sequence"), Var("head")
         self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
@@ -131,17 +139,35 @@ class _Streamed:
 
     # ---------------------------------------------------------------- pieces
 
-    def _buffer(self, name: str, shape: tuple[int, ...], scope: str = "local", dtype: DataType = FLOAT32) -> Buffer:
-        """A buffer with a place for each sequence and head."""
-        buffer = make_buffer(name, (self.sizes.batch, self.sizes.heads, *shape), dtype, scope)
+    def _buffer(
+        self, name: str, shape: tuple[int, ...], scope: str = "local", dtype: DataType = FLOAT32, sliced: bool = True
+    ) -> Buffer:
+        """A buffer with a place for each sequence, head and slice."""
+        heads = self.sizes.heads * (self.tile.slices if sliced else 1)
+        buffer = make_buffer(name, (self.sizes.batch, heads, *shape), dtype, scope)
         self.made.append(buffer)
         return buffer
+
+    def _head(self, sliced: PrimExpr) -> PrimExpr:
+        """The head of a slice."""
+        return sliced if self.tile.slices == 1 else sliced // self.tile.slices
+
+    def _of_all(self, sliced: PrimExpr, key: PrimExpr) -> PrimExpr:
+        """The number among all keys of a key of a slice."""
+        if self.tile.slices == 1:
+            return key
+        count = self.tile.keys
+        return (key // count * self.tile.slices + sliced % self.tile.slices) * count + key % count
 
     def _row(self, loop: PrimExpr) -> Axis:
         return self.rows, IterKind.SPATIAL, self.row_tile * self.tile.queries + loop
 
     def _key(self, loop: PrimExpr, kind: IterKind = IterKind.SPATIAL) -> Axis:
         return self.columns, kind, self.key_tile * self.tile.keys + loop
+
+    def _any_key(self, loop: PrimExpr) -> Axis:
+        """A key of any slice."""
+        return self.all_keys, IterKind.SPATIAL, self.key_tile * (self.tile.keys * self.tile.slices) + loop
 
     def _step(self, kind: IterKind = IterKind.SPATIAL) -> Axis:
         """The tile of keys."""
@@ -155,12 +181,17 @@ class _Streamed:
         store: Callable[..., BufferStore],
         init: Callable[..., BufferStore] | None = None,
         predicate: Callable[..., PrimExpr] | None = None,
+        sliced: bool = True,
     ) -> Stmt:
         """Loops around one block: `axes` from loops to iterators, the rest from iterators (sequence, head, ...)."""
         running = [Var(f"{name}_{letter}") for letter in "ijkl"[: len(loops)]]
+        heads, head, slices = self.sizes.heads, self.head, self.tile.slices
+        slice_loop = Var(f"{name}_slice") if sliced and slices > 1 else None
         outer: list[Axis] = [
             (self.sizes.batch, IterKind.SPATIAL, self.sequence),
-            (self.sizes.heads, IterKind.SPATIAL, self.head),
+            (heads, IterKind.SPATIAL, head)
+            if slice_loop is None
+            else (heads * slices, IterKind.SPATIAL, head * slices + slice_loop),
         ]
         iters = tuple(
             BlockIter(Var(f"v{number}"), Range(ZERO, const(extent)), kind, value)
@@ -172,7 +203,7 @@ class _Streamed:
         result: Stmt = with_detected_accesses(block)
         for var, extent in reversed(list(zip(running, loops, strict=True))):
             result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
-        return result
+        return result if slice_loop is None else For(slice_loop, ZERO, const(slices), LoopKind.SERIAL, result)
 
     def _scores(self) -> tuple[Callable[..., PrimExpr], float]:
         """Scores as a function of a product and its place, and what they are multiplied by in the exponent.
@@ -199,7 +230,7 @@ class _Streamed:
                 if item.buffer is products:
                     return product
                 assert self.mask is not None and self.mask_shared is not None and item.buffer is self.mask.buffer
-                return self.mask_shared[b, h, i if self.sizes.masks_rows else ZERO, j]
+                return self.mask_shared[b, self._head(h), i if self.sizes.masks_rows else ZERO, self._of_all(h, j)]
 
             return transform(value, visit)
 
@@ -216,19 +247,22 @@ class _Streamed:
         """A tile of an operand, near its use."""
         size, padded = elements
         is_query = source is self.query
-        places, there = (self.rows, self.sizes.queries) if is_query else (self.columns, self.sizes.keys)
-        made = self._buffer(name, (places, padded), scope, source.dtype)
+        places, there = (self.rows, self.sizes.queries) if is_query else (self.all_keys, self.sizes.keys)
+        sliced = is_query and scope == "local"
+        made = self._buffer(name, (places, padded), scope, source.dtype, sliced)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
             row = self.tile.key(i) if source is self.value else i
             limits = [(row, there, places), (d, size, padded)]
-            value = self._guarded(source[b, row, h, d], const(0.0, source.dtype), *limits)
+            head = self._head(h) if sliced else h
+            value = self._guarded(source[b, row, head, d], const(0.0, source.dtype), *limits)
             return BufferStore(made, (b, h, i, d), value)
 
-        count = self.tile.queries if is_query else self.tile.keys
-        place = self._row if is_query else self._key
-        axes: Callable[..., Sequence[Axis]] = lambda i, d: [place(i), (padded, IterKind.SPATIAL, d)]  # noqa: E731
-        return made, self._stage(name, [count, padded], axes, store)
+        def axes(i: PrimExpr, d: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i) if is_query else self._any_key(i), (padded, IterKind.SPATIAL, d)]
+
+        count = self.tile.queries if is_query else self.tile.keys * self.tile.slices
+        return made, self._stage(name, [count, padded], axes, store, sliced=sliced)
 
     def _copy_mask(self) -> list[Stmt]:
         """The mask of a tile, in shared memory: it comes with the keys."""
@@ -236,20 +270,20 @@ class _Streamed:
         if mask is None:
             return []
         rows, count = (self.rows, self.tile.queries) if by_row else (1, 1)
-        made = self._buffer("mask_shared", (rows, self.columns), "shared", mask.buffer.dtype)
+        made = self._buffer("mask_shared", (rows, self.all_keys), "shared", mask.buffer.dtype, sliced=False)
         self.mask_shared = made
         iters = self.stages["attention_scores"].iters
 
         def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
-            return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._key(j)]
+            return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._any_key(j)]
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> BufferStore:
             value = substitute(mask, {item.var: at for item, at in zip(iters, (b, h, i, j), strict=True)})
-            limits = [(j, self.sizes.keys, self.columns), (i, self.sizes.queries, rows)]
+            limits = [(j, self.sizes.keys, self.all_keys), (i, self.sizes.queries, rows)]
             other = const(0, mask.dtype) if not mask.dtype.is_float else const(0.0, mask.dtype)
             return BufferStore(made, (b, h, i, j), self._guarded(value, other, *limits))
 
-        return [self._stage("mask_shared", [count, self.tile.keys], axes, store)]
+        return [self._stage("mask_shared", [count, self.tile.keys * self.tile.slices], axes, store, sliced=False)]
 
     def _each(
         self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, steps: bool = False, name: str = ""
@@ -376,7 +410,7 @@ class _Streamed:
                 products,
                 (tile.keys, self._key),
                 (tile.depth, lambda d: (tile.depth, IterKind.REDUCE, d)),
-                lambda b, h, i, j, d: (queries[b, h, i, d], keys[b, h, j, d]),
+                lambda b, h, i, j, d: (queries[b, h, i, d], keys[b, self._head(h), self._of_all(h, j), d]),
             ),
             self._cells(
                 "scores",
@@ -384,7 +418,7 @@ class _Streamed:
                 lambda b, h, i, j: self._guarded(
                     self.scores_of(products[b, h, i, j], b, h, i, j),
                     _LEAST,
-                    (j, sizes.keys, columns),
+                    (self._of_all(h, j), sizes.keys, self.all_keys),
                 ),
             ),
             self._each(own, lambda *place: _LEAST, tile.parts, steps=True, name="own_start"),
@@ -414,7 +448,7 @@ class _Streamed:
                 mixed,
                 (tile.width, lambda e: (tile.width, IterKind.SPATIAL, e)),
                 (tile.keys, lambda j: self._key(j, IterKind.REDUCE)),
-                lambda b, h, i, e, j: (rounded[b, h, i, j], values[b, h, j, e]),
+                lambda b, h, i, e, j: (rounded[b, h, i, j], values[b, self._head(h), self._of_all(h, j), e]),
             ),
         ]
         stream = For(self.key_tile, ZERO, const(self.tiles), LoopKind.SERIAL, seq(*inside))
@@ -426,7 +460,7 @@ class _Streamed:
             self._each(mixed, lambda *place: _NOTHING, tile.width, name="mixed_start"),
             stream,
             self._combined(sums, total, False, steps=False),
-            self._output(mixed, sums, largest),
+            *(self._merged(mixed, sums, largest, factor) if tile.slices > 1 else [self._output(mixed, sums, largest)]),
         )
         for var, extent in (
             (self.row_tile, rows // tile.queries),
@@ -452,15 +486,55 @@ class _Streamed:
 
         return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
 
+    def _merged(self, mixed: Buffer, sums: Buffer, largest: Buffer, factor: PrimExpr) -> list[Stmt]:
+        """What slices have found, scaled to the largest score of all of them, and added up."""
+        rows, parts, slices = self.rows, self.tile.parts, self.tile.slices
+        peaks = self._buffer("peaks_shared", (rows, parts), "shared")
+        portions = self._buffer("portions_shared", (rows, parts), "shared")
+        scaled = self._buffer("mixed_shared", (rows, self.tile.width), "shared")
+        best, weight = (self._buffer(name, (rows, parts)) for name in ("best", "weight"))
+
+        def over_slices(buffer: Buffer, b: PrimExpr, head: PrimExpr, *place: PrimExpr) -> list[PrimExpr]:
+            return [buffer[(b, head * slices + number, *place)] for number in range(slices)]
+
+        def weight_of(*place: PrimExpr) -> PrimExpr:
+            return _power(largest[place] * factor - _finite(best[place], best[place] * factor, _NOTHING))
+
+        def element(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+            total, portion = (
+                reduce(build.add, over_slices(*at)) for at in ((scaled, b, h, i, e), (portions, b, h, i, ZERO))
+            )
+            return total, portion, reduce(build.maximum, over_slices(peaks, b, h, i, ZERO))
+
+        return [
+            self._each(peaks, lambda *place: largest[place], parts),
+            self._each(
+                best,
+                lambda b, h, *place: reduce(build.maximum, over_slices(peaks, b, self._head(h), *place)),
+                parts,
+            ),
+            self._each(weight, weight_of, parts),
+            self._each(portions, lambda *place: sums[place] * weight[place], parts),
+            self._each(scaled, lambda b, h, i, e: mixed[b, h, i, e] * weight[b, h, i, self._part(e)], self.tile.width),
+            self._result(element),
+        ]
+
     def _output(self, mixed: Buffer, sums: Buffer, largest: Buffer) -> Stmt:
+        def element(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+            part = self._part(e)
+            return mixed[b, h, i, e], sums[b, h, i, part], largest[b, h, i, part]
+
+        return self._result(element)
+
+    def _result(self, element: Callable[..., tuple[PrimExpr, PrimExpr, PrimExpr]]) -> Stmt:
+        """The result, from sums of values, of powers, and the largest score."""
         result = self.func.buffers[-1]
         seen = any(load.buffer.name == "attention_max" for load in find_all(self.stages["attention"].body, BufferLoad))
         blind = _NOTHING if seen else const(math.nan, FLOAT32)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
-            part = self._part(e)
-            value = mixed[b, h, i, e] * (const(1.0, FLOAT32) / sums[b, h, i, part])
-            value = _finite(largest[b, h, i, part], value, blind)
+            mixed, total, largest = element(b, h, i, e)
+            value = _finite(largest, mixed * (const(1.0, FLOAT32) / total), blind)
             return BufferStore(result, (b, i, h, e), cast(value, result.dtype))
 
         def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
@@ -472,7 +546,8 @@ class _Streamed:
         def predicate(*place: PrimExpr) -> PrimExpr:
             return build.all_of([build.lt(place[number], const(size)) for number, size in wanted])
 
-        return self._stage("result", [self.tile.queries, self.tile.width], axes, store, None, predicate)
+        loops = [self.tile.queries, self.tile.width]
+        return self._stage("result", loops, axes, store, None, predicate, sliced=False)
 
 
 def _power(exponent: PrimExpr) -> PrimExpr:

@@ -34,17 +34,21 @@ class AttentionWarps:
     """Keys of a tile."""
     stages: int = 2
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
+    slices: int = 1
+    """Groups of warps that each have so many keys of a tile; they add up what they have found."""
 
     @property
     def answer(self) -> tuple[int, ...]:
         """The tile as an answer of a tuner."""
-        return self.rows, self.warps, self.keys, self.stages
+        return self.rows, self.warps, self.keys, self.stages, self.slices
 
     def shared_bytes(self, sizes: AttentionSizes, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
         depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
-        rows = self.keys * (item.row.itemsize * (depth + width) + 3 * 16)
-        return self.stages * (rows + sizes.tile_bytes(self.rows * self.warps, self.keys + 16))
+        keys = self.keys * self.slices
+        rows = keys * (item.row.itemsize * (depth + width) + 3 * 16)
+        merged = self.rows * self.warps * self.slices * (width + 16) * 4 if self.slices > 1 else 0
+        return max(self.stages * (rows + sizes.tile_bytes(self.rows * self.warps, keys + 16)), merged)
 
 
 def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionWarps) -> None:
@@ -52,7 +56,7 @@ def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: War
     depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
     # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
     pairs = 0 if item.group == 2 else 2 * PARTS
-    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, pairs)
+    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, tile.slices, pairs)
     WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
@@ -67,7 +71,11 @@ class WarpDivision(Division):
         self.multiply(item, "products", "keys_shared")
         self.multiply(item, "mixed", "values_shared")
         self.by_parts()
-        self.by_cells(("mixed_start", "products_start", "scores", "powers", "mixed_shrunk", "result"), 2)
+        self.by_cells(("mixed_start", "products_start", "scores", "powers", "mixed_shrunk"), 2)
+        if self.shape.slices > 1:
+            self.merge(2)
+        else:
+            self.by_cells(("result",), 2)
         self._round(item)
         self.over_columns()
         self.combine()
@@ -86,6 +94,7 @@ class WarpDivision(Division):
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
             **dict.fromkeys(("before", "shift", "shrink"), row_layout),
+            **dict.fromkeys(("best", "weight") if self.shape.slices > 1 else (), row_layout),
         }
         for name, layout in layouts.items():
             self.lay(self.stage[name], layout)
