@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.lower.kernel import Kernel
 from tilewright.lower.model import LoweredModel
@@ -20,6 +20,8 @@ class Task:
     kernel: Kernel
     target: Target
     uses: int = 1
+    ready: list[Space] = field(default_factory=list, compare=False, repr=False)
+    """A space that was made to see whether there is a choice: the first search gets it."""
 
     @property
     def key(self) -> str:
@@ -44,8 +46,8 @@ class Task:
         return self.kernel.work.at(TYPICAL_SIZE)[0]
 
     def space(self) -> Space:
-        """The schedules to search."""
-        return Space(self.kernel.func, self.target)
+        """The schedules to search. Spaces grow as they are searched: each search gets one of its own."""
+        return self.ready.pop() if self.ready else Space(self.kernel.func, self.target)
 
     def request(self, point: Point) -> BuildRequest:
         """What a building process needs to make a candidate."""
@@ -68,4 +70,6 @@ def _has_static_shapes(kernel: Kernel) -> bool:
 
 
 def _has_choice(task: Task) -> bool:
-    return bool(task.space().open_questions)
+    space = task.space()
+    task.ready.append(space)
+    return bool(space.open_questions)
