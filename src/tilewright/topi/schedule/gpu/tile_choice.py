@@ -53,6 +53,8 @@ _MEETING: Final = 30000.0
 """Cycles that a cluster costs, as measured: seldom worth it by default, but a tuner may find where it is."""
 _REMOTE: Final = 2.0
 """How much longer a sum takes from the shared memory of another block than from a block's own."""
+_ALONE: Final = 1.05
+"""How much longer products take where one block after the other has a multiprocessor to itself."""
 _GROUP: Final = 16
 """Multiprocessors of a group: the blocks of a cluster are in one."""
 _SPARE_SHARED: Final = 1024
@@ -154,7 +156,7 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
     tiles = -(-shape.rows // tile.block_rows) * -(-shape.columns // tile.block_columns) * shape.batch
     waves = -(-tiles * tile.cluster // cluster_room(target.cores, tile.cluster))
     results = tile.rows * tile.columns
-    registers = results + VECTOR * tile.rows + tile.columns + 40
+    registers = results + 3 * tile.rows + tile.columns + 40
     needed = tile.shared_bytes(shape.item, target.kind == "cuda")
     held = min(
         target.shared_bytes // (needed + _SPARE_SHARED) or 1,
@@ -162,12 +164,13 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
         _RESIDENT // tile.threads,
     )
     together = min(waves, held)
+    alone = _ALONE if together < waves and together == 1 else 1.0
     warps = together * tile.threads / 32
     # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
     efficiency: float = results / (results + 1.9 * (tile.rows + tile.columns) + 1.6) * min(1.0, warps / 7.5) ** 0.42
     # A warp has a quarter of a multiprocessor.
     efficiency = min(efficiency, 0.9 * warps / _QUARTERS)
-    products = waves * tile.block_rows * tile.block_columns * steps * tile.step / _LANES / efficiency
+    products = waves * tile.block_rows * tile.block_columns * steps * tile.step / _LANES / efficiency * alone
     fetched = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item / _FETCHED
     copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / 32
     combined = tile.block_rows * tile.block_columns * tile.slices * _COMBINED if tile.parts > 1 else 0.0
