@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from statistics import mean
+
 from tests.tune.toy import ToySpace, seconds
 from tilewright.support.errors import UserError
+from tilewright.topi.schedule.choices import Answer, Question
 from tilewright.tune.bayesian import BayesianSearch
 from tilewright.tune.space import Key, Point, Space, key_of
 
@@ -48,7 +53,7 @@ def test_before_anything_is_known_the_order_of_options_decides() -> None:
 class Failing(ToySpace):
     """Large tiles cannot be scheduled."""
 
-    def settle(self, point: Point) -> dict[str, int | str | bool | tuple[int, ...]]:
+    def settle(self, point: Point) -> dict[str, Answer]:
         if point.get("columns") == 32:
             raise UserError("too large")
         return super().settle(point)
@@ -79,7 +84,7 @@ def test_templates_are_run_once_for_each_set_of_the_smaller_questions() -> None:
     runs: list[Point] = []
 
     class Counting(ToySpace):
-        def settle(self, point: Point) -> dict[str, int | str | bool | tuple[int, ...]]:
+        def settle(self, point: Point) -> dict[str, Answer]:
             runs.append(point)
             return super().settle(point)
 
@@ -99,3 +104,40 @@ def test_points_that_all_failed_leave_the_order_of_options() -> None:
     search.observe([(point, None) for point in points])
     more = search.propose(4)
     assert more and not {key_of(point) for point in more} & {key_of(point) for point in points}
+
+
+MEASURED: dict[str, list[list[int | float | None]]] = json.loads(
+    (Path(__file__).parent / "measured_tiles.json").read_text()
+)
+"""Convolutions of ResNet-18 in float32 on an H200: tiles in the order of the analytic model (a half of them the first
+by it, the others any), each with its microseconds."""
+
+
+class Measured(ToySpace):
+    """The tiles of one layer: one question."""
+
+    def __init__(self, tiles: list[tuple[int, ...]]) -> None:
+        self.questions = {"tile": Question("tile", tuple(tiles), tiles[0])}
+        self.default = {"tile": tiles[0]}
+
+    def settle(self, point: Point) -> dict[str, Answer]:
+        return dict(point)
+
+
+def test_tiles_of_real_layers_are_found_quicker_than_in_order() -> None:
+    found, in_order = [], []
+    for rows in MEASURED.values():
+        times = {tuple(int(n or 0) for n in row[:-1]): row[-1] for row in rows}
+        tiles = list(times)
+        best = min(time for time in times.values() if time is not None)
+        search = BayesianSearch(Measured(tiles))
+        seen: list[float] = []
+        for _ in range(3):
+            points = search.propose(8)
+            results = [(point, times[point["tile"]]) for point in points]  # type: ignore[index]
+            search.observe(results)
+            seen += [time for _, time in results if time is not None]
+        found.append(min(seen) / best)
+        in_order.append(min(times[tile] or 1e9 for tile in tiles[:24]) / best)
+    # In the mean 1 % from the best after 24 of 70 tiles, where taking them in order is 4 % from it.
+    assert mean(found) < 1.015 < mean(in_order)
