@@ -103,14 +103,22 @@ class CudaRecording(Recording):
         self._policy: Policy | None = None
         self._graphs: dict[tuple[int, ...], Any] = {}
         self._changed: dict[int, tuple[int, ...]] = {}
+        self._current: Any = None
+        """The graph for the present arguments, once it was looked for."""
 
     def replace(self, number: int, args: list[Any]) -> None:
         """Give a call other arguments."""
         super().replace(number, args)
         self._changed[number] = tuple(arg.address for arg in args if hasattr(arg, "address"))
+        self._current = None
 
     def run(self) -> None:
         """Start the graph for the present arguments."""
+        if self._current is None:
+            self._current = self._found()
+        self._gpu.start(self._current)
+
+    def _found(self) -> Any:
         key = tuple(address for number in sorted(self._changed) for address in (number, *self._changed[number]))
         graph = self._graphs.get(key)
         if graph is None:
@@ -119,7 +127,7 @@ class CudaRecording(Recording):
             if len(self._graphs) >= _MOST_GRAPHS:
                 self._gpu.discard(self._graphs.pop(next(iter(self._graphs))))
             graph = self._graphs[key] = self._gpu.captured(self.calls, self._policy)
-        self._gpu.start(graph)
+        return graph
 
     def __del__(self) -> None:
         for graph in self._graphs.values():

@@ -82,6 +82,7 @@ class Frame:
         self._stages: list[Recording | Callable[[], None]] = []
         self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
         self._seen: set[tuple[int, ...]] = set()
+        self._places: tuple[int, ...] | None = None
         self._watched = "launch" in settings.TRACE.get()
         self.kept: object = None
         """What must live until the run is over."""
@@ -100,9 +101,13 @@ class Frame:
 
     def run(self, inputs: list[Any], outputs: list[Any]) -> None:
         """Start everything, on these pieces of memory."""
-        if not self.copies:
-            self._seen.add(tuple([_identity(memory) for memory in (*inputs, *outputs)]))
-        self._bind(inputs, outputs)
+        places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+        if places != self._places:
+            if not self.copies:
+                self._seen.add(places)
+            self._bind(inputs, outputs)
+        else:
+            self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         for stage in self._stages:
             if isinstance(stage, Recording):
                 stage.run()
@@ -123,6 +128,7 @@ class Frame:
     def _bind(self, inputs: list[Any], outputs: list[Any]) -> None:
         before = self._bound
         self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        self._places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
         if not before:
             self._record()
             return
