@@ -65,14 +65,15 @@ class BayesianSearch:
         pool = [point for point in self._pool() if self._is_new(point)]
         found: list[Point] = []
         guess = _Process(self.space, self.observed)
-        while pool and len(found) < count:
-            gains = guess.improvements(pool)
-            point = pool.pop(int(np.argmax(gains)))
-            new = self._settled(point)
+        described = guess.describe(pool)
+        left = np.ones(len(pool), bool)
+        while left.any() and len(found) < count:
+            number = int(np.argmax(np.where(left, guess.improvements(described), -np.inf)))
+            new = self._settled(pool[number])
             for item in new:
                 guess.assume(item)
             found += new
-            pool = [other for other in pool if self._is_new(other)]
+            left &= [self._is_new(point) for point in pool]
         return found
 
     def _settled(self, point: Point) -> list[Point]:
@@ -175,10 +176,15 @@ class _Process:
         self._points = np.vstack([self._points, row])
         self._weights = np.concatenate([self._weights, np.zeros(1)])
 
-    def improvements(self, points: Sequence[Point]) -> Matrix:
+    def describe(self, points: Sequence[Point]) -> tuple[Matrix, Matrix]:
+        """Points as `improvements` takes them: their numbers, and what the trend expects of them."""
+        return self._features(points), self._trend[0] + self._trend[1] * self._distances(points)
+
+    def improvements(self, described: tuple[Matrix, Matrix]) -> Matrix:
         """How much each point is expected to improve on the best, in logarithms of time."""
-        near = self._likeness(self._features(points), self._points)
-        mean = self._trend[0] + self._trend[1] * self._distances(points) + near @ self._weights
+        features, trend = described
+        near = self._likeness(features, self._points)
+        mean = trend + near @ self._weights
         left = 1.0 - ((near @ self._inverse) * near).sum(1)
         deviation = self._scale * np.sqrt(np.maximum(left, 1e-9))
         z = (self.best - mean) / deviation
