@@ -26,7 +26,7 @@ _MUCH = 1 << 20
 
 
 class Spoiling(DeviceMeasurer):
-    """Exchanges the code of some candidates, by the first number of their tiles' place."""
+    """Exchanges the code of some candidates, by their answers."""
 
     spoiled: dict[str, str]
 
