@@ -148,7 +148,7 @@ def test_warp_groups() -> None:
     func = program([(1, 20, 1, 64), (1, 70, 1, 64), (1, 70, 1, 64)], "float16", scale=0.125)
     scheduled = schedule_gpu(func, target, Choices({"attention_tile": (1, 64, 2)}))
     text = device_source(device_kernels(scheduled, target), target)
-    for name in ("tw_wgmma_f16_held_turned_n64_k64", "tw_wgmma_f16_held_panels_n64_k64", "tw_fence_async"):
+    for name in ("tw_wgmma_f16_held_turned_fresh_n64_k64", "tw_wgmma_f16_held_panels_n64_k64", "tw_fence_async"):
         assert f"{name}(" in text
     wanted, got = (arrays(func) for _ in range(2))
     interpret(func, *wanted)

@@ -25,12 +25,14 @@ POWER_OF_TWO: Final = "cuda.exp2"
 """2^x of a float32, within two units of the last place; subnormal results are zeros."""
 
 
-def held_product(dtype: str, turned: bool, columns: int, steps: int) -> str:
+def held_product(dtype: str, turned: bool, columns: int, steps: int, fresh: bool = False) -> str:
     """The product of a warp group whose rows' operand is in registers, by columns and steps.
 
-    The other operand is in shared memory: rows of 64 steps for each column, or panels of 64 columns.
+    The other operand is in shared memory: rows of 64 steps for each column, or panels of 64 columns. It is added to
+    sums, or (`fresh`) takes their place.
     """
-    return f"{GROUP_PRODUCTS[dtype]}.held.{'turned' if turned else 'panels'}.n{columns}.k{steps}"
+    order = f"{'turned' if turned else 'panels'}{'.fresh' if fresh else ''}"
+    return f"{GROUP_PRODUCTS[dtype]}.held.{order}.n{columns}.k{steps}"
 
 
 def _refuse(*arguments: object) -> NoReturn:
@@ -56,8 +58,9 @@ _HANDLES: Final = ("handle", "handle", "handle")
 for _kind in ROUND_PAIR:
     for _columns in HELD_COLUMNS:
         _doc = "adds a product of rows in registers with swizzled rows of steps in shared memory, and waits for it"
-        _name = held_product(_kind, True, _columns, 64)
-        define(_name, "", "int32", _HANDLES, ("sm_90a",), _refuse, _doc, pure=False)
+        for _fresh in (False, True):
+            _name = held_product(_kind, True, _columns, 64, _fresh)
+            define(_name, "", "int32", _HANDLES, ("sm_90a",), _refuse, _doc, pure=False)
     for _columns in (64, 128):
         for _steps in (32, 64, 96, 128):
             _doc = "the same with panels of columns, which lie so many bytes apart"

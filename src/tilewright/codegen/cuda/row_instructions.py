@@ -42,9 +42,9 @@ def _held(instruction: str) -> str:
 
     Nothing comes between: the registers are in use until the wait is over.
     """
-    _, _, kind, _, order, columns_text, steps_text = instruction.split(".")
+    _, _, kind, _, order, *more, columns_text, steps_text = instruction.split(".")
     columns, steps = int(columns_text[1:]), int(steps_text[1:])
-    panels = order == "panels"
+    panels, fresh = order == "panels", bool(more)
     count, slabs = columns // 2, steps // 16
     sums = ", ".join(f"%{n}" for n in range(count))
     # Sixteen steps further are 32 bytes in a row of steps, 16 rows in panels; descriptors count in 16 bytes.
@@ -52,10 +52,10 @@ def _held(instruction: str) -> str:
     lines = "".join(
         f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{sums}}}, "
         f"{{{', '.join(f'%{count + 4 * slab + n}' for n in range(4))}}}, %{count + 4 * slabs + slab}, "
-        f"p, 1, 1, {int(panels)};\\n"
+        f"{'q' if fresh and slab == 0 else 'p'}, 1, 1, {int(panels)};\\n"
         for slab in range(slabs)
     )
-    outputs = ", ".join(f'"+f"(d[{n}])' for n in range(count))
+    outputs = ", ".join(f'"{"=" if fresh else "+"}f"(d[{n}])' for n in range(count))
     rows = ", ".join(f'"r"(x[{n}])' for n in range(4 * slabs))
     places = ", ".join(f'"l"(y + {advance * slab}ull)' for slab in range(slabs))
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"
@@ -66,7 +66,7 @@ def _held(instruction: str) -> str:
         "  const unsigned int at = (unsigned int)__cvta_generic_to_shared(b);\n"
         "  const unsigned long long y = (((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
         f" | {distance};\n"
-        '  asm volatile("{.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\nwgmma.fence.sync.aligned;\\n'
+        '  asm volatile("{.reg .pred p, q;\\nsetp.ne.b32 p, 1, 0;\\nsetp.ne.b32 q, 0, 0;\\nwgmma.fence.sync.aligned;\\n'
         f'{lines}wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;}}"\n'
         f'    : {outputs} : {rows}, {places} : "memory");\n'
         "}"

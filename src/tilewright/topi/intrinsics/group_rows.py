@@ -37,11 +37,13 @@ class HeldProduct:
     columns: int
     steps: int
     turned: bool
+    fresh: bool = False
+    """Whether all steps of the sums are in one product, which they begin with."""
 
     @property
     def instruction(self) -> str:
         """The name of the instruction."""
-        return held_product(self.dtype.name, self.turned, self.columns, self.steps)
+        return held_product(self.dtype.name, self.turned, self.columns, self.steps, self.fresh)
 
     def columns_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """The second operand, `[..., j, k]` if it is turned and else `[..., k, j]`, in swizzled rows."""
@@ -73,14 +75,16 @@ def _multiply(item: HeldProduct) -> TensorIntrin:
         warp = Var("warp", INDEX)
 
         def product(lane: Var) -> Stmt:
-            arguments = [_registers(total, "rw", warp, lane), _registers(left, "r", warp, lane)]
+            mode = "w" if item.fresh else "rw"
+            arguments = [_registers(total, mode, warp, lane), _registers(left, "r", warp, lane)]
             last = [const(dim - 1) for dim in right.shape]
             arguments.append(pointer(right, "r", (0,) * len(last), tuple(last)))
             if not item.turned:
                 arguments.append(right.strides[0] * item.dtype.itemsize)
             return Evaluate(machine_call(item.instruction, *arguments))
 
-        return None, None, For(warp, ZERO, const(WARPS), LoopKind.THREAD, each_lane(product), "threadIdx.y")
+        body = For(warp, ZERO, const(WARPS), LoopKind.THREAD, each_lane(product), "threadIdx.y")
+        return (body, None, None) if item.fresh else (None, None, body)
 
     def rows(i: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
         return warp_product.rows_layout(i, k)

@@ -45,7 +45,8 @@ def divide_over_groups(
     context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
-    shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True)
+    starts = sizes.depth == PANEL
+    shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, starts)
     rows = Rows(tile.groups * WARPS, (1, 2), 8)
     _Groups(context, sizes, shape, rows, tile.stages).schedule(item)
 
@@ -69,12 +70,13 @@ class _Groups(WarpDivision):
     def multiply(self, item: WarpProduct, name: str, operand: str) -> None:
         """A product of a warp group."""
         turned = operand == "keys_shared"
+        fresh = turned and self.shape.starts_products
         columns, steps = (self.shape.keys, PANEL) if turned else (self.shape.width, self.shape.keys)
         row, _, step = self.below(name)
         group, row_inside = self.sch.split(row, [None, ROWS])
         slab, step_inside = self.sch.split(step, [None, steps])
         column = self.below(name)[2]
         self.sch.reorder(group, slab, row_inside, column, step_inside)
-        self.sch.tensorize(row_inside, HeldProduct(item.row, columns, steps, turned).multiply)
+        self.sch.tensorize(row_inside, HeldProduct(item.row, columns, steps, turned, fresh).multiply)
         self.sch.bind(group, "threadIdx.z")
         self.unroll(slab)

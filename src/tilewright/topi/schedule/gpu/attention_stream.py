@@ -81,6 +81,8 @@ class AttentionTile:
     """Neighbouring results that one of them has."""
     holds_queries: bool
     """Whether queries stay in registers, and need no shared memory."""
+    starts_products: bool = False
+    """Whether the product of queries and keys begins its sums by itself."""
     slices: int = 1
     """Groups of threads that each have a part of the keys."""
     pairs: int = 0
@@ -317,8 +319,12 @@ class _Streamed:
         columns: tuple[int, Callable[[PrimExpr], Axis]],
         steps: tuple[int, Callable[[PrimExpr], Axis]],
         operands: Callable[..., tuple[PrimExpr, PrimExpr]],
+        starts: bool = False,
     ) -> Stmt:
-        """Sums of products; they must be zeros before, or what is added to."""
+        """Sums of products; they must be zeros before, or what is added to, unless it starts them."""
+
+        def init(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
+            return BufferStore(sums, (b, h, i, j), _NOTHING)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
             left, right = operands(b, h, i, j, k)
@@ -327,7 +333,7 @@ class _Streamed:
         def axes(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), columns[1](j), steps[1](k)]
 
-        return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store)
+        return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store, init if starts else None)
 
     def _over_columns(
         self, name: str, buffer: Buffer, value: Callable[[PrimExpr, PrimExpr], PrimExpr], source: Buffer, *, steps: bool
@@ -404,13 +410,14 @@ class _Streamed:
             copy_keys,
             copy_values,
             *self._copy_mask(),
-            self._cells("products_start", products, lambda *place: _NOTHING),
+            *([] if tile.starts_products else [self._cells("products_start", products, lambda *place: _NOTHING)]),
             self._product(
                 "products",
                 products,
                 (tile.keys, self._key),
                 (tile.depth, lambda d: (tile.depth, IterKind.REDUCE, d)),
                 lambda b, h, i, j, d: (queries[b, h, i, d], keys[b, self._head(h), self._of_all(h, j), d]),
+                tile.starts_products,
             ),
             self._cells(
                 "scores",

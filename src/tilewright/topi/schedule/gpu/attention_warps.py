@@ -56,7 +56,7 @@ def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: War
     depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
     # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
     pairs = 0 if item.group == 2 else 2 * PARTS
-    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, tile.slices, pairs)
+    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, False, tile.slices, pairs)
     WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
@@ -71,7 +71,9 @@ class WarpDivision(Division):
         self.multiply(item, "products", "keys_shared")
         self.multiply(item, "mixed", "values_shared")
         self.by_parts()
-        self.by_cells(("mixed_start", "products_start", "scores", "powers", "mixed_shrunk"), 2)
+        self.by_cells(("mixed_start", "scores", "powers", "mixed_shrunk"), 2)
+        if not self.shape.starts_products:
+            self.by_cells(("products_start",), 2)
         if self.shape.slices > 1:
             self.merge(2)
         else:
@@ -90,7 +92,7 @@ class WarpDivision(Division):
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
         layouts: dict[str, Layout] = {
-            **dict.fromkeys(("products_start", "scores", "powers", "mixed_start"), item.sums_layout),
+            **dict.fromkeys(("products", "scores", "powers", "mixed_start"), item.sums_layout),
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
             **dict.fromkeys(("before", "shift", "shrink"), row_layout),
