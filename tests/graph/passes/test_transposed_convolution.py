@@ -89,10 +89,17 @@ def test_what_gains_nothing_stays(taps: tuple[int, ...], attributes: dict[str, o
     assert transposed_convolution(before, target)["main"] is before["main"]
 
 
-def test_a_gpu_takes_all_phases_whatever_the_channels() -> None:
+@pytest.mark.parametrize(("kernel", "channels"), [(4, 8), (3, 16)], ids=["few channels", "phases of different sizes"])
+def test_a_gpu_takes_all_phases_together_where_one_fills_no_tile(kernel: int, channels: int) -> None:
     shape = (1, 5, 6, 8)
-    before = module(shape, (4, 4, 8, 16), strides=(2, 2), padding=(1, 1, 1, 1))
+    padding = (1, 1, 1, 1) if kernel == 4 else (1, 1, 0, 0)
+    before = module(shape, (kernel, kernel, 8, channels), strides=(2, 2), padding=padding)
     assert calls(transposed_convolution(before, NEON), "nn.conv2d_transpose")
     after = transposed_convolution(before, Target("cuda"))
     assert calls(after, "nn.conv2d") and not calls(after, "nn.conv2d_transpose")
     check_meaning(before, after, shape)
+
+
+def test_a_gpu_computes_phases_of_many_channels_one_by_one() -> None:
+    before = module((1, 5, 6, 8), (4, 4, 8, 16), strides=(2, 2), padding=(1, 1, 1, 1))
+    assert transposed_convolution(before, Target("cuda"))["main"] is before["main"]

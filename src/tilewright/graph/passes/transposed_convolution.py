@@ -27,9 +27,12 @@ from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.convolution import Conv2dTransposeAttributes
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
+_TILED_CHANNELS = 16
+"""Channels from which on tiles of a GPU are filled by one phase; half precision has larger ones, which take them all."""
 _LEAST_GAIN = 1.25
 """How much fewer vector products the convolution of all phases must have: its results are moved once more."""
 
@@ -134,8 +137,11 @@ def _all_phases(
     outputs = strides[0] * strides[1] * channels
     apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
     together = sizes[0] * sizes[1] * -(-outputs // lanes)
-    # GPUs have tiles for convolutions, which make up for products with zeros; transposed ones are single threads' work.
     if target.is_cpu and together * _LEAST_GAIN > apart:
+        return None
+    # GPUs compute each phase by tiles of its own where it has channels enough; else tiles make up for zeros.
+    whole = all(axis.kernel % axis.stride == 0 for axis in axes)
+    if not target.is_cpu and whole and channels >= _TILED_CHANNELS and item.tensor_type.dtype is FLOAT32:
         return None
     # Whole vectors are faster than short or masked ones: the channels that fill the last one are computed for nothing.
     unused = -outputs % lanes
