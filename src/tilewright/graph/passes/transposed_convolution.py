@@ -32,7 +32,7 @@ from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
 _TILED_CHANNELS = 16
-"""Channels from which on tiles of a GPU are filled by one phase; half precision has larger ones, which take them all."""
+"""Channels from which on tiles of a GPU are filled by one phase; half precision has larger ones, for all of them."""
 _LEAST_GAIN = 1.25
 """How much fewer vector products the convolution of all phases must have: its results are moved once more."""
 
