@@ -130,6 +130,7 @@ def convolution(
     *,
     groups: int = 1,
     winograd: bool = False,
+    dtype: str = "float32",
 ) -> Case:
     """A square NHWC convolution with a bias and ReLU, as models have them after batch normalisation is folded."""
     pad = kernel // 2
@@ -137,8 +138,8 @@ def convolution(
     fan_in = kernel * kernel * channels // groups
 
     def make(random: np.random.Generator) -> Graph:
-        x = _input((1, size, size, channels))
-        weight = _weights(random, (kernel, kernel, channels // groups, outputs), fan_in)
+        x = _input((1, size, size, channels), dtype)
+        weight = _weights(random, (kernel, kernel, channels // groups, outputs), fan_in, dtype)
         product = call(
             "nn.conv2d",
             x,
@@ -149,11 +150,12 @@ def convolution(
             data_layout="NHWC",
             kernel_layout="HWIO",
         )
-        return [x], call("nn.relu", call("add", product, _weights(random, (outputs,), 1)))
+        return [x], call("nn.relu", call("add", product, _weights(random, (outputs,), 1, dtype)))
 
     work = 2.0 * result * result * outputs * fan_in
     forms = winograd_forms(size, channels, outputs) if winograd else ()
-    return Case(name, make, work, "float32", goal, winograd, tolerance=2e-5 if winograd else 1e-5, forms=forms)
+    tolerance = 2e-2 if dtype == "float16" else 2e-5 if winograd else 1e-5
+    return Case(name, make, work, dtype, goal, winograd, tolerance, forms=forms)
 
 
 def winograd_forms(size: int, channels: int, outputs: int) -> tuple[tuple[float, int], ...]:
@@ -254,6 +256,9 @@ CASES: dict[str, Case] = {
         integer_gemm("int8_tiles_gemm_requantized_512", 512, 512, 512, 0.85, "int8 tiles", requantize=True),
         integer_convolution("int8_tiles_conv3x3_56_64", 56, 64, 64, 3, 0.85, "int8 tiles"),
         gemm("fp16_gemm_1024", 1024, 1024, 1024, 0.90, "float16", 2e-2),
+        convolution("fp16_conv1x1_14_1024_256", 14, 1024, 256, 1, dtype="float16"),
+        convolution("fp16_conv3x3_28_128", 28, 128, 128, 3, dtype="float16"),
+        convolution("fp16_conv3x3_56_64", 56, 64, 64, 3, dtype="float16"),
         softmax("softmax_12x128x128", (12, 128, 128)),
         layer_norm("layer_norm_128x768", 128, 768),
     )

@@ -77,6 +77,16 @@ SAMPLES: list[Sample] = [
         [_(6, 16, dtype="float16", low=-1, high=1), _(16, 8, dtype="float16", low=-1, high=1)],
         {"block": 8},
     ),
+    (
+        "half.conv2d",
+        [_(1, 5, 4, 4, dtype="float16", low=-1, high=1), _(3, 3, 4, 6, dtype="float16", low=-1, high=1)],
+        {"padding": (1, 1, 1, 1), "strides": (2, 1), "block": 2},
+    ),
+    (
+        "half.conv2d",
+        [_(1, 3, 5, 2, dtype="float16", low=-1, high=1), _(2, 3, 2, 4, dtype="float16", low=-1, high=1)],
+        {"dilation": (1, 2), "block": 6},
+    ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
     (
         "qnn.conv2d",

@@ -13,7 +13,8 @@ from tests.codegen.compiled import HOST, run
 from tests.topi.test_schedule_cpu import kernel
 from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
 from tilewright.graph.expr import GraphExpr, Var
-from tilewright.graph.op import call
+from tilewright.graph.op import call, get_operator
+from tilewright.graph.ops.half import HalfConv2dAttributes
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
@@ -22,7 +23,7 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
-from tilewright.tir.stmt import For
+from tilewright.tir.stmt import PREFETCH, For
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -173,6 +174,48 @@ def test_products_of_halves() -> None:
     target = Target(TARGETS["amx"]).replace(cores=1)
     check(half_product(3, 32, 16, 8), target, "half")
     check(half_product(2, 32, 5, 5), target, "half")
+
+
+Options = dict[str, tuple[int, ...] | int]
+
+
+def half_convolution(shape: tuple[int, ...], weight: tuple[int, ...], options: Options) -> PrimFunc:
+    data, taps = Var("data", tensor_type(shape, "float16")), Var("taps", tensor_type(weight, "float16"))
+    return kernel([data, taps], call("nn.relu", call("half.conv2d", data, taps, **options)))
+
+
+@pytest.mark.parametrize("block", [16, 48])
+def test_convolutions_of_halves_at_every_stage(block: int) -> None:
+    """Blocks of channels, and of a row of taps."""
+    options: Options = {"padding": (0, 1, 0, 1), "block": block}
+    check(half_convolution((1, 1, 2, 16), (1, 3, 16, 32), options), target_of("amx"), "half")
+
+
+@pytest.mark.skipif(not HOST.has_feature("avx512fp16"), reason="this processor has no half-precision arithmetic")
+@pytest.mark.parametrize(
+    ("shape", "weight", "options"),
+    [
+        ((1, 7, 8, 16), (3, 3, 16, 32), {"padding": (1, 1, 1, 1), "block": 16}),
+        ((2, 9, 8, 16), (3, 3, 16, 64), {"padding": (1, 1, 1, 1), "strides": (2, 2), "block": 48}),
+        ((1, 14, 14, 64), (1, 1, 64, 128), {"block": 32}),
+        ((1, 5, 11, 8), (3, 1, 8, 32), {"dilation": (2, 1), "block": 8}),
+    ],
+)
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_convolutions_of_halves(
+    shape: tuple[int, ...], weight: tuple[int, ...], options: Options, far: bool, cores: int
+) -> None:
+    """Weights that stay in the near caches, or are fetched ahead."""
+    target = HOST.replace(cores=cores, l2_bytes=1 << (12 if far else 20))
+    func = half_convolution(shape, weight, options)
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    assert any(PREFETCH in loop.annotations for loop in find_all(made.body, For)) == far
+    data, taps, result = arguments(func)
+    expected = get_operator("half.conv2d").reference([data, taps], HalfConv2dAttributes(**options))
+    packed = np.ascontiguousarray(packing_of(made)[1].rearrange(taps))
+    actual = run(made, data, packed, result, target=target)[-1]
+    np.testing.assert_allclose(actual, np.maximum(expected, 0), rtol=2e-3, atol=0.05)
 
 
 def test_weights_that_are_not_constant_take_the_plain_way() -> None:

@@ -1,12 +1,14 @@
-"""Matrix products in half precision that add up blocks of products in half precision, and the blocks in float32."""
+"""Products in half precision that add up blocks of products in half precision, and the blocks in float32."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
-from tilewright.graph.ops.common import agree, require_positive, require_rank, same_dtype, tensors
+from tilewright.graph.op import Array, FusionKind, Types, get_operator, operator
+from tilewright.graph.ops.common import agree, constant_dim, require_positive, require_rank, same_dtype, tensors
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution import conv2d as plain_conv2d
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
@@ -49,3 +51,53 @@ def matmul(types: Types, attributes: HalfMatmulAttributes) -> Type:
         raise UserError(f"a must have at least 2 dimensions, it has {len(a.shape)}")
     agree(a.shape[-1], b.shape[0], "the inner dimensions of a and b")
     return TensorType((*a.shape[:-1], b.shape[1]), dtype)
+
+
+@node()
+class HalfConv2dAttributes(Attributes):
+    """Steps, padding (top, left, bottom, right) and spacing of the window, and the products of a half-precision sum.
+
+    `block` divides the channels, or is as many as a row of the window has.
+    """
+
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    block: int = 128
+
+    def plain(self) -> Conv2dAttributes:
+        """What a convolution without blocks is asked for."""
+        return Conv2dAttributes(
+            strides=self.strides,
+            padding=self.padding,
+            dilation=self.dilation,
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        )
+
+
+def _conv2d(args: list[Array], attributes: HalfConv2dAttributes) -> Array:
+    with np.errstate(all="ignore"):
+        result = get_operator("nn.conv2d").reference([array.astype(np.float32) for array in args], attributes.plain())
+        return np.asarray(result, np.float16)
+
+
+@operator(
+    "half.conv2d",
+    inputs=("data", "weight"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_conv2d,
+    attributes=HalfConv2dAttributes,
+)
+def conv2d(types: Types, attributes: HalfConv2dAttributes) -> Type:
+    """Convolution of NHWC data with HWIO weights, with blocks of float16 sums; errors are as of half.matmul."""
+    data, weight = tensors(types, ("data", "weight"))
+    result = plain_conv2d(types, attributes.plain())
+    if same_dtype([data, weight], ("data", "weight")).name != "float16":
+        raise UserError(f"the inputs must be float16, they are {data.dtype}")
+    require_positive((attributes.block,), "block")
+    if weight.shape is not None:
+        width, channels = (constant_dim(dim) for dim in weight.shape[1:3])
+        if channels is not None and channels % attributes.block and attributes.block != (width or 0) * channels:
+            raise UserError(f"blocks of {attributes.block} products do not divide {channels} channels")
+    return result

@@ -37,6 +37,9 @@ def _keep(context: ScheduleContext, handle: BlockHandle, block: Block) -> bool:
             # Each element is read a few times only; loops are partitioned so that inner tiles test no border.
             return operations_in(block) > 0
         return "pad" in handle.name or operations_in(block) > 0
+    if "pad" in handle.name and any(consumer.annotations.get("kept") for consumer in consumers):
+        # A stage that is kept takes whole vectors, without tests of borders.
+        return True
     if operations_in(block) < _COSTLY:
         return False
     return len(consumers) > 1

@@ -1,0 +1,89 @@
+"""Half-precision arithmetic: which products and convolutions use it, in what blocks, and what comes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.op import Operator, call
+from tilewright.graph.ops.half import HalfConv2dAttributes
+from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.traverse import post_order
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
+from tilewright.target import Target
+
+LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+HALVES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+
+
+def convolution(weight: tuple[int, ...], dtype: str = "float16", groups: int = 1, known: bool = True) -> IRModule:
+    channels = weight[2] * groups
+    x, w = Var("x", tensor_type((1, 8, 8, channels), dtype)), Var("w", tensor_type(weight, dtype))
+    weights: GraphExpr = constant(np.ones(weight, dtype)) if known else w
+    body = call("nn.conv2d", x, weights, padding=(1, 1, 1, 1), strides=(2, 2), groups=groups, **LAYOUT)
+    return infer_types(IRModule([Function("main", (x,) if known else (x, w), body)]))
+
+
+def rewritten(module: IRModule, target: Target = HALVES) -> Call:
+    """The last operator of a module after the pass."""
+    main = half_products(module, target)["main"]
+    assert isinstance(main, Function) and isinstance(main.body, Call)
+    return main.body
+
+
+@pytest.mark.parametrize(
+    ("weight", "block"),
+    [
+        ((3, 3, 64, 32), 64),
+        ((3, 3, 256, 32), 128),
+        ((1, 1, 96, 64), 96),
+        ((3, 3, 32, 32), 96),  # A row of taps.
+        ((5, 5, 16, 32), 80),
+        ((3, 3, 160, 32), 80),
+    ],
+)
+def test_blocks_of_convolutions(weight: tuple[int, ...], block: int) -> None:
+    found = rewritten(convolution(weight))
+    assert isinstance(found.callee, Operator) and found.callee.name == "half.conv2d"
+    attributes = found.attributes
+    assert isinstance(attributes, HalfConv2dAttributes)
+    assert attributes.block == block
+    assert (tuple(attributes.strides), tuple(attributes.padding)) == ((2, 2), (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        convolution((3, 3, 64, 32), "float32"),
+        convolution((3, 3, 64, 24)),  # Columns that do not fill vectors.
+        convolution((3, 3, 24, 32)),
+        convolution((1, 1, 16, 32)),  # Blocks would be short.
+        convolution((3, 3, 32, 64), groups=2),
+        convolution((3, 3, 64, 32), known=False),
+    ],
+)
+def test_other_convolutions_stay(module: IRModule) -> None:
+    main = module["main"]
+    assert isinstance(main, Function)
+    before = [item.callee for item in post_order(main) if isinstance(item, Call)]
+    assert [rewritten(module).callee] == before
+
+
+def test_processors_without_such_arithmetic_add_in_float32() -> None:
+    found = rewritten(convolution((3, 3, 64, 32)), Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server"))
+    assert isinstance(found.callee, Operator) and found.callee.name == "nn.conv2d"
+
+
+def test_blocks_must_fit_the_window() -> None:
+    x, w = Var("x", tensor_type((1, 8, 8, 16), "float16")), Var("w", tensor_type((3, 3, 16, 32), "float16"))
+    for block in (16, 8, 48):
+        infer_types(Function("main", (x, w), call("half.conv2d", x, w, block=block)))
+    with pytest.raises(UserError, match="blocks of 32 products do not divide 16 channels"):
+        infer_types(Function("main", (x, w), call("half.conv2d", x, w, block=32)))
+    y, v = (Var(item.name, tensor_type(item.tensor_type.static_shape, "float32")) for item in (x, w))
+    with pytest.raises(UserError, match="must be float16"):
+        infer_types(Function("main", (y, v), call("half.conv2d", y, v, block=16)))
