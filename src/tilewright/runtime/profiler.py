@@ -7,6 +7,7 @@ import html
 import os
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,9 @@ small {{ display: block; color: #57606a; }}
 """
 
 
-def profile_entry(runner: EntryRunner, library: Library, inputs: list[Array], repeat: int) -> Profile:
+def profile_entry(
+    runner: EntryRunner, library: Library, inputs: list[Array], repeat: int, clock: Callable[[], float]
+) -> Profile:
     """Run the model's steps one kernel at a time, in order, `repeat` times after a warm-up, and time each."""
     prepared = runner.prepare(inputs)
     outputs = prepared.new_outputs()
@@ -163,7 +166,7 @@ def profile_entry(runner: EntryRunner, library: Library, inputs: list[Array], re
             [address_of(array) for array in outputs],
             address_of(workspace),
         )
-        return _profile(prepared, library, slots, repeat)
+        return _profile(prepared, library, slots, repeat, clock)
     finally:
         runner.workspaces.give_back(workspace)
 
@@ -240,7 +243,7 @@ class _Slots:
                 return self.prepared.values[ref.index]
 
 
-def _profile(prepared: Prepared, library: Library, slots: _Slots, repeat: int) -> Profile:
+def _profile(prepared: Prepared, library: Library, slots: _Slots, repeat: int, clock: Callable[[], float]) -> Profile:
     model = prepared.part.info
     functions = {}
     calls = []
@@ -254,7 +257,6 @@ def _profile(prepared: Prepared, library: Library, slots: _Slots, repeat: int) -
     def whole() -> None:
         prepared.call(slots.inputs, slots.outputs, slots.workspace)
 
-    clock = time.perf_counter
     whole()
     whole_times = []
     for _ in range(repeat):

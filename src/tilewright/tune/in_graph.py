@@ -61,7 +61,7 @@ def choose_in_graph(
     An `UnsupportedError` where a model's kernels cannot be tried in it.
     """
     began = time.monotonic()
-    _check_straight(lowered)
+    check_straight(lowered)
     points = {task.key: _points(task, database, keep) for task in tasks}
     codes: dict[str, list[CompiledKernel]] = {}
     for task in tasks:
@@ -104,7 +104,8 @@ def choose_in_graph(
     return InGraph(default, alone, together, session.trials, time.monotonic() - began, exchanged)
 
 
-def _check_straight(lowered: LoweredModel) -> None:
+def check_straight(lowered: LoweredModel) -> None:
+    """An error where a model is more than one sequence of kernels of known sizes."""
     if lowered.program is not None:
         raise UnsupportedError("kernels are tried in straight models only: this one has control flow or data")
     if lowered.info.symbols:

@@ -17,8 +17,9 @@ from tilewright.target.host import usable_cpus
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.device_runner import DeviceBudget
-from tilewright.tune.in_graph import OnExchange, choose_in_graph
-from tilewright.tune.measure import Measurer
+from tilewright.tune.in_graph import InGraph, OnExchange, choose_in_graph
+from tilewright.tune.in_model import choose_in_model
+from tilewright.tune.measure import LocalMeasurer, Measurer
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune, usual_search
@@ -55,10 +56,11 @@ def tune_model(
 
     Records go to `database` (None: the user's own), from which `tw.compile` takes the best ones; tuning again goes on
     where it stopped. `search` is one of `tuner.SEARCHES` (None: what suits the target); those that ask a cost model ask
-    `trees` (extra `tune`) or a `neural` one, which needs no extra. On a device (`target="cuda"`) the best candidates of
-    each kernel are in the end tried in the whole model (`in_graph`), and what is quickest there is what compilation
-    takes. `on_tasks` is told what will be tuned, `on_batch(tasks, task, trials)` what each batch brought,
-    `on_exchange(task, before, now)` what the model takes after each kernel that was tried in it.
+    `trees` (extra `tune`) or a `neural` one, which needs no extra. Where measuring takes place here, on a CPU or on a
+    device (`target="cuda"`), the best candidates of each kernel are in the end tried in the whole model (`in_graph`),
+    and what is quickest there is what compilation takes. `on_tasks` is told what will be tuned, `on_batch(tasks, task,
+    trials)` what each batch brought, `on_exchange(task, before, now)` what the model takes after each kernel that was
+    tried in it (on a device).
     """
     if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
         raise UserError("the shipped records are read only", hint="tune into a database of your own")
@@ -80,26 +82,31 @@ def tune_model(
     held = nullcontext(database) if isinstance(database, Database) else Database(database or default_database())
     with held as opened:
         if resolved.is_cpu or not (measurer is None or isinstance(measurer, DeviceMeasurer)):
-            return tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
+            report = tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
+            is_here = resolved.is_cpu and (measurer is None or isinstance(measurer, LocalMeasurer))
+            if not in_graph or report.stopped or not is_here:
+                return report
+            return _with_choice(report, lambda tasks: _chosen(compilation, tasks, opened))
         made_here = DeviceMeasurer(budget=_device_budget(compilation)) if measurer is None else nullcontext(measurer)
         with made_here as on_device:
             report = tune(tasks, opened, options, measurer=on_device, on_batch=on_batch)
             if not in_graph or report.stopped:
                 return report
-            return _with_choice(report, compilation, opened, on_device, on_exchange)
+            lowered = compilation.lowered
+            return _with_choice(
+                report, lambda tasks: choose_in_graph(lowered, tasks, opened, on_device, on_exchange=on_exchange)
+            )
 
 
-def _with_choice(
-    report: Report,
-    compilation: Compilation,
-    database: Database,
-    measurer: DeviceMeasurer,
-    on_exchange: OnExchange,
-) -> Report:
+def _chosen(compilation: Compilation, tasks: Sequence[Task], database: Database) -> InGraph:
+    return choose_in_model(compilation.lowered, compilation.threads, tasks, database)
+
+
+def _with_choice(report: Report, choose: Callable[[Sequence[Task]], InGraph]) -> Report:
     """The report after the best candidates were tried in the whole model, those of long kernels first."""
     ordered = [item.task for item in sorted(report.tasks, key=lambda item: -item.best_seconds * item.task.uses)]
     try:
-        chosen = choose_in_graph(compilation.lowered, ordered, database, measurer, on_exchange=on_exchange)
+        chosen = choose(ordered)
     except KeyboardInterrupt:
         return replace(report, stopped=True)
     except UnsupportedError as error:
