@@ -61,6 +61,20 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield made
 
 
+class NoisyMeasurer(FakeMeasurer):
+    """One by which the default schedule is five percent quicker than itself, and all others are slower."""
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        default = key_of(task.space().default)
+        for point in points:
+            yield Measurement(point, 0.95 if key_of(point) == default else 1.2, 1.0)
+
+
+def test_the_default_schedule_gains_nothing_over_itself(database: Database) -> None:
+    [item] = tune([_task()], database, OPTIONS, measurer=NoisyMeasurer()).tasks
+    assert item.gain == 1.0 and item.best_seconds == item.default_seconds
+
+
 @dataclass
 class InterruptedMeasurer(FakeMeasurer):
     """A measurer beside which someone presses control and C."""
