@@ -106,7 +106,11 @@ def check_symbolic_sizes(target: str) -> None:
     assert len(timing.results) == 2
 
 
-def check_scalars(target: str, dtypes: Sequence[str]) -> None:
+SCALARS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+SCALARS += ("float16", "bfloat16", "float32")
+
+
+def check_scalars(device: Build, dtypes: Sequence[str] = SCALARS) -> None:
     """Scalars of every type, positive and negative, beside an array."""
     scalars = [te.var(f"x_{name}", name) for name in dtypes]
     a = te.placeholder((3,), name="A")
@@ -120,6 +124,6 @@ def check_scalars(target: str, dtypes: Sequence[str]) -> None:
     b = te.compute((3,), total, name="B")
     values: list[Any] = [-3 if name.startswith(("int", "float")) else name == "bool" or 200 for name in dtypes]
     out = np.zeros(3, np.float32)
-    tw.build(te.create_schedule(b.op), [a, *scalars, b], target=target)(np.arange(3, dtype=np.float32), *values, out)
+    func = te.create_schedule(b.op).func([a, *scalars, b])
+    device([func])[func.name](np.arange(3, dtype=np.float32), *values, out)
     np.testing.assert_array_equal(out, np.arange(3, dtype=np.float32) + sum(values))
-

@@ -54,6 +54,10 @@ def test_floats() -> None:
     portable.check_halves(on_hip)
 
 
+def test_scalars() -> None:
+    portable_kernels.check_scalars(on_hip, (*portable_kernels.SCALARS, "float64"))
+
+
 def test_tiles_and_operators() -> None:
     portable_kernels.check_tiles(on_hip)
     portable_kernels.check_operators(on_hip, ROCM, CASES[::5])

@@ -1,10 +1,16 @@
-"""Metal kernels: the text is compiled against a shim of Metal's library and run on threads (no Mac is needed)."""
+"""Metal: the text is compiled against a shim of its library and run on threads, the runtime drives a stand-in."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
+import platform
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -16,8 +22,10 @@ from tilewright import te
 from tilewright.codegen.c.program import device_program
 from tilewright.codegen.metal.dialect import MetalDialect
 from tilewright.compiler import _function_info
+from tilewright.runtime import metal
 from tilewright.runtime.device_program import DeviceModule, DeviceProgram
-from tilewright.support.errors import UnsupportedError
+from tilewright.runtime.objc import ObjectiveC
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 
@@ -57,6 +65,10 @@ def test_tiles_with_barriers() -> None:
     portable_kernels.check_tiles(on_metal)
 
 
+def test_scalars() -> None:
+    portable_kernels.check_scalars(on_metal)
+
+
 def test_operators() -> None:
     portable_kernels.check_operators(on_metal, METAL, CASES[::5])
 
@@ -68,8 +80,89 @@ def test_float64_is_refused_by_name() -> None:
         _program([te.create_prim_func([a, b], "double")])
 
 
-def test_metal_programs_do_not_run_here() -> None:
+def test_metal_programs_run_on_macs() -> None:
+    if platform.system() == "Darwin":
+        pytest.skip("this is a Mac")
     a = te.placeholder((4,), name="A")
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
-    with pytest.raises(UnsupportedError, match="does not run programs for Metal"):
+    with pytest.raises(UserError, match="programs for Metal run on macOS, and this is"):
         tw.build(te.create_schedule(b.op), [a, b], target="metal")
+
+
+def test_signatures_have_an_argument_a_colon() -> None:
+    for selector, (_, arguments) in metal.SIGNATURES.items():
+        assert len(arguments) == selector.count(":"), selector
+
+
+def test_methods_without_a_signature_are_not_called(fake: ctypes.CDLL) -> None:
+    with pytest.raises(CompilerBug, match="the signature of the method explode: is not known"):
+        ObjectiveC(fake, {}).send(1, "explode:", 0)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, c_compiler: str) -> ctypes.CDLL:
+    """Objects of Metal without a GPU."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the stand-in knows the calls of x86-64 alone")
+    library = tmp_path / "libfake.so"
+    source = Path(__file__).parent / "fake_metal.c"
+    subprocess.run([c_compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def _fake_device(fake: ctypes.CDLL) -> metal.MetalDevice:
+    fake.MTLCreateSystemDefaultDevice.restype = ctypes.c_void_p
+    return metal.MetalDevice(ObjectiveC(fake, metal.SIGNATURES), fake.MTLCreateSystemDefaultDevice())
+
+
+def test_the_runtime_drives_the_frameworks(fake: ctypes.CDLL) -> None:
+    """Arrays go to the device and back, scalars are packed, everything is given back."""
+    device = _fake_device(fake)
+    assert device.name == "Fake M9" and device.numbers() == {"shared_bytes": 32768}
+    held = fake.fake_alive()
+    a = te.placeholder((4,), name="A")
+    n, x = te.var("n", "int32"), te.var("x", "float32")
+    b = te.compute((4,), lambda i: a[i] * x + n.astype("float32"), name="B")
+    s = te.create_schedule(b.op)
+    s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    module = DeviceModule(_program([s.func([a, n, x, b])]), device)
+    result = np.zeros(4, np.float32)
+    module(np.arange(4, dtype=np.float32), -3, 2.5, result)
+    np.testing.assert_array_equal(result, np.arange(4, dtype=np.float32) * 2.5 - 3)
+    assert fake.fake_threads() == 4
+    assert (fake.fake_fast_math(), fake.fake_version()) == (0, 0x20003)
+    del module
+    gc.collect()
+    assert fake.fake_alive() == held
+
+
+def test_parts_of_memory(fake: ctypes.CDLL) -> None:
+    device = _fake_device(fake)
+    held = fake.fake_alive()
+    whole, part = device.upload(np.arange(16, dtype=np.float32)), np.zeros(2, np.float32)
+    device.read(whole, 16, part)
+    np.testing.assert_array_equal(part, [4, 5])
+    assert device.view(whole, 8, 8) is None
+    device.read(whole, 8, part)
+    np.testing.assert_array_equal(part, [2, 3])
+    device.copy(whole, 0, device.view(whole, 32, 32), 16, 8)
+    device.download(device.view(whole, 48, 8), part)
+    np.testing.assert_array_equal(part, [0, 1])
+    device.write(whole, np.full(2, 7, np.float32))
+    device.download(whole, part)
+    np.testing.assert_array_equal(part, [7, 7])
+    with pytest.raises(UserError, match="Fake M9 has no room for 2147483648 bytes"):
+        device.allocate(1 << 31)
+    del whole
+    device.wait()
+    assert fake.fake_alive() == held
+
+
+def test_what_metal_refuses(fake: ctypes.CDLL) -> None:
+    device = _fake_device(fake)
+    with pytest.raises(CompilerBug, match="Metal's compiler refused a program: it is broken"):
+        device.load_code(b"none", ())
+    fake.fake_fail(1)
+    device.copy(device.allocate(16), 0, device.allocate(16), 0, 16)
+    with pytest.raises(UserError, match="Fake M9 did not finish its kernels: it is broken"):
+        device.wait()

@@ -73,9 +73,7 @@ def test_symbolic_sizes() -> None:
 
 
 def test_scalars() -> None:
-    require_vulkan()
-    names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "bool")
-    portable_kernels.check_scalars("vulkan", (*names, "float64"))
+    portable_kernels.check_scalars(on_vulkan, (*portable_kernels.SCALARS, "float64"))
 
 
 def test_more_scalars_than_every_device_takes() -> None:

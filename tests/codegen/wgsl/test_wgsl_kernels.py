@@ -39,9 +39,7 @@ def test_symbolic_sizes() -> None:
 
 
 def test_scalars() -> None:
-    require_webgpu()
-    names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "bool")
-    portable_kernels.check_scalars("webgpu", names)
+    portable_kernels.check_scalars(on_webgpu)
 
 
 def test_indices_that_may_overflow_are_computed_in_their_low_bits() -> None:

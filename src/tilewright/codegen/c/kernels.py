@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.codegen.c.convert import store_value
+from tilewright.codegen.c.convert import load_value, store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
 from tilewright.codegen.statements import KernelStatements, element_count
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select
+from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
@@ -68,7 +68,7 @@ class _Kernel(KernelStatements[Expressions]):
                 parameters.append(dialect.pointer(element, c.name(param), written, constant))
             else:
                 c.decide(param, narrow=False)
-                parameters.append(f"const {dialect.register_type(param.dtype)} {c.name(param)}")
+                parameters.append(self._scalar(param))
         self._declare_shared()
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
@@ -85,6 +85,15 @@ class _Kernel(KernelStatements[Expressions]):
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _scalar(self, param: Var) -> str:
+        """A parameter that is a number; it comes as it lies in memory: half precision as bits, bool as a byte."""
+        c, dialect, name = self.values, self._dialect, self.values.name(param)
+        kind, passed = dialect.register_type(param.dtype), dialect.memory_type(param.dtype)
+        if kind == passed:
+            return f"const {kind} {name}"
+        c.line(f"const {kind} {name} = {load_value(c, f'{name}bits', param.dtype)};")
+        return f"const {passed} {name}bits"
 
     def _lines(self, text: str) -> None:
         for line in text.splitlines():
