@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-in-graph",
         dest="in_graph",
         action="store_false",
-        help="on GPUs: keep the candidates that are quickest alone, without trying the best ones in the whole model",
+        help="do not try the best candidates in the whole model at the end",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with curves and gains")
     parser.add_argument(
