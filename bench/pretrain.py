@@ -3,6 +3,7 @@
     python -m bench.pretrain                     # measure what is not measured yet, learn, write
     python -m bench.pretrain --seconds 80        # as much measuring as fits; the same command goes on from there
     python -m bench.pretrain --learn-only        # from what is measured
+    python -m bench.pretrain --learn-only --also tuned.db    # and from what tuning measured of the same kernels
 
 Random schedules of every kernel of the ten models are measured for one core (`bench/tuning_runs.py`), and boosted trees
 learn to order them; `tilewright.tune.forest` reads them back. The kernels that `bench.tuning` compares searches on are
@@ -15,13 +16,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench import harness, zoo
 from bench.tuning import MODELS, SEARCHES, choose_tasks, measured, programs_of
-from bench.tuning_quality import learned_from, quality
+from bench.tuning_quality import Programs, learned_from, quality
 from bench.tuning_runs import jobs_of, run_all
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
@@ -31,8 +33,9 @@ from tilewright.tune.forest import SHIPPED, Forest
 from tilewright.tune.task import Task, extract_tasks
 
 HELD_OUT = Path(__file__).parents[1] / "tests" / "tune" / "held_out.npz"
-ROUNDS = 250
-_FEWEST, _KEPT = 16, 256
+ROUNDS, DEPTH, RATE = 400, 5, 0.08
+"""Many small steps of shallow trees: these order kernels that they have not seen better than fewer deep ones do."""
+_FEWEST, _KEPT = 8, 256
 """Programs that a kernel needs to be learned from, and that are kept for the tests."""
 
 
@@ -49,12 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             harness.say("the time was up before all was measured: the same command goes on from here")
             return 1
     held_out = {task.key for task in choose_tasks(MODELS, options.held_out)}
-    with Database(options.database) as database:
-        programs = [programs_of(task, measured(task, database)) for task in tasks]
-    programs = [item for item in programs if len(item.seconds) >= _FEWEST]
+    programs: list[Programs] = []
+    for path in (options.database, *options.also):
+        # Each database by itself: what it says is relative to the best that it knows.
+        with Database(path) as database:
+            found = [programs_of(task, measured(task, database)) for task in tasks]
+        programs += [replace(item, task=f"{item.task} {path.stem}") for item in found if len(item.seconds) >= _FEWEST]
     harness.say(f"{sum(len(item.seconds) for item in programs)} programs of {len(programs)} kernels")
-    model = TreeModel(rounds=ROUNDS)
-    learned_from(lambda: model, [item for item in programs if item.task not in held_out])
+    model = TreeModel(rounds=ROUNDS, depth=DEPTH, rate=RATE)
+    learned_from(lambda: model, [item for item in programs if item.task.split()[0] not in held_out])
     with Database(options.known) as database:
         asked = [programs_of(task, measured(task, database)) for task in tasks if task.key in held_out]
     asked = [item for item in asked if len(item.seconds) >= _FEWEST]
@@ -78,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.0, help="stop measuring after so long (default: no limit)")
     parser.add_argument("--learn-only", action="store_true", help="measure nothing")
     parser.add_argument("--database", type=Path, default=Path(".cache/pretrain.db"), help="where measurements are kept")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="more databases to learn from")
     parser.add_argument(
         "--known", type=Path, default=Path(".cache/bench-tuning.db"), help="what bench.tuning measured of them"
     )
