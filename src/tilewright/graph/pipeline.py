@@ -85,7 +85,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [
             products.with_options(target=options.target),
             *_SIMPLIFY,
-            halves.with_options(target=options.target),
+            halves.with_options(target=options.target, winograd=options.winograd),
             steps.with_options(target=options.target),
         ]
     if options.target is not None:

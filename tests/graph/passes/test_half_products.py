@@ -7,10 +7,12 @@ import pytest
 
 from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
 from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import Operator, call
 from tilewright.graph.ops.half import HalfConv2dAttributes
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.traverse import post_order
+from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError
@@ -59,8 +61,6 @@ def test_blocks_of_convolutions(weight: tuple[int, ...], block: int) -> None:
     "module",
     [
         convolution((3, 3, 64, 32), "float32"),
-        convolution((3, 3, 64, 24)),  # Columns that do not fill vectors.
-        convolution((3, 3, 24, 32)),
         convolution((1, 1, 16, 32)),  # Blocks would be short.
         convolution((3, 3, 32, 64), groups=2),
         convolution((3, 3, 64, 32), known=False),
@@ -71,6 +71,38 @@ def test_other_convolutions_stay(module: IRModule) -> None:
     assert isinstance(main, Function)
     before = [item.callee for item in post_order(main) if isinstance(item, Call)]
     assert [rewritten(module).callee] == before
+
+
+@pytest.mark.parametrize("weight", [(3, 3, 64, 24), (3, 3, 24, 32), (7, 7, 3, 64)])
+def test_windows_that_do_not_fill_vectors_are_converted_once(weight: tuple[int, ...]) -> None:
+    module = convolution(weight)
+    found = rewritten(module)
+    assert isinstance(found.callee, Operator) and found.callee.name == "cast"
+    inner = found.args[0]
+    assert isinstance(inner, Call) and inner.tensor_type.dtype is FLOAT32
+    random = np.random.default_rng(1)
+    x = random.standard_normal((1, 8, 8, weight[2])).astype(np.float16)
+    np.testing.assert_array_equal(evaluate(half_products(module, HALVES), x), evaluate(module, x))
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "winograd", "name"),
+    [
+        (56, 64, True, "cast"),
+        (28, 128, True, "cast"),
+        (7, 512, True, "half.conv2d"),  # Weights would take longer to read.
+        (56, 64, False, "half.conv2d"),
+    ],
+)
+def test_convolutions_of_few_multiplications_are_converted(size: int, channels: int, winograd: bool, name: str) -> None:
+    x = Var("x", tensor_type((1, size, size, channels), "float16"))
+    weights = constant(np.ones((3, 3, channels, channels), "float16"))
+    body = call("nn.conv2d", x, weights, padding=(1, 1, 1, 1), **LAYOUT)
+    module = infer_types(IRModule([Function("main", (x,), body)]))
+    target = HALVES.replace(cores=1, l1_bytes=48 << 10, l2_bytes=2 << 20)
+    main = half_products(module, target, winograd)["main"]
+    assert isinstance(main, Function) and isinstance(main.body, Call) and isinstance(main.body.callee, Operator)
+    assert main.body.callee.name == name
 
 
 def test_processors_without_such_arithmetic_add_in_float32() -> None:

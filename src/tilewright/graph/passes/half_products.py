@@ -6,20 +6,27 @@ After:   half.matmul(x, w, block=128)      sums of 128 products in float16, thes
 Before:  nn.conv2d(x, w[3, 3, 256, 64], ...)
 After:   half.conv2d(x, w, ..., block=128)
 
-Only for constant weights, whose depth divides into blocks and whose columns into vectors. Blocks of a convolution are
-of some channels of a tap, or of all channels of a row of taps where those are few.
+Before:  nn.conv2d(x, w[7, 7, 3, 64], ...)                            other windows of several taps
+After:   cast(nn.conv2d(cast(x), w, ...)), the convolution in float32: the same numbers, since sums are in float32, but
+         each element is converted once instead of for every tap
+
+Blocks are only for constant weights, whose depth divides into blocks and whose columns into vectors. Blocks of a
+convolution are of some channels of a tap, or of all channels of a row of taps where those are few. Convolutions that
+Winograd's algorithm computes in less than half the time of the direct one are better converted, too.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Constant, Function, GraphExpr, constant
+from tilewright.graph.expr import Call, Constant, GraphExpr, constant
+from tilewright.graph.infer import fill_type
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.passes.choose_algorithm import best_tile, convolution_size, direct_cycles, winograd_cycles
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.traverse import map_functions
-from tilewright.ir.dtype import FLOAT16
+from tilewright.ir.dtype import FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -27,19 +34,21 @@ MOST_BLOCK, LEAST_BLOCK = 128, 32
 _LANES = 32
 _DOUBLED = 16
 """Channels that fill a vector when each is there twice."""
+_LEAST_GAIN = 1.15
+"""An estimate must be better by this factor."""
 
 
-def half_products(module: IRModule, target: Target) -> IRModule:
-    """Use half-precision arithmetic for products of float16 matrices on x86 processors that have it."""
+def half_products(module: IRModule, target: Target, winograd: bool = False) -> IRModule:
+    """Use half-precision arithmetic for products of float16 on x86 processors that have it.
+
+    `winograd`: whether convolutions in float32 may be computed by that algorithm.
+    """
     if not target.has_feature("avx512fp16"):
         return module
-    result = map_functions(module, _rewritten)
+    rules = (_winograd_rule(target), *RULES) if winograd else RULES
+    result = map_functions(module, lambda function: apply_rules(function, rules))
     assert isinstance(result, IRModule)
     return result
-
-
-def _rewritten(function: Function) -> Function:
-    return apply_rules(function, RULES)
 
 
 def _product(b: Bindings) -> GraphExpr | None:
@@ -81,8 +90,44 @@ def _convolution(b: Bindings) -> GraphExpr | None:
     )
 
 
+def _converted(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    data, weights = call.args
+    attributes = call.attributes
+    assert isinstance(attributes, Conv2dAttributes)
+    if call.type is None or data.tensor_type.dtype is not FLOAT16 or attributes.groups != 1:
+        return None
+    if attributes.data_layout != "NHWC" or not isinstance(weights, Constant) or weights.data.shape[:2] == (1, 1):
+        return None
+    wide = make("cast", data, dtype=FLOAT32, span=call.span)
+    taps = constant(weights.data.astype(np.float32))
+    product = Call(call.callee, (wide, taps), attributes)
+    product.span = call.span
+    fill_type(product)
+    return make("cast", product, dtype=FLOAT16, span=call.span)
+
+
+def _winograd(b: Bindings, target: Target) -> GraphExpr | None:
+    """The convolution in float32 where Winograd's algorithm is estimated to be quicker than halves."""
+    converted = _converted(b)
+    if not isinstance(converted, Call) or not isinstance(converted.args[0], Call):
+        return None
+    size = convolution_size(converted.args[0])
+    tile = None if size is None else best_tile(size, target)
+    if size is None or tile is None:
+        return None
+    # Halves are multiplied twice as quickly, and half as many bytes are read.
+    is_quicker = winograd_cycles(size, tile, target) * _LEAST_GAIN < direct_cycles(size, target) / 2
+    return converted if is_quicker else None
+
+
+def _winograd_rule(target: Target) -> Rule:
+    return Rule("convolution of few multiplications", P.op("nn.conv2d", name="root"), lambda b: _winograd(b, target))
+
+
 RULES = (
     Rule("product of half precision", P.op("matmul", name="root"), _product),
     Rule("convolution of half precision", P.op("nn.conv2d", name="root"), _convolution),
+    Rule("convolution of converted halves", P.op("nn.conv2d", name="root"), _converted),
 )
 """All rules, tried in order at each node."""
