@@ -12,13 +12,15 @@ import numpy as np
 
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.machine import define
-from tilewright.tir.warp_instructions import GROUP_PRODUCTS
+from tilewright.tir.warp_instructions import GROUP_PRODUCTS, PRODUCTS
 
 ROW_MAX: Final = {parts: f"cuda.row.max.{parts}" for parts in (2, 4, 8, 16, 32)}
 """The greatest of the values that the threads of a row have, by their number."""
 ROW_SUM: Final = {parts: f"cuda.row.sum.{parts}" for parts in (2, 4, 8, 16, 32)}
 ROUND_PAIR: Final = {"float16": "cuda.pair.f16", "bfloat16": "cuda.pair.bf16"}
 """Two neighbouring float32 of a thread to a register of two elements of 16 bits, by type."""
+FIRST_PRODUCTS: Final = {kind: f"{PRODUCTS[kind, kind]}.first" for kind in ("float16", "bfloat16", "float32")}
+"""Products of fragments that begin sums, by type."""
 HELD_COLUMNS: Final = (32, 64, 96, 128, 192, 256)
 """Columns of products of warp groups whose rows' operand is in registers."""
 POWER_OF_TWO: Final = "cuda.exp2"
@@ -55,6 +57,8 @@ for _names, _what in ((ROW_MAX, "greatest"), (ROW_SUM, "sum")):
 for _name in ROUND_PAIR.values():
     define(_name, "", "int32", ("handle", "handle"), ("sm_80",), _refuse, "rounds two neighbouring values", pure=False)
 _HANDLES: Final = ("handle", "handle", "handle")
+for _name in FIRST_PRODUCTS.values():
+    define(_name, "", "int32", _HANDLES, ("sm_80",), _refuse, "makes sums of the product of two fragments", pure=False)
 for _kind in ROUND_PAIR:
     for _columns in HELD_COLUMNS:
         _doc = "adds a product of rows in registers with swizzled rows of steps in shared memory, and waits for it"
@@ -68,4 +72,4 @@ for _kind in ROUND_PAIR:
             define(_name, "", "int32", (*_HANDLES, "int64"), ("sm_90a",), _refuse, _doc, pure=False)
 define(POWER_OF_TWO, "", "float32", ("float32",), ("sm_75",), _power_of_two, "2^x, subnormal results are zeros")
 
-__all__ = ["HELD_COLUMNS", "POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM", "held_product"]
+__all__ = ["FIRST_PRODUCTS", "HELD_COLUMNS", "POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM", "held_product"]

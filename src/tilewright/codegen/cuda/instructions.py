@@ -16,6 +16,10 @@ _MMA: Final = {
 }
 
 
+_FIRST: Final = ".first"
+"""What the names of products end with that make sums instead of adding to them."""
+
+
 def function_name(instruction: str) -> str:
     """The name of the function of an instruction."""
     return f"tw_{instruction.removeprefix('cuda.').replace('.', '_')}"
@@ -23,7 +27,7 @@ def function_name(instruction: str) -> str:
 
 def instruction_text(instruction: str) -> str | None:
     """The function of an instruction; None if CUDA has none of that name."""
-    if instruction in _MMA:
+    if instruction.removesuffix(_FIRST) in _MMA:
         return _mma(instruction)
     if instruction.startswith("cuda.ldmatrix.x4"):
         return _load_matrices(instruction)
@@ -97,9 +101,14 @@ def _load_matrices(instruction: str) -> str:
 
 
 def _mma(instruction: str) -> str:
-    shape, types, kind = _MMA[instruction]
+    base = instruction.removesuffix(_FIRST)
+    shape, types, kind = _MMA[base]
     element = "float" if kind == "f" else "int"
-    if instruction == "cuda.mma.tf32":
+    # Sums that begin here have a register of zero in their place.
+    sums, mode, zero = (
+        ("%0, %1, %2, %3", "+", "") if base == instruction else (", ".join(["%10"] * 4), "=", ', "f"(0.f)')
+    )
+    if base == "cuda.mma.tf32":
         # Rounded to nearest: the instruction itself would cut the low bits off.
         convert = (
             "  unsigned int x[4], y[2];\n"
@@ -111,8 +120,8 @@ def _mma(instruction: str) -> str:
     return (
         f"{_HEAD} {function_name(instruction)}({element}* c, const void* a, const void* b) {{\n{convert}"
         f'  asm volatile("mma.sync.aligned.{shape}.row.col.{types} '
-        '{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
-        f'    : "+{kind}"(c[0]), "+{kind}"(c[1]), "+{kind}"(c[2]), "+{kind}"(c[3])\n'
-        '    : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));\n'
+        f'{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{{sums}}};"\n'
+        f'    : "{mode}{kind}"(c[0]), "{mode}{kind}"(c[1]), "{mode}{kind}"(c[2]), "{mode}{kind}"(c[3])\n'
+        f'    : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]){zero});\n'
         "}"
     )

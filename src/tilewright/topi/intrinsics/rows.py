@@ -15,13 +15,14 @@ from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.te import reduction
 from tilewright.tir.machine import machine_call
-from tilewright.tir.row_instructions import ROUND_PAIR, ROW_MAX, ROW_SUM
+from tilewright.tir.row_instructions import FIRST_PRODUCTS, ROUND_PAIR, ROW_MAX, ROW_SUM
 from tilewright.tir.stmt import Evaluate, Stmt
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
 from tilewright.tir.warp_instructions import WARP
 from tilewright.topi.intrinsics.tensor_core import (
     COLUMNS,
     ROWS,
+    Layout,
     WarpProduct,
     declared,
     each_lane,
@@ -60,6 +61,34 @@ def combine_row(largest: bool, parts: int = PARTS) -> TensorIntrin:
         return (i * parts + part,)
 
     return declared(result, rule, name, [("held", layout), ("result", layout)])
+
+
+@cache
+def begin_product(item: WarpProduct) -> TensorIntrin:
+    """The intrinsic that makes sums of the product of two fragments: `WarpProduct.multiply` to zeros."""
+    a = te.placeholder((ROWS, item.depth), str(item.row), name="a")
+    b = te.placeholder((COLUMNS, item.depth), str(item.column), name="b")
+    k = te.reduce_axis((0, item.depth), name="k")
+    c = te.compute(
+        (ROWS, COLUMNS),
+        lambda i, j: reduction.sum(cast(a[i, k], FLOAT32) * cast(b[j, k], FLOAT32), [k]),
+        name="c",
+    )
+    name = FIRST_PRODUCTS[item.row.name]
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
+        def product(lane: Var) -> Stmt:
+            operands = [own_registers(operand, "r", lane, 0) for operand in inputs]
+            return Evaluate(machine_call(name, own_registers(outputs[0], "w", lane, 0), *operands))
+
+        return each_lane(product)
+
+    layouts: list[tuple[str, Layout]] = [
+        ("a", lambda i, k: item.rows_layout(i, k)[2:]),
+        ("b", lambda j, k: turned_layout(item, j, k)[2:]),
+        ("c", lambda i, j: item.sums_layout(i, j)[2:]),
+    ]
+    return declared(c, rule, name, layouts)
 
 
 @cache

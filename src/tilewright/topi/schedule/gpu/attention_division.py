@@ -48,7 +48,7 @@ class Division:
         self.context, self.sch, self.sizes, self.shape, self.rows = context, context.sch, sizes, shape, rows
         self.stages = stages
         self.stage = {handle.name.removeprefix("attention_"): handle for handle in self.sch.blocks()}
-        loops = self.sch.get_loops(self.stage["products"])
+        loops = self.sch.get_loops(self.stage["products_start"])
         self.block, self.step = self.sch.fuse(*loops[:3]), loops[3]
         self.sch.bind(self.block, "blockIdx.x")
         self.count = sum(self.step in self.sch.get_loops(handle) for handle in self.stage.values())

@@ -45,8 +45,7 @@ def divide_over_groups(
     context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
-    starts = sizes.depth == PANEL
-    shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, starts)
+    shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, PANEL)
     rows = Rows(tile.groups * WARPS, (1, 2), 8)
     _Groups(context, sizes, shape, rows, tile.stages).schedule(item)
 
@@ -70,7 +69,7 @@ class _Groups(WarpDivision):
     def multiply(self, item: WarpProduct, name: str, operand: str) -> None:
         """A product of a warp group."""
         turned = operand == "keys_shared"
-        fresh = turned and self.shape.starts_products
+        fresh = name == "products_start"
         columns, steps = (self.shape.keys, PANEL) if turned else (self.shape.width, self.shape.keys)
         row, _, step = self.below(name)
         group, row_inside = self.sch.split(row, [None, ROWS])

@@ -81,8 +81,8 @@ class AttentionTile:
     """Neighbouring results that one of them has."""
     holds_queries: bool
     """Whether queries stay in registers, and need no shared memory."""
-    starts_products: bool = False
-    """Whether the product of queries and keys begins its sums by itself."""
+    first_steps: int = 0
+    """Elements of queries and keys whose product begins the sums; if 0, the sums begin as zeros."""
     slices: int = 1
     """Groups of threads that each have a part of the keys."""
     pairs: int = 0
@@ -335,6 +335,29 @@ class _Streamed:
 
         return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store, init if starts else None)
 
+    def _products(self, products: Buffer, queries: Buffer, keys: Buffer) -> list[Stmt]:
+        """The products of queries and keys: their start, and the rest."""
+        tile = self.tile
+
+        def operands(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+            return queries[b, h, i, d], keys[b, self._head(h), self._of_all(h, j), d]
+
+        def part(name: str, first: int, end: int, starts: bool) -> Stmt:
+            def steps(d: PrimExpr) -> Axis:
+                return end - first, IterKind.REDUCE, d
+
+            def shifted(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+                return operands(b, h, i, j, d + first)
+
+            return self._product(name, products, (tile.keys, self._key), (end - first, steps), shifted, starts)
+
+        if tile.first_steps == 0:
+            start = self._cells("products_start", products, lambda *place: _NOTHING)
+        else:
+            start = part("products_start", 0, tile.first_steps, True)
+        rest = part("products", tile.first_steps, tile.depth, False) if tile.first_steps < tile.depth else None
+        return [start] if rest is None else [start, rest]
+
     def _over_columns(
         self, name: str, buffer: Buffer, value: Callable[[PrimExpr, PrimExpr], PrimExpr], source: Buffer, *, steps: bool
     ) -> Stmt:
@@ -410,15 +433,7 @@ class _Streamed:
             copy_keys,
             copy_values,
             *self._copy_mask(),
-            *([] if tile.starts_products else [self._cells("products_start", products, lambda *place: _NOTHING)]),
-            self._product(
-                "products",
-                products,
-                (tile.keys, self._key),
-                (tile.depth, lambda d: (tile.depth, IterKind.REDUCE, d)),
-                lambda b, h, i, j, d: (queries[b, h, i, d], keys[b, self._head(h), self._of_all(h, j), d]),
-                tile.starts_products,
-            ),
+            *self._products(products, queries, keys),
             self._cells(
                 "scores",
                 scores,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.tir.schedule.handles import LoopHandle
-from tilewright.topi.intrinsics.rows import PARTS, load_turned, round_pairs, row_layout, turned_layout
+from tilewright.topi.intrinsics.rows import PARTS, begin_product, load_turned, round_pairs, row_layout, turned_layout
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import loops_below
@@ -56,7 +56,9 @@ def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: War
     depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
     # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
     pairs = 0 if item.group == 2 else 2 * PARTS
-    shape = AttentionTile(tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, False, tile.slices, pairs)
+    shape = AttentionTile(
+        tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, item.depth, tile.slices, pairs
+    )
     WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
@@ -68,12 +70,12 @@ class WarpDivision(Division):
         self._arrange(item)
         self.copy_operands(item)
         self._hold_queries(item)
-        self.multiply(item, "products", "keys_shared")
+        self.multiply(item, "products_start", "keys_shared")
+        if "products" in self.stage:
+            self.multiply(item, "products", "keys_shared")
         self.multiply(item, "mixed", "values_shared")
         self.by_parts()
         self.by_cells(("mixed_start", "scores", "powers", "mixed_shrunk"), 2)
-        if not self.shape.starts_products:
-            self.by_cells(("products_start",), 2)
         if self.shape.slices > 1:
             self.merge(2)
         else:
@@ -92,7 +94,7 @@ class WarpDivision(Division):
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
         layouts: dict[str, Layout] = {
-            **dict.fromkeys(("products", "scores", "powers", "mixed_start"), item.sums_layout),
+            **dict.fromkeys(("products_start", "scores", "powers", "mixed_start"), item.sums_layout),
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
             **dict.fromkeys(("before", "shift", "shrink"), row_layout),
@@ -161,6 +163,6 @@ class WarpDivision(Division):
             sch.reorder(column_thread, part, again, half)
             sch.bind(sch.fuse(column_thread, part), "threadIdx.x")
             self.unroll(again, half)
-        sch.tensorize(row_inside, item.multiply)
+        sch.tensorize(row_inside, begin_product(item) if name == "products_start" else item.multiply)
         self.bind_warps(warp)
         self.unroll(slab, row_tile, column_tile, outer_first, outer_second)
