@@ -206,12 +206,13 @@ class _ModelSearch(_Base):
             self.programs += 1
             try:
                 func = self.space.program(point)
-                self._features[key] = extract(func, self.space.target)
+                # Points that mean the same program are known by the answers that the template really used.
+                settled = key_of(self.space.settle(point))
+                if settled not in self._features:
+                    self._features[settled] = extract(func, self.space.target)
+                self._features[key] = self._features[settled]
             except TilewrightError:
                 self._features[key] = None
-            else:
-                # The same program under the answers that the template really used.
-                self._features.setdefault(key_of(self.space.settle(point)), self._features[key])
         return self._features[key]
 
     def scores(self, points: Sequence[Point]) -> Vector:
