@@ -24,7 +24,7 @@ from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune, usual_search
 
-_DEVICE_BATCHES = (6, 16)
+_DEVICE_BATCHES = (4, 8)
 """The least and the most candidates of a batch on a device."""
 _DEVICE_PATIENCE = 32
 _MOST_COLD = 64 << 20
@@ -127,7 +127,7 @@ def _check_here(compilation: Compilation) -> None:
 
 
 def _device_batch() -> int:
-    """As many candidates as are compiled at a time."""
+    """About half as many candidates as are compiled at a time: those of the next task are under way, too."""
     least, most = _DEVICE_BATCHES
     return max(least, min(most, len(usable_cpus())))
 
