@@ -118,6 +118,10 @@ class Target:
         """Threads that read each other's registers: a warp, or 1 where kernels have no instruction for it."""
         return self.warp_size if self.kind == "cuda" else 1
 
+    def shared_item(self, itemsize: int) -> int:
+        """Bytes that an element of some bytes takes in shared memory: whole words where languages know no less."""
+        return max(4, itemsize) if self.kind in ("webgpu", "vulkan") else itemsize
+
     @property
     def is_host(self) -> bool:
         """Whether code for this target can run in this process: same system, and no feature this machine lacks."""

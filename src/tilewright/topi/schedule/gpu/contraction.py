@@ -68,7 +68,7 @@ def _by_tile(context: ScheduleContext, form: MatrixForm, tile: Tile) -> bool:
 
 def _choose(context: ScheduleContext, form: MatrixForm) -> list[Tile]:
     """The tile of a product, by the model or by the tuner, and what to take in its place."""
-    item = max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads)
+    item = context.target.shared_item(max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads))
     shape = Shape(
         form.batch,
         form.row_count,

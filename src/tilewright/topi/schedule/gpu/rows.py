@@ -177,7 +177,7 @@ def _fit(context: ScheduleContext, found: _Rows) -> None:
         block = context.block(handle)
         if block.is_reduction or (found.keeps and _row_axis(block.writes[0].buffer, found.length) is not None):
             continue
-        needed = rows * _row_bytes(block.writes[0].buffer, found)
+        needed = rows * _row_bytes(context, block.writes[0].buffer, found)
         if needed <= room:
             room -= needed
         else:
@@ -185,12 +185,12 @@ def _fit(context: ScheduleContext, found: _Rows) -> None:
             sch.compute_inline(handle)
             found.stages.remove(handle)
     for param in sch.func.params:
-        if not isinstance(param, Buffer) or _row_bytes(param, found) == 0:
+        if not isinstance(param, Buffer) or _row_bytes(context, param, found) == 0:
             continue
         readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
         if not any(context.block(handle).is_reduction for handle in readers):
             continue
-        needed = 0 if _row_axis(param, found.length) is not None else rows * _row_bytes(param, found)
+        needed = 0 if _row_axis(param, found.length) is not None else rows * _row_bytes(context, param, found)
         if found.keeps and needed <= (room if len(readers) > 1 else 0):
             found.copied.append(param)
             room -= needed
@@ -199,10 +199,12 @@ def _fit(context: ScheduleContext, found: _Rows) -> None:
             found.lanes = 1
 
 
-def _row_bytes(buffer: Buffer, found: _Rows) -> int:
-    """The bytes of a row of a buffer; 0 where it does not have whole rows."""
+def _row_bytes(context: ScheduleContext, buffer: Buffer, found: _Rows) -> int:
+    """The bytes of a row of a buffer in shared memory; 0 where it does not have whole rows."""
     size = prod(buffer.static_shape or (0,))
-    return found.length * buffer.dtype.itemsize if size % found.length == 0 and size >= found.length else 0
+    if size < found.length or size % found.length:
+        return 0
+    return found.length * context.target.shared_item(buffer.dtype.itemsize)
 
 
 def _row_axis(buffer: Buffer, length: int) -> int | None:
@@ -219,7 +221,8 @@ def _scratch(context: ScheduleContext, found: _Rows) -> int:
     if context.target.shuffle_width > 1:
         return 0
     made = [context.block(handle) for handle in found.stages]
-    return sum(2 * block.writes[0].buffer.dtype.itemsize for block in made if block.is_reduction)
+    items = [block.writes[0].buffer.dtype.itemsize for block in made if block.is_reduction]
+    return sum(2 * context.target.shared_item(item) for item in items)
 
 
 def _together(context: ScheduleContext, found: _Rows) -> int:
@@ -355,7 +358,7 @@ def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list
     sch = context.sch
     written = {region.buffer for region in context.block(handle).writes}
     reads = [region.buffer for region in context.block(handle).reads if region.buffer not in written]
-    reads = [buffer for buffer in reads if _row_bytes(buffer, found)]
+    reads = [buffer for buffer in reads if _row_bytes(context, buffer, found)]
     if (found.keeps and not any(buffer in sch.func.params for buffer in reads)) or not steps:
         for loop in steps:
             _unroll(context, loop)
