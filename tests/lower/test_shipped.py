@@ -60,7 +60,7 @@ def test_what_is_shipped_for_hopper() -> None:
     """A measured tile is taken though the model would not have proposed it among its options."""
     target = Target("cuda -arch=sm_90a -num-cores=132")
     answers = shipped_answers(target)
-    assert len(answers) > 20
+    assert len(answers) > 5
     for found in answers.values():
         for name, tile in found.items():
             assert name == "tile" and isinstance(tile, tuple) and len(tile) == 8 and min(tile) > 0

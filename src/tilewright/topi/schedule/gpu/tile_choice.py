@@ -49,8 +49,8 @@ _START: Final = 3080.0
 """Cycles of a kernel beside its steps."""
 _TURN: Final = 205.0
 """Cycles until a block that follows another one has its first operands."""
-_MEETING: Final = 30000.0
-"""Cycles that a cluster costs, as measured: seldom worth it by default, but a tuner may find where it is."""
+_MEETING: Final = 3000.0
+"""Cycles that it costs the blocks of a cluster to meet, twice."""
 _REMOTE: Final = 2.0
 """How much longer a sum takes from the shared memory of another block than from a block's own."""
 _ALONE: Final = 1.05

@@ -27,27 +27,29 @@ _MOST_RESULTS: Final = 64 * 64
 """Sums of one warp: 128 registers of each thread."""
 _PRODUCTS: Final = {1: 1340.0, 2: 670.0, 4: 335.0}
 """Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
-_FETCHED: Final = 34.0
+_FETCHED: Final = 27.4
 """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
-_READ: Final = 108.0
+_READ: Final = 88.0
 """Bytes that fragments get from shared memory in a cycle."""
-_LATENCY: Final = 175.0
+_LATENCY: Final = 180.0
 """Cycles from the start of a copy to its data."""
-_SLAB: Final = 77.0
+_SLAB: Final = 80.0
 """Cycles of one warp for its fragments."""
-_PRODUCT: Final = 7.6
+_PRODUCT: Final = 6.9
 """Cycles of one warp for each product of 16 x 8."""
-_STEP: Final = 82.0
+_STEP: Final = 68.0
 """Cycles that a step costs beside its work: waiting, the barrier, addresses."""
-_START: Final = 3700.0
+_START: Final = 3220.0
 """Cycles of a block beside its steps: starting, the first copies, writing results."""
-_MEETING: Final = 2500.0
+_MEETING: Final = 2400.0
 """Cycles that it costs the blocks of a cluster to meet, twice."""
-_REMOTE: Final = 10.8
+_REMOTE: Final = 19.0
 """How much longer it takes to write a sum for other blocks and to read it there than in a block's own memory."""
-_ODD: Final = 30.0
+_RESULT: Final = 13.0
+"""Cycles of a thread for each result: what follows the product, and where the result goes."""
+_ODD: Final = 44.0
 """Cycles more of a step whose place in shared memory is not found by a mask."""
-_HIDING: Final = 2.9
+_HIDING: Final = 4.0
 """How well the parts of a step overlap; infinity: perfectly."""
 _VECTOR: Final = 4
 """Results that a thread has in the end, at least."""
@@ -120,6 +122,7 @@ def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, ti
     taken = (together * work, together * reads, together * copies, alone, waiting)
     busy = sum(cycles**_HIDING for cycles in taken) ** (1 / _HIDING)
     end = tile.block_rows * tile.block_columns * (2 * tile.slices + 2 if tile.parts > 1 else 2) / 64
+    end += tile.block_rows * tile.block_columns / tile.threads * _RESULT
     if tile.cluster > 1:
         end += _MEETING + tile.block_rows * tile.block_columns * tile.slices * (_REMOTE - 1) / 64
     step = _STEP + (_ODD if tile.stages & (tile.stages - 1) else 0.0)
