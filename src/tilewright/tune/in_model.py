@@ -2,7 +2,7 @@
 
 Kernels run differently in a model than alone: inputs are where the kernel before left them, weights come from beyond
 the caches, and every kernel drives out what the others would find there. So the model is compiled with the default
-schedules, with the quickest candidate of each kernel, and with the next quickest; all of them run in turns, kernel by
+schedules, with the quickest candidate of each kernel, and with the next ones; all of them run in turns, kernel by
 kernel, and of each kernel what is clearly quickest there is what compilation takes. At the end the model as chosen
 runs against the default one: it is never slower than without tuning.
 """
@@ -36,19 +36,24 @@ _PROMISING = 0.99
 _TURNS, _MOST_TURNS, _SECONDS = 6, 40, 4.0
 """Turns of each comparison: at least, at most, and for about so long."""
 _REPEAT = 3
+_MEMORY = 2 << 30
+"""Bytes for the constants of all models that are tried."""
 
 Answers = Mapping[str, Answer]
 
 
 def choose_in_model(
-    lowered: LoweredModel, threads: int | None, tasks: Sequence[Task], database: Database, *, keep: int = 2
+    lowered: LoweredModel, threads: int | None, tasks: Sequence[Task], database: Database, *, keep: int = 4
 ) -> InGraph:
     """Try the `keep` quickest records of each task in the whole model; the database is told what is to be used.
 
+    Fewer where the model's constants are so large that as many models do not fit the memory for them.
     An `UnsupportedError` where a model's kernels cannot be tried in it.
     """
     began = time.monotonic()
     check_straight(lowered)
+    constants = sum(constant.data.nbytes for part in lowered.segments for constant in part.plan.constants)
+    keep = max(1, min(keep, _MEMORY // max(1, constants)))
     options = {task.key: _promising(task, database)[:keep] for task in tasks}
     models = [_compiled(lowered, threads, {})]
     for place in range(max(map(len, options.values()), default=0)):
