@@ -97,9 +97,13 @@ def _depthwise(size: int, channels: int, stride: int) -> Case:
     return Case(f"depthwise {channels}@{size}/{stride}", "nn.conv2d", shapes, attributes)
 
 
-def _attention(batch: int, tokens: int, heads: int) -> Case:
-    shape = (batch, tokens, heads, 64)
-    return Case(f"attention {batch}x{heads}x{tokens}", "nn.attention", (shape, shape, shape), {"scale": 0.125})
+def _attention(batch: int, tokens: int, heads: int, dtype: str = "float32", size: int = 64) -> Case:
+    shape = (batch, tokens, heads, size)
+    name = (
+        f"attention {batch}x{heads}x{tokens}{'' if size == 64 else f'x{size}'}{'' if dtype == 'float32' else ' fp16'}"
+    )
+    tolerance = 2e-5 if dtype == "float32" else 4e-3
+    return Case(name, "nn.attention", (shape, shape, shape), {"scale": size**-0.5}, dtype, tolerance)
 
 
 def _lstm(steps: int, batch: int, size: int) -> Case:
@@ -128,6 +132,8 @@ SMALL = (
     _attention(1, 128, 12),
     _attention(16, 128, 12),
     _attention(1, 1024, 12),
+    *(_attention(*sizes, 12, "float16") for sizes in ((1, 128), (16, 128), (1, 1024), (16, 1024))),
+    _attention(4, 1000, 12, "float16", 80),
     _lstm(35, 1, 650),
     _lstm(35, 16, 650),
     _lstm(1, 1, 650),
@@ -300,7 +306,8 @@ def main(arguments: list[str] | None = None) -> int:
     capability = torch.cuda.get_device_capability()
     device: Any = torch.cuda.get_device_properties(0)
     sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
-    target = Target(f"cuda -arch=sm_{capability[0]}{capability[1]} {sizes}")
+    number = f"{capability[0]}{capability[1]}"
+    target = Target(f"cuda -arch=sm_{number}{'a' if number == '90' else ''} {sizes}")
     copy = copy_rate()
     print(f"{torch.cuda.get_device_name()}: a copy of 256 MB moves {copy / 1e9:.0f} GB/s")
     words = options.cases.split(",") if options.cases else [""]

@@ -125,8 +125,8 @@ def test_scores_of_many_keys_are_not_kept() -> None:
     """Shared memory does not grow with the keys."""
     kernels = []
     for keys in (512, 8192):
-        func = program([(1, 128, 2, 64), (1, keys, 2, 64), (1, keys, 2, 64)], "float16")
-        kernels.append(device_kernels(schedule_gpu(func, HOPPER), HOPPER).kernels[0])
+        func = program([(1, 32, 2, 16), (1, keys, 2, 16), (1, keys, 2, 16)], "float16")
+        kernels.append(device_kernels(schedule_gpu(func, HOPPER, Choices(WARPS)), HOPPER).kernels[0])
     sizes = [
         sum(int(str(buffer.static_shape[0])) for buffer in kernel.shared if buffer.static_shape) for kernel in kernels
     ]
@@ -134,12 +134,16 @@ def test_scores_of_many_keys_are_not_kept() -> None:
 
 
 def test_tf32_has_to_be_allowed() -> None:
-    """Products in tf32 are for those who allow them; operands of 32 bits have keys in pairs."""
-    func = program([(1, 40, 2, 64), (1, 70, 2, 64), (1, 70, 2, 64)], "float32", scale=0.125)
-    texts = [device_source(device_kernels(schedule_gpu(func, t), t), t) for t in (HOPPER, TF32)]
-    assert ["tw_mma_tf32(" in text for text in texts] == [False, True]
+    """Products in tf32 are for those who allow them."""
+    func = program([(1, 40, 2, 32), (1, 40, 2, 32), (1, 40, 2, 32)], "float32", scale=0.125)
+    given = {"attention_tile": (16, 1, 32, 2, 1), "attention_threads": (2, 1, 32, 2)}
+    asked = [Choices(given) for _ in range(2)]
+    scheduled = [schedule_gpu(func, target, choices) for target, choices in zip((HOPPER, TF32), asked, strict=True)]
+    assert [list(choices.answers) for choices in asked] == [["attention_threads"], ["attention_tile"]]
+    text = device_source(device_kernels(scheduled[1], TF32), TF32)
+    assert "tw_mma_tf32(" in text
     require_nvrtc()
-    assert compile_cuda(texts[1], "sm_90")
+    assert compile_cuda(text, "sm_90")
 
 
 def test_warp_groups() -> None:

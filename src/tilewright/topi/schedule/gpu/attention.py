@@ -58,13 +58,13 @@ def schedule_attention(context: ScheduleContext) -> bool:
         return False
     if attempt(context, partial(schedule_attention_fragments, sizes=sizes)):
         return True
-    fills_threads = _fills_threads(context, sizes)
+    options = _query_options(context, sizes) if _fills_threads(context, sizes) else []
     many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores
-    if (many or not fills_threads) and attempt(context, partial(schedule_attention_threads, sizes=sizes)):
+    if (many or not options) and attempt(context, partial(schedule_attention_threads, sizes=sizes)):
         return True
-    queries = _choose_queries(context, sizes) if fills_threads else None
-    if queries is None:
+    if not options:
         return False
+    queries = _choose_queries(context, sizes, options)
     for name in ("keys", "values", "factor"):
         sch.compute_inline(stage[f"attention_{name}"])
     batch, row, head, column = sch.get_loops(output)
@@ -115,8 +115,8 @@ def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
     return whole and tiles and context.target.max_threads >= _LANES * _WARPS
 
 
-def _choose_queries(context: ScheduleContext, sizes: AttentionSizes) -> int | None:
-    """Queries of a block: more reuse of keys and values, if all cores have work and memory holds the powers."""
+def _query_options(context: ScheduleContext, sizes: AttentionSizes) -> list[int]:
+    """Numbers of queries of a block whose powers memory holds."""
     options = []
     (output,) = context.sch.get_output_blocks()
     item = max(4, context.block(output).writes[0].buffer.dtype.itemsize)
@@ -126,8 +126,11 @@ def _choose_queries(context: ScheduleContext, sizes: AttentionSizes) -> int | No
         scores = count // _WARPS * sizes.keys // _LANES
         if sizes.queries % count == 0 and memory <= context.target.shared_bytes and scores <= _MOST_SCORES:
             options.append(count)
-    if not options:
-        return None
+    return options
+
+
+def _choose_queries(context: ScheduleContext, sizes: AttentionSizes, options: list[int]) -> int:
+    """Queries of a block: more reuse of keys and values, if all cores have work."""
     # Many queries a block read keys and values less often; where blocks are few, or scores many, fewer do.
     few = sizes.batch * sizes.heads * sizes.queries // 32 < 2 * context.target.cores or sizes.keys > 4 * _TILE
     default = max(count for count in options if count == options[0] or count <= (16 if few else 32))

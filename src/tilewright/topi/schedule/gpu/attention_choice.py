@@ -26,6 +26,10 @@ _WARPS = tuple(
 _GROUPS = tuple(
     AttentionGroups(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
 )
+_LONG = 512
+"""Keys from which on a block has many tiles of them."""
+_MOST_OF_TWO_TILES = 96
+"""Elements of values up to which a warp has registers for 32 queries."""
 
 
 def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes) -> bool:
@@ -42,13 +46,38 @@ def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes
     groups = [tile for tile in _GROUPS if _fits(context, sizes, item, tile)]
     if not warps:
         return False
-    options = [*(tile.answer for tile in warps), *(tile.answer for tile in groups)]
-    answer = context.choose("attention_tile", options, _default(context, sizes, warps).answer)
+    tiles: list[AttentionWarps | AttentionGroups] = [*warps, *groups]
+    default = next(tile for tile in (*_preferred(context, sizes), *tiles) if tile in tiles)
+    answer = context.choose("attention_tile", [tile.answer for tile in tiles], default.answer)
     if len(answer) == len(warps[0].answer):
         divide_over_warps(context, sizes, item, AttentionWarps(*answer))
     else:
         divide_over_groups(context, sizes, item, AttentionGroups(*answer))
     return True
+
+
+def _preferred(context: ScheduleContext, sizes: AttentionSizes) -> list[AttentionWarps | AttentionGroups]:
+    """Tiles from the best one on, as measured on an H200; not all of them need to fit.
+
+    Large tiles read keys and values less often, if there is work for all cores; where queries are few, slices share
+    the keys.
+    """
+    heads, cores = sizes.batch * sizes.heads, context.target.cores
+    blocks = {rows: heads * -(-sizes.queries // rows) for rows in (16, 64, 128)}
+    is_long = sizes.keys >= _LONG
+    found: list[AttentionWarps | AttentionGroups] = []
+    if 2 * blocks[64] >= cores:
+        if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
+            found.append(AttentionGroups(1, 128))
+        found.append(AttentionGroups(1, 64))
+        many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
+        if many and sizes.width <= _MOST_OF_TWO_TILES:
+            found.append(AttentionWarps(32, 4, 64 if sizes.width <= PANEL else 32))
+        found.append(AttentionWarps(16, 4, 64 if sizes.width <= PANEL else 32))
+    slices = 8 if 4 * blocks[16] < cores else 4
+    while slices > 1 and sizes.keys <= 16 * slices:
+        slices //= 2
+    return [*found, AttentionWarps(16, 1, 32, 2, slices)]
 
 
 def _fits(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups) -> bool:
@@ -59,14 +88,3 @@ def _fits(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, ti
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(item).is_on(context.target) for item in needed)
     return has_products and tile.shared_bytes(sizes) <= context.target.shared_bytes
-
-
-def _default(context: ScheduleContext, sizes: AttentionSizes, options: list[AttentionWarps]) -> AttentionWarps:
-    """Large tiles where there is work for all cores: they read keys and values less often."""
-    heads = sizes.batch * sizes.heads
-    for rows, warps in ((32, 4), (16, 4), (16, 2), (16, 1)):
-        wanted = AttentionWarps(rows, warps, 64)
-        blocks = heads * -(-sizes.queries // (rows * warps))
-        if wanted in options and (blocks >= 2 * context.target.cores or warps == 1):
-            return wanted
-    return options[0]
