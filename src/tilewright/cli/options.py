@@ -34,8 +34,8 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
     )
     parser.add_argument(
         "--target",
-        help="what to compile for: native (this machine, the default), a device (cuda, opencl), or for example "
-        "'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+        help="what to compile for: native (this machine, the default), a device (cuda, opencl, webgpu, vulkan, rocm, "
+        "metal), or for example 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
     )
     parser.add_argument(
         "--threads",

@@ -116,7 +116,8 @@ class PrimExpr(Node, ExprOperators):
     def __bool__(self) -> NoReturn:
         raise UserError(
             "an expression has no truth value while the program is being built",
-            hint="use tilewright.ir.build.select / logical_and / logical_or, or `is` to compare expressions",
+            hint="write te.select(condition, a, b) for `a if condition else b`, te.all and te.any for `and` and `or`; "
+            "`is` compares expressions themselves",
         )
 
     def __iter__(self) -> NoReturn:
