@@ -9,7 +9,7 @@ from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import loops_below, reduction_size, row_axis
@@ -20,8 +20,10 @@ _LEAST_ROWS = 7
 _LEAST_BYTES = 32
 """The same for steps of the reduction."""
 _WEIGHTS_SHARE = 0.5
-_PIECES = 4
-"""Runs of blocks for each core."""
+_RUNS = 2
+"""Runs of blocks for each core, where they divide so."""
+_IDLE = 1.1
+"""How much longer than evenly divided work may take: longer runs are worth that."""
 _MOST_UNROLLED = 4
 
 
@@ -64,10 +66,7 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     stays = context.choose("weights_stay", (False, True), fits)
     order.insert(len(order) if stays else len(order) - 1, column_outer)
     sch.reorder(*order, row_inner, column_inner)
-    is_woven = not alone and context.choose("woven", (False, True), True)
-    if is_woven:
-        order = _in_a_row(context, order)
-    attach = order[-1]
+    run, attach = _in_runs(context, order, work)
     if not alone:
         sch.compute_at(copy, attach)
         _vectorize_rows(context, result)
@@ -80,19 +79,29 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.reorder(*reduction[:-1], step, *spatial, inside)
     sch.tensorize(spatial[0], item.multiply)
     sch.tensorize(loops_below(context, copy, attach)[0], item.store)
-    context.parallelize(order[:-1] if len(order) > 1 else order, work)
-    if is_woven and context.extent(attach) != 1:
+    if run is not None:
+        sch.parallel(run)
+    if not alone and context.choose("woven", (False, True), True) and context.extent(attach) != 1:
         sch.software_pipeline(attach, [0, 0, 1])
         sch.annotate(attach, WOVEN, 1)
     return True
 
 
-def _in_a_row(context: ScheduleContext, order: list[LoopHandle]) -> list[LoopHandle]:
-    """The loops over blocks of tiles with the innermost ones fused: each core has many blocks one after the other."""
-    pieces = context.sizes(order)
-    wanted = _PIECES * context.target.cores if context.target.cores > 1 else 1
-    kept = next(n for n in range(len(order)) if prod(pieces[:n]) >= wanted or n == len(order) - 1)
-    return [*order[:kept], context.sch.fuse(*order[kept:]) if kept < len(order) - 1 else order[-1]]
+def _in_runs(context: ScheduleContext, order: list[LoopHandle], work: int) -> tuple[LoopHandle | None, LoopHandle]:
+    """The loop over runs of blocks of tiles, which cores share, if they do; and the loop over the blocks of a run."""
+    sch, cores, extents = context.sch, context.target.cores, context.sizes(order)
+    if cores < 2 or work < PARALLEL_WORK or prod(extents) < 2:
+        return None, sch.fuse(*order)
+    # A run has all of some inner loops, or an even part of the innermost one.
+    last = len(order) - 1
+    places = {prod(extents[:n]): (n, 1) for n in range(last)}
+    places |= {prod(extents[:-1]) * parts: (last, parts) for parts in divisors(extents[-1], extents[-1])}
+    idle = {runs: max(_IDLE, -(-runs // cores) * cores / runs) for runs in places}
+    number, parts = places[min(idle, key=lambda runs: (idle[runs], runs < _RUNS * cores, runs))]
+    if number < last:
+        return (sch.fuse(*order[:number]) if number else None), sch.fuse(*order[number:])
+    part, rest = sch.split(order[-1], [parts, None])
+    return sch.fuse(*order[:-1], part), rest
 
 
 def _vectorize_rows(context: ScheduleContext, result: BlockHandle) -> None:
