@@ -135,3 +135,9 @@ def operations_in(block: Block) -> int:
         elif isinstance(item, BinaryExpr) and item.dtype.is_float:
             total += 1
     return total
+
+
+def loops_below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
+    """The loops of a block inside the loop it is computed at."""
+    loops = context.sch.get_loops(handle)
+    return loops[[loop.var for loop in loops].index(attach.var) + 1 :]

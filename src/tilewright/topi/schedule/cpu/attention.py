@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.tir.schedule.handles import LoopHandle
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
-from tilewright.topi.schedule.cpu.register_tiles import loops_below, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 
 _SCORES_SHARE = 0.5

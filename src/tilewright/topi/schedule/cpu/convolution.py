@@ -9,11 +9,11 @@ from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import loops_below, pack_weights, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 

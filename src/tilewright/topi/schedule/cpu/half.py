@@ -11,12 +11,11 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.intrinsics.half import half_double, half_multiply_add
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
 from tilewright.topi.schedule.cpu.questions import choose_tile
-from tilewright.topi.schedule.cpu.register_tiles import loops_below
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 

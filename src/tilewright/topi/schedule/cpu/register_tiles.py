@@ -10,7 +10,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.questions import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 from tilewright.topi.schedule.packing import constant_parameters
@@ -138,9 +138,3 @@ def _vectorize_tile(context: ScheduleContext, handle: BlockHandle, loops: list[L
     for loop in rest:
         if context.extent(loop) is not None:
             sch.unroll(loop)
-
-
-def loops_below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
-    """The loops of a block inside the loop it is computed at."""
-    loops = context.sch.get_loops(handle)
-    return loops[[loop.var for loop in loops].index(attach.var) + 1 :]

@@ -20,8 +20,7 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import ROW_MAX
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.attention_division import WARP, Division, Rows
 from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, whole
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.rows import PARTS, begin_product, load_turned, round_pairs, row_layout, turned_layout
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.attention_division import Division, Rows
 from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, whole
 

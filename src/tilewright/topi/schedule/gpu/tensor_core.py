@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
 _VECTOR = 4

@@ -8,8 +8,7 @@ from math import gcd
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.register_tiles import loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
 VECTOR = 4
