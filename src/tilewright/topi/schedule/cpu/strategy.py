@@ -15,11 +15,11 @@ from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.half import is_half_product, schedule_half_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
 from tilewright.topi.schedule.cpu.tile_matrix import schedule_tile_matrix
 from tilewright.topi.schedule.cpu.winograd import schedule_winograd
+from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 
 _CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")

@@ -16,7 +16,6 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.inline import inline_stages
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention import is_attention, schedule_attention
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
@@ -25,6 +24,7 @@ from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recur
 from tilewright.topi.schedule.gpu.reduction import schedule_reduction
 from tilewright.topi.schedule.gpu.rows import schedule_rows
 from tilewright.topi.schedule.gpu.vector_product import schedule_vector_product
+from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 
 
