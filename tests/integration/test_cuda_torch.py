@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.topi.test_recurrent import FUNCTIONS, operands
 from tilewright.frontend.torch.importer import from_torch
+from tilewright.graph.expr import Function, Var, constant
+from tilewright.graph.infer import infer_types
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.op import call
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
 from tilewright.runtime.cuda import CudaDevice, cuda_device
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.support.errors import UserError
@@ -119,10 +126,27 @@ def test_sizes_that_vary_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
-@pytest.mark.parametrize(("steps", "batch", "size"), [(1, 1, 650), (7, 1, 96), (5, 16, 130), (3, 40, 64), (70, 2, 16)])
-def test_recurrent_layers(layer: Any, steps: int, batch: int, size: int) -> None:
-    model, x = layer(48, size, num_layers=2), torch.randn(steps, batch, 48, device="cuda")
+def test_recurrent_layers_of_torch(layer: Any) -> None:
+    model, x = layer(48, 130, num_layers=2), torch.randn(3, 2, 48, device="cuda")
     exe = _compiled(model, x)
     with torch.no_grad():
         wanted, _ = model.cuda().double()(x.double())
     _close(exe(x)[0].double(), wanted)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize(("steps", "batch", "size"), [(1, 1, 650), (7, 1, 96), (5, 16, 130), (3, 40, 64), (70, 2, 16)])
+def test_recurrent_operators(kind: str, steps: int, batch: int, size: int) -> None:
+    arrays = operands(kind, steps, batch, size)
+    arrays[1] *= 3 / size**0.5
+    names = [f"p{number}" for number in range(len(arrays))]
+    kinds = [tensor_type(array.shape, "float32") for array in arrays]
+    params = {number: Var(names[number], kinds[number]) for number in range(len(arrays)) if number != 1}
+    args = [params.get(number, constant(array)) for number, array in enumerate(arrays)]
+    body = call(f"nn.{kind}", *args, activations=FUNCTIONS[kind])
+    module = IRModule([Function("main", tuple(params.values()), body)])
+    given = [array for number, array in enumerate(arrays) if number != 1]
+    got, wanted = tw.compile(module, target="cuda")(*given), evaluate(infer_types(module), *given)
+    pairs = zip(*(item if isinstance(item, tuple) else (item,) for item in (got, wanted)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)

@@ -81,10 +81,13 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     if single:
         sch.reorder(block, warp, batch)
     else:
-        # As many threads as the sums have, so that warps stay whole: each updates the state of one sequence.
-        group, sequence = sch.split(batch, [None, division.lanes])
+        # As many threads as the sums have, so that warps stay whole: each updates the state of one sequence. Without
+        # shuffles each sum takes barriers, of which compilers want to see few: blocks of a few sequences.
+        shuffles = context.target.shuffle_width > 1
+        group, sequence = sch.split(batch, [None, division.lanes if shuffles else division.vectors])
         sch.reorder(block, group, warp, sequence)
-        sch.bind(sequence, "threadIdx.x")
+        if shuffles:
+            sch.bind(sequence, "threadIdx.x")
         if not alone:
             sch.bind(group, "blockIdx.y")
     if not alone:
