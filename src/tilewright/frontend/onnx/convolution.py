@@ -41,8 +41,8 @@ def add_bias(node: NodeContext, value: GraphExpr, bias: GraphExpr | None) -> Gra
     return node.call("add", value, node.builder.reshape(bias, (channels, *(1,) * (rank_of(value) - 2))))
 
 
-def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
-    """A convolution with the node's window attributes."""
+def _kernel_of(node: NodeContext, data: GraphExpr, weight: GraphExpr) -> tuple[int, tuple[int, ...]]:
+    """The number of dimensions of a convolution and the sizes of its kernel, which fit the data and the attributes."""
     rank = spatial_rank(data, node.node.op_type)
     if rank_of(weight) != rank + 2:
         raise UserError(f"data of shape {shape_of(data)} does not fit a weight of shape {shape_of(weight)}")
@@ -50,6 +50,12 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
     declared = node.ints("kernel_shape", kernel)
     if declared != kernel:
         raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
+    return rank, kernel
+
+
+def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
+    """A convolution with the node's window attributes."""
+    rank, kernel = _kernel_of(node, data, weight)
     if rank == 3:
         extents = read_extents(node, kernel, sizes_of(data)[2:])
         return add_bias(node, _volume(node, data, weight, extents, node.integer("group", 1)), bias)
@@ -167,13 +173,7 @@ def conv(node: NodeContext) -> GraphExpr:
 def conv_transpose(node: NodeContext) -> GraphExpr:
     """In one, two or three dimensions; the padding may follow from the shape of the result."""
     data, weight = node.input(0), node.input(1)
-    rank = spatial_rank(data, node.node.op_type)
-    if rank_of(weight) != rank + 2:
-        raise UserError(f"data of shape {shape_of(data)} does not fit a weight of shape {shape_of(weight)}")
-    kernel = shape_of(weight)[2:]
-    declared = node.ints("kernel_shape", kernel)
-    if declared != kernel:
-        raise UserError(f"kernel_shape {declared} does not fit the weight, whose kernel is {kernel}")
+    rank, kernel = _kernel_of(node, data, weight)
     extents, extra = _transposed_window(node, kernel, sizes_of(data)[2:])
     groups = node.integer("group", 1)
     if rank == 3:
