@@ -289,6 +289,27 @@ def test_warp_groups_read_ahead_and_wait() -> None:
         text(grouped(product(128, 256, 128, "float16", "float16"), GroupTile(2, 256, 4)), HOPPER)
 
 
+def test_residuals_are_read_before_results_are_written() -> None:
+    a, b = te.placeholder((2, 4, 8, 64), "float16", "a"), te.placeholder((64, 32), "float16", "b")
+    other = te.placeholder((2, 4, 8, 32), "float16", "other")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute(
+        (2, 4, 8, 32),
+        lambda n, y, x, o: te.sum(cast(a[n, y, x, k], FLOAT32) * cast(b[k, o], FLOAT32), axis=k),
+        "c",
+    )
+    d = te.compute(c.shape, lambda *i: cast(c[i], HALF) + other[i], "d")
+    func = with_constant(create_prim_func([a, b, other, d], "residual"))
+    scheduled = grouped(func, GroupTile(1, 32, 3), panels=False)
+    operands = arrays(func)
+    wanted = (operands[0].astype(np.float32) @ operands[1].astype(np.float32)).astype(np.float16) + operands[2]
+    operands[1] = np.ascontiguousarray(operands[1].T)
+    interpret(scheduled, *operands)
+    np.testing.assert_array_equal(operands[3], wanted)
+    source = text(scheduled, WGMMA)
+    assert source.rindex("(other_ + ") < source.index("(d_ + ")
+
+
 @pytest.mark.parametrize("depth", [128, 512])
 def test_compilers_do_not_wait_for_single_products(depth: int) -> None:
     """NVRTC read sums too early that are rounded to halves at once: it serialized products, or got them wrong."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.pipeline_loops import LATE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -63,6 +65,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
     if tile.parts > 1:
         form = _share_steps(context, form, tile)
+    others = _other_operands(context, form, tile)
     anchor = form.anchor
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
@@ -71,7 +74,9 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     place = _place_output(context, form, item, tile)
     for stage in (done, anchor):
         sch.compute_at(stage, place, preserve_unit_loops=True)
-    for stage in (anchor, done):
+    for other in others:
+        sch.compute_at(other, place, preserve_unit_loops=True)
+    for stage in (anchor, done, *others):
         buffer = context.block(stage).writes[0].buffer
         sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
     *_, row, column, k = loops_below(context, anchor, place)
@@ -86,9 +91,37 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     for copy in (form.rows, form.columns):
         _stage(context, copy, step, item, tile, across=copy == form.columns and not item.panels)
         sch.storage_swizzle(copy, 0)
+    for other in others:
+        *_, row, column = loops_below(context, other, place)
+        element = _divide_tile(context, item, tile, row, column)
+        sch.vectorize(element)
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
+
+
+def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> list[BlockHandle]:
+    """Copies to registers of what the epilogue reads beside the sums, an element for each result (a residual).
+
+    A compiler does not read anything before a result is written that it might overlap: read on the way, each vector
+    would be waited for.
+    """
+    if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
+        return []
+    sch = context.sch
+    block = context.block(form.output)
+    *_, row, column = (item.var for item in block.iters)
+    made = {region.buffer for handle in sch.get_producers(form.output) for region in context.block(handle).writes}
+    loads = {load for load in find_all(block.body, BufferLoad) if load.buffer not in made}
+    found = [
+        load.buffer.name
+        for load in sorted(loads, key=lambda load: load.buffer.name)
+        if uses_any(load, [row]) and uses_any(load, [column]) and sum(load.buffer is x.buffer for x in loads) == 1
+    ]
+    copies = [sch.reindex(form.output, name) for name in found]
+    for copy in copies:
+        sch.set_scope(copy, 0, "local")
+    return copies
 
 
 def _share_steps(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> MatrixForm:
