@@ -84,10 +84,15 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
         # As many threads as the sums have, so that warps stay whole: each updates the state of one sequence. Without
         # shuffles each sum takes barriers, of which compilers want to see few: blocks of a few sequences.
         shuffles = context.target.shuffle_width > 1
-        group, sequence = sch.split(batch, [None, division.lanes if shuffles else division.vectors])
-        sch.reorder(block, group, warp, sequence)
+        most = min(division.lanes, context.extent(batch) or 1) if shuffles else division.vectors
+        options = [n for n in (4, 8, 16, 32) if n < most]
+        together = context.choose_again("together", [*options, most], most) if shuffles else most
+        group, sequence = sch.split(batch, [None, together])
+        rest = [sequence]
         if shuffles:
-            sch.bind(sequence, "threadIdx.x")
+            rest = sch.split(sequence, [None, division.lanes])
+            sch.bind(rest[-1], "threadIdx.x")
+        sch.reorder(block, group, warp, *rest)
         if not alone:
             sch.bind(group, "blockIdx.y")
     if not alone:
