@@ -160,3 +160,15 @@ def test_warp_groups() -> None:
     np.testing.assert_allclose(got[-1].astype(np.float32), wanted[-1].astype(np.float32), rtol=2e-3, atol=2e-3)
     require_nvrtc()
     assert compile_cuda(text, "sm_90a")
+
+
+@pytest.mark.parametrize(("dtype", "given"), [("float16", WARPS), ("float32", THREADS)])
+def test_queries_may_be_keys_and_values(dtype: str, given: dict[str, Any]) -> None:
+    """One parameter may be all three operands."""
+    operator = get_operator("nn.attention")
+    values = operator.attributes_class(scale=0.5)
+    kind = tensor_type((1, 33, 1, 16), dtype)
+    data = placeholder((1, 33, 1, 16), dtype, "data")
+    result = operator.infer([kind] * 3, values)
+    func = create_prim_func([data, *compute_operator("nn.attention", [data] * 3, values, result)], "attention")
+    check(func, given, arrays(func), 2e-3)

@@ -10,8 +10,9 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention_choice import schedule_attention_fragments
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, mask_of
+from tilewright.topi.schedule.gpu.attention_stream import mask_of
 from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes
 
 _LANES = 32
 """Threads that share a query: its keys are dealt out to them."""

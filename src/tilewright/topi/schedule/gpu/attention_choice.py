@@ -9,7 +9,8 @@ from tilewright.topi.intrinsics.group_rows import PANEL
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention_groups import AttentionGroups, divide_over_groups
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes
+from tilewright.topi.schedule.gpu.attention_stream import operands_of
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes
 from tilewright.topi.schedule.gpu.attention_warps import AttentionWarps, divide_over_warps
 
 _WARPS = tuple(
@@ -37,7 +38,8 @@ def schedule_attention_fragments(context: ScheduleContext, sizes: AttentionSizes
 
     The schedule goes on with the program of `attention_stream.py`.
     """
-    dtype = context.sch.func.buffers[0].dtype
+    query, _, _ = operands_of({handle.name: context.block(handle) for handle in context.sch.blocks()})
+    dtype = query.dtype
     is_allowed = dtype.bits == 16 or (dtype is FLOAT32 and context.target.has_feature("tf32"))
     item = warp_product(context.target, dtype, dtype) if is_allowed else None
     if item is None:

@@ -15,7 +15,8 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.rows import combine_row
 from tilewright.topi.intrinsics.tensor_core import Layout
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, streamed_attention
+from tilewright.topi.schedule.gpu.attention_stream import streamed_attention
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.matrix_form import lanes_along
 
 WARP = 32

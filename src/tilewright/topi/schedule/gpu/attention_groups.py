@@ -15,7 +15,7 @@ from tilewright.topi.intrinsics.rows import PARTS
 from tilewright.topi.intrinsics.tensor_core import WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention_division import Rows
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.attention_warps import WarpDivision
 
 

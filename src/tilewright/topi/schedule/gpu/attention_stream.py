@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.ir import build
@@ -36,74 +35,12 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.machine import machine_call
 from tilewright.tir.row_instructions import POWER_OF_TWO
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
 
 _LEAST = const(-math.inf, FLOAT32)
 _NOTHING = const(0.0, FLOAT32)
 Axis = tuple[int, IterKind, PrimExpr]
 """An iterator of a stage: its extent, its kind, and its value in terms of loops."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionSizes:
-    """The sizes of an attention."""
-
-    batch: int
-    heads: int
-    queries: int
-    keys: int
-    depth: int
-    """Elements of a query and of a key."""
-    width: int
-    """Elements of a value."""
-    mask_bytes: int = 0
-    """Bytes of an element of the mask, if there is one."""
-    masks_rows: bool = False
-    """Whether queries have masks of their own."""
-
-    def tile_bytes(self, queries: int, keys: int) -> int:
-        """Bytes of the mask of a tile."""
-        return self.mask_bytes * keys * (queries if self.masks_rows else 1)
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionTile:
-    """What a block of threads has at a time; elements of queries and values padded to what products take."""
-
-    queries: int
-    keys: int
-    depth: int
-    width: int
-    parts: int
-    """Threads that share a row."""
-    run: int
-    """Neighbouring keys that one of them has."""
-    width_run: int
-    """Neighbouring results that one of them has."""
-    holds_queries: bool
-    """Whether queries stay in registers, and need no shared memory."""
-    first_steps: int = 0
-    """Elements of queries and keys whose product begins the sums; if 0, the sums begin as zeros."""
-    slices: int = 1
-    """Groups of threads that each have a part of the keys."""
-    pairs: int = 0
-    """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
-
-    def key(self, place: PrimExpr) -> PrimExpr:
-        """The key at a place in the order of the second product."""
-        if self.pairs == 0:
-            return place
-        half = self.pairs // 2
-        return place // self.pairs * self.pairs + place % half * 2 + place % self.pairs // half
-
-    @property
-    def span(self) -> int:
-        """Keys after which the first part comes again."""
-        return self.parts * self.run
-
-
-def whole(size: int, step: int) -> int:
-    """A size, padded to a multiple of a step."""
-    return -(-size // step) * step
 
 
 Stages = dict[str, Block]
@@ -117,6 +54,16 @@ def mask_of(stages: Stages) -> BufferLoad | None:
     return next((load for load in reads if load.buffer is not products), None)
 
 
+def operands_of(stages: Stages) -> tuple[Buffer, Buffer, Buffer]:
+    """The queries, keys and values of an attention, which may be the same."""
+    turned = stages["attention_keys"].writes[0].buffer
+    loads = find_all(stages["attention_products"].body, BufferLoad)
+    sums = stages["attention_products"].writes[0].buffer
+    query = next(load.buffer for load in loads if load.buffer is not turned and load.buffer is not sums)
+    key, value = (stages[f"attention_{name}"].reads[0].buffer for name in ("keys", "values"))
+    return query, key, value
+
+
 def streamed_attention(func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> PrimFunc:
     """The same function with keys in tiles."""
     return _Streamed(func, stages, sizes, tile).program()
@@ -127,7 +74,8 @@ class _Streamed:
 
     def __init__(self, func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> None:
         self.func, self.stages, self.sizes, self.tile = func, stages, sizes, tile
-        self.query, self.key, self.value = func.buffers[:3]
+        self.query, self.key, self.value = operands_of(stages)
+        self.result = stages["attention"].writes[0].buffer
         self.rows, self.all_keys = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys * tile.slices)
         self.columns = self.all_keys // tile.slices
         """Keys of a slice."""
@@ -248,13 +196,13 @@ class _Streamed:
     def _copy(self, name: str, scope: str, source: Buffer, elements: tuple[int, int]) -> tuple[Buffer, Stmt]:
         """A tile of an operand, near its use."""
         size, padded = elements
-        is_query = source is self.query
+        is_query = name.startswith("queries")
         places, there = (self.rows, self.sizes.queries) if is_query else (self.all_keys, self.sizes.keys)
         sliced = is_query and scope == "local"
         made = self._buffer(name, (places, padded), scope, source.dtype, sliced)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
-            row = self.tile.key(i) if source is self.value else i
+            row = self.tile.key(i) if name == "values_shared" else i
             limits = [(row, there, places), (d, size, padded)]
             head = self._head(h) if sliced else h
             value = self._guarded(source[b, row, head, d], const(0.0, source.dtype), *limits)
@@ -550,7 +498,7 @@ class _Streamed:
 
     def _result(self, element: Callable[..., tuple[PrimExpr, PrimExpr, PrimExpr]]) -> Stmt:
         """The result, from sums of values, of powers, and the largest score."""
-        result = self.func.buffers[-1]
+        result = self.result
         seen = any(load.buffer.name == "attention_max" for load in find_all(self.stages["attention"].body, BufferLoad))
         blind = _NOTHING if seen else const(math.nan, FLOAT32)
 

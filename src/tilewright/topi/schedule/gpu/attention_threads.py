@@ -16,13 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import ROW_MAX
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.attention_division import WARP, Division, Rows
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, whole
+from tilewright.topi.schedule.gpu.attention_stream import operands_of
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
 
 _PARTS = 8
 """Threads of a row."""
@@ -78,7 +80,8 @@ _TILES = tuple(
 def schedule_attention_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
     """Compute a float32 attention by threads; False where the GPU does not have what it takes."""
     target = context.target
-    is_float = all(buffer.dtype.name == "float32" for buffer in context.sch.func.buffers[:3])
+    blocks = {handle.name: context.block(handle) for handle in context.sch.blocks()}
+    is_float = operands_of(blocks)[0].dtype is FLOAT32
     if not is_float or not find_instruction(ROW_MAX[_PARTS]).is_on(target) or sizes.width > _MOST_SIZE:
         return False
     options = [tile for tile in _TILES if tile.shared_bytes(sizes) <= target.shared_bytes]

@@ -19,7 +19,7 @@ from tilewright.topi.intrinsics.rows import PARTS, begin_product, load_turned, r
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.attention_division import Division, Rows
-from tilewright.topi.schedule.gpu.attention_stream import AttentionSizes, AttentionTile, whole
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
 
 
 @dataclass(frozen=True, slots=True)
