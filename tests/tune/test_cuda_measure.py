@@ -54,14 +54,14 @@ def test_bad_candidates_lose_only_themselves() -> None:
     (task,) = extract_tasks(Compilation(product(64), "cuda").lowered)
     space = task.space()
     points = [space.settle({"tile": option}) for option in space.questions["tile"].options[:9]]
-    with Spoiling(4, limits=Limits(run_seconds=8.0)) as measurer:
+    with Spoiling(4, limits=Limits(run_seconds=5.0)) as measurer:
         names = ("fault", "hang", "nothing", "memory")
         measurer.spoiled = {str(point): name for point, name in zip(points[1::2], names, strict=True)}
         results = list(measurer.measure(task, points))
         errors = [result.error for result in results]
         assert [error is None for error in errors] == [number % 2 == 0 for number in range(9)], errors
         for error, words in zip(
-            errors[1::2], ("ILLEGAL_ADDRESS", "took more than 8 s", "wrong result", "CUDA_ERROR"), strict=True
+            errors[1::2], ("ILLEGAL_ADDRESS", "took more than 5 s", "wrong result", "CUDA_ERROR"), strict=True
         ):
             assert error is not None and words in error
         # The process was started again after the fault and after the hang.
