@@ -16,6 +16,7 @@ from tilewright.lower.model_cache import model_key
 from tilewright.runtime.devices import DEVICES, find_device
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.text import kind_of
 from tilewright.target import Target, target_fields
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _read(place: Database | str | os.PathLike[str], target: Target) -> Mapping[s
     if isinstance(place, opened):
         return _of_target(place, target)
     if not isinstance(place, (str, os.PathLike)):
-        raise UserError(f"a database is a path or a tw.tune.Database, not a {type(place).__name__}")
+        raise UserError(f"a database is a path or a tw.tune.Database, not {kind_of(place)}")
     with opened(place, read_only=True) as file:
         return _of_target(file, target)
 
@@ -147,7 +148,7 @@ def _of_target(database: Database, target: Target) -> Mapping[str, Mapping[str, 
 def any_target(target: Target | str) -> Target:
     """The resolved target, of any kind."""
     if not isinstance(target, (Target, str)):
-        raise UserError(f"a target is a text or a tw.Target, not a {type(target).__name__}", hint="target='native'")
+        raise UserError(f"a target is a text or a tw.Target, not {kind_of(target)}", hint="target='native'")
     return target if isinstance(target, Target) else Target(target)
 
 

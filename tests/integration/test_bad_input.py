@@ -62,7 +62,7 @@ def test_a_path_without_a_model(tmp_path: Path) -> None:
         tw.compile(tmp_path / "absent.onnx")
     with pytest.raises(UserError, match="Is a directory"):
         tw.compile(tmp_path)
-    with pytest.raises(UserError, match="cannot import a model from a int"):
+    with pytest.raises(UserError, match="cannot import a model from an int"):
         tw.compile(42)  # type: ignore[arg-type]
 
 
@@ -273,7 +273,7 @@ def test_options_that_make_no_sense() -> None:
             tw.compile(model, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="unknown kind of target 'gameboy'"):
         tw.compile(model, target="gameboy")
-    with pytest.raises(UserError, match=r"a target is a text or a tw\.Target, not a int"):
+    with pytest.raises(UserError, match=r"a target is a text or a tw\.Target, not an int"):
         tw.compile(model, target=3)  # type: ignore[arg-type]
     if platform.system() != "Darwin":
         with pytest.raises(UserError, match="programs for Metal run on macOS"):

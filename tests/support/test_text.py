@@ -41,3 +41,12 @@ def test_indent_plural_shorten() -> None:
     assert text.plural(0, "input") == "0 inputs"
     assert text.shorten("abcdefgh", 6) == "abc..."
     assert text.shorten("abc", 6) == "abc"
+
+
+def test_types_have_their_article() -> None:
+    assert [text.kind_of(value) for value in (1, [], None, IndexError())] == [
+        "an int",
+        "a list",
+        "a NoneType",
+        "an IndexError",
+    ]

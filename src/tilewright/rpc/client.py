@@ -27,7 +27,7 @@ from tilewright.runtime.convert import Array, to_storage
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.module import TimingResult
 from tilewright.support.errors import UserError
-from tilewright.support.text import plural
+from tilewright.support.text import kind_of, plural
 
 DEFAULT_PORT = 9090
 _SLACK_SECONDS = 30.0
@@ -300,7 +300,7 @@ def _argument(session: RemoteSession, value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise UserError(
-        f"a remote function takes remote arrays and numbers, not a {type(value).__name__}",
+        f"a remote function takes remote arrays and numbers, not {kind_of(value)}",
         hint="put the array on the device: remote.array(value)",
     )
 

@@ -15,6 +15,7 @@ from tilewright.runtime.device import Device, cpu
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.ndarray import NDArray, array
 from tilewright.support.errors import UserError
+from tilewright.support.text import kind_of
 
 
 class GraphModule:
@@ -97,7 +98,5 @@ def create(program: Executable | GraphModule, device: Device | None = None) -> G
     """A stateful module that runs `program` on `device` (the CPU unless told)."""
     executable = program.executable if isinstance(program, GraphModule) else program
     if not isinstance(executable, Executable):
-        raise UserError(
-            f"runtime.create takes an executable (from tilewright.compile or load), not a {type(program).__name__}"
-        )
+        raise UserError(f"runtime.create takes an executable (from tilewright.compile or load), not {kind_of(program)}")
     return GraphModule(executable, device or cpu())

@@ -25,7 +25,7 @@ from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
 from tilewright.runtime.shapes import bind_shape, trailing_symbols
 from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.text import human_seconds, plural
+from tilewright.support.text import human_seconds, kind_of, plural
 
 Exporter = Callable[[Artifact, Path], None]
 """Writes an artifact as a shared library; the compiler hands it to what it builds."""
@@ -101,7 +101,7 @@ class FunctionSignature:
         if not param.is_output:
             return direct(array)
         if not isinstance(arg, np.ndarray) and not hasattr(arg, "__dlpack__"):
-            raise UserError(f"{where} is written, so it must be an array, not a {type(arg).__name__}")
+            raise UserError(f"{where} is written, so it must be an array, not {kind_of(arg)}")
         if not array.flags.writeable:
             raise UserError(f"{where} is written, but the array is read-only")
         if not is_direct(array):

@@ -81,6 +81,12 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def kind_of(value: object) -> str:
+    """The type of a value with its article: `an int`, `a list`."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def shorten(text: str, width: int) -> str:
     """`text` cut to `width` characters, with `...` in place of what was cut."""
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."

@@ -298,7 +298,7 @@ def test_empty_and_truncated_files(tmp_path):
 
 
 def test_other_objects_are_refused():
-    with pytest.raises(UserError, match="cannot import a model from a int"):
+    with pytest.raises(UserError, match="cannot import a model from an int"):
         from_onnx(3)
 
 

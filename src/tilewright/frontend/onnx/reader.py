@@ -30,6 +30,7 @@ from tilewright.frontend.onnx.model import (
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, storage_of
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
+from tilewright.support.text import kind_of
 
 Proto = Any
 """Protobuf messages have no static types here."""
@@ -101,7 +102,7 @@ def read_model(model: object) -> OnnxModel:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         return _Reader(str(path), path.parent).model(_parse(onnx, data, str(path)))
     raise UserError(
-        f"cannot import a model from a {type(model).__name__}",
+        f"cannot import a model from {kind_of(model)}",
         hint="pass a path, the bytes of a file, or an onnx.ModelProto",
     )
 

@@ -9,6 +9,7 @@ from tilewright.frontend.torch.importer import GraphImporter, finish_module, loa
 from tilewright.graph.expr import GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UnsupportedError
+from tilewright.support.text import kind_of
 
 
 def import_graph(
@@ -38,7 +39,7 @@ def import_graph(
             importer.values[node] = example
         else:
             raise UnsupportedError(
-                f"the input '{node.name}' of the captured graph is a {type(example).__name__}",
+                f"the input '{node.name}' of the captured graph is {kind_of(example)}",
                 hint="torch.compile(model, backend='tilewright', dynamic=False)",
             )
     outputs = importer.run(nodes)

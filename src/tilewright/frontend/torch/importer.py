@@ -24,6 +24,7 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import TupleType, tensor_type
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 from tilewright.support.span import Span
+from tilewright.support.text import kind_of
 
 _PLACEMENT = frozenset(
     {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "out"}
@@ -85,7 +86,7 @@ def from_torch(
             raise UserError("an exported program has its inputs already", hint="from_torch(program)")
     else:
         raise UserError(
-            f"a torch.nn.Module or torch.export.ExportedProgram is needed, not a {type(program).__name__}",
+            f"a torch.nn.Module or torch.export.ExportedProgram is needed, not {kind_of(program)}",
             hint="wrap functions in a module",
         )
     if not _is_plain(torch, program.graph):
@@ -170,7 +171,7 @@ class GraphImporter:
     def constant(self, name: str, tensor: Any) -> GraphExpr:
         """A weight or another tensor that the program holds."""
         if not isinstance(tensor, self.torch.Tensor):
-            raise UnsupportedError(f"the constant '{name}' is a {type(tensor).__name__}, not a tensor")
+            raise UnsupportedError(f"the constant '{name}' is {kind_of(tensor)}, not a tensor")
         dtype = from_torch_dtype(tensor.dtype)
         made = Constant(to_array(self.torch, tensor, dtype), dtype)
         made.span = Span(name)

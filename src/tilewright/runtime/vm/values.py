@@ -16,6 +16,7 @@ from tilewright.runtime.dtypes import C_TYPES, storage_dtype
 from tilewright.runtime.shapes import bind_shape
 from tilewright.runtime.vm.types import DataDefinition, Kind, ValueType
 from tilewright.support.errors import UserError
+from tilewright.support.text import kind_of
 
 _STORAGE = {name: storage_dtype(name) for name in C_TYPES}
 
@@ -122,7 +123,7 @@ class Admission:
             name, types, parts = "tuple", kind.items, item
         elif kind.kind is Kind.SEQUENCE:
             if not isinstance(item, (tuple, list)):
-                raise UserError(f"{place} must be a list of values, not a {type(item).__name__}")
+                raise UserError(f"{place} must be a list of values, not {kind_of(item)}")
             name, types, parts = "list", kind.items * len(item), item
         elif kind.kind is Kind.DATA:
             name, types, parts = self._data(item, kind, place)
