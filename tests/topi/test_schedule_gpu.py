@@ -198,6 +198,11 @@ def test_windows_are_read_as_vectors() -> None:
     assert text.count("*(float4*)") == 1
     # Nothing stands between the reads of a window: places outside are read at the start, and not used.
     assert " ? " in text[text.index("*(const float4*)(in0_") :].split(";")[0] and "if (" not in text
+    # A thread has its weights before it waits for other kernels, and its window before it computes.
+    text = cuda_text([_program(case, "kernel", CUDA, constants=(1,))[0]])
+    order = ["*(const float4*)(in1_", "griddepcontrol.wait", "*(const float4*)(in0_", "*(float4*)(depthwise_conv2d"]
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
 
 
 def test_windows_of_half_precision_are_read_as_vectors() -> None:

@@ -248,7 +248,7 @@ class _Kernel(KernelStatements[Expressions]):
     def _store_either(self, stmt: BufferStore) -> bool:
         """A choice between two vectors as a choice between two stores, so that the vectors are accessed whole."""
         value = stmt.value
-        if not isinstance(value, Select):
+        if not isinstance(value, Select) or self._vectors.is_read_anyway(value):
             return False
         condition = value.condition.value if isinstance(value.condition, Broadcast) else value.condition
         if not condition.dtype.is_scalar or any(isinstance(item, BufferLoad) for item in pre_order(condition)):

@@ -82,10 +82,19 @@ class VectorMemory:
         if width == 1 or not condition.dtype.is_scalar or load.buffer.scope == "shared.cluster":
             return
         test, outside = c.value(condition), c.value(other)
-        if load.buffer.scope == "global" and _holds(load.buffer, width):
+        if self.is_read_anyway(choice):
             self._read_anyway(choice, load, width, test, outside)
         elif width == load.dtype.lanes:
             self._read_after_test(choice, load, width, test, outside)
+
+    def is_read_anyway(self, choice: Select) -> bool:
+        """Whether a vector may be read whatever its condition says: some place of its buffer is, if not its own."""
+        load = choice.a
+        if not isinstance(load, BufferLoad) or load.buffer.scope != "global":
+            return False
+        width = self.width(load.buffer, load.indices[0])
+        constant = choice.b.value if isinstance(choice.b, Broadcast) else choice.b
+        return width > 1 and isinstance(constant, (FloatImm, IntImm)) and _holds(load.buffer, width)
 
     def _read_anyway(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
         """Read the start of the buffer where the condition does not hold: no read waits behind a branch for another."""

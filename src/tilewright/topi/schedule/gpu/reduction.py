@@ -26,10 +26,18 @@ _LANE_BYTES = 16
 _MOST_SHARING = 512
 """Threads of a block that share steps."""
 _MOST_UNROLLED = 8
+_WINDOW = "window"
+"""The note on a stage that a thread has its own part of."""
+_MOST_WINDOW = 9
+"""Steps of a convolution by channels up to which a thread holds its whole window."""
 
 
 def schedule_reduction(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None = None) -> None:
     """Schedule a reduction, and the stage that goes on with its results where one does."""
+    for window in kept_windows(context, handle):
+        if attempt(context, lambda trial, window=window: _windows(trial, handle, epilogue, window)):  # type: ignore[misc]
+            return
+        context.sch.compute_inline(window)
     sch = context.sch
     reduce = _reducing(context, handle)
     spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
@@ -45,6 +53,28 @@ def schedule_reduction(context: ScheduleContext, handle: BlockHandle, epilogue: 
         return
     if not attempt(context, lambda trial: _fast(trial, handle, epilogue)):
         _plain(context, handle, epilogue, spatial, reduce)
+
+
+def keep_windows(context: ScheduleContext) -> None:
+    """Mark the padded images of convolutions by channels: a thread reads its window before it computes."""
+    for handle in context.sch.blocks():
+        readers = [context.block(reader).annotations.get("anchor") for reader in context.sch.get_consumers(handle)]
+        if readers == ["depthwise_conv2d"] and "pad" in handle.name and context.extents(context.sch.get_loops(handle)):
+            context.sch.annotate(handle, _WINDOW, 1)
+            context.sch.annotate(handle, "kept", 1)
+
+
+def kept_windows(context: ScheduleContext, handle: BlockHandle) -> list[BlockHandle]:
+    """The images that were marked, of a convolution."""
+    return [item for item in context.sch.get_producers(handle) if context.block(item).annotations.get(_WINDOW)]
+
+
+def _windows(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None, window: BlockHandle) -> bool:
+    """A thread has neighbouring channels of a result, and its weights and its window in registers before it starts."""
+    if prod(context.sizes(_reducing(context, handle))) > _MOST_WINDOW:
+        return False
+    _columns(context, handle, epilogue, 1, window=window)
+    return True
 
 
 def _fast(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None) -> bool:
@@ -141,7 +171,12 @@ def _sharing(context: ScheduleContext, steps: int, across: int) -> int:
 
 
 def _columns(
-    context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None, sharing: int, across: int = 32
+    context: ScheduleContext,
+    handle: BlockHandle,
+    epilogue: BlockHandle | None,
+    sharing: int,
+    across: int = 32,
+    window: BlockHandle | None = None,
 ) -> None:
     """A thread has a vector of results next to each other; several threads may share their steps.
 
@@ -180,6 +215,8 @@ def _columns(
         assert found is not None
         thread = found
     sch.compute_at(handle, thread)
+    if window is not None:
+        _hold(context, handle, thread, window)
     if partial is not None:
         sch.compute_at(partial, thread)
         own = sch.get_loops(handle)
@@ -191,6 +228,26 @@ def _columns(
         _accumulate(context, handle, thread)
     if lane is not None:
         sch.vectorize(lane)
+
+
+def _hold(context: ScheduleContext, handle: BlockHandle, thread: LoopHandle, window: BlockHandle) -> None:
+    """Read the weights and the window of a thread into registers first: all loads are on their way together."""
+    sch = context.sch
+    image = context.block(window).writes[0].buffer
+    near = [
+        sch.cache_read(handle, region.buffer.name, "local")
+        for region in context.block(handle).reads
+        if region.buffer is not image and region.buffer not in {item.buffer for item in context.block(handle).writes}
+    ]
+    sch.set_scope(window, 0, "local")
+    for item in (*near, window):
+        sch.compute_at(item, thread)
+        own = sch.get_loops(item)
+        *outer, last = own[own.index(thread) + 1 :]
+        for loop in outer:
+            sch.unroll(loop)
+        if (context.extent(last) or 0) > 1:
+            sch.vectorize(last)
 
 
 def _pixels(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], sharing: int) -> LoopHandle | None:

@@ -21,7 +21,7 @@ from tilewright.topi.schedule.gpu.attention import is_attention, schedule_attent
 from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
 from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recurrence
-from tilewright.topi.schedule.gpu.reduction import schedule_reduction
+from tilewright.topi.schedule.gpu.reduction import keep_windows, kept_windows, schedule_reduction
 from tilewright.topi.schedule.gpu.rows import schedule_rows
 from tilewright.topi.schedule.gpu.vector_product import schedule_vector_product
 from tilewright.topi.schedule.inline import inline_stages
@@ -65,14 +65,16 @@ def _schedule(context: ScheduleContext) -> None:
     has_product = any(is_tileable(context, handle) is not None for handle in context.sch.blocks())
     if not has_product and schedule_rows(context):
         return
+    keep_windows(context)
     inline_stages(context)
     done: set[str] = set()
     # Products first: what they read (padding) is computed in them.
     for handle in context.sch.blocks() if has_product else []:
         if handle.name not in done and handle in context.sch.blocks():
             attempt(context, partial(_schedule_product, handle=handle, done=done))
-    for handle in context.sch.blocks():
-        if handle.name not in done:
+    # Convolutions by channels before the padded images that they read, which threads have their windows of.
+    for handle in sorted(context.sch.blocks(), key=lambda item: not kept_windows(context, item)):
+        if handle.name not in done and handle in context.sch.blocks():
             done.update(item.name for item in _schedule_stage(context, handle))
 
 
