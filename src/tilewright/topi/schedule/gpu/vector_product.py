@@ -116,6 +116,8 @@ def _divide(context: ScheduleContext, length: int, count: int) -> tuple[Division
     # More lanes where results are few, so that all multiprocessors have enough on its way.
     while count * lanes < target.cores * _BUSY // 4 * WARP and lanes < length // 8 and 2 * lanes <= target.max_threads:
         lanes *= 2
+    possible = [n for n in (32, 64, 128, 256, 512) if n <= min(target.max_threads, max(WARP, length))]
+    lanes = context.choose_again("lanes", possible, lanes) if lanes in possible else lanes
     options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * length <= 2 * OPERANDS * lanes)]
     enough = [n for n in options if count // n * lanes >= target.cores * _BUSY * WARP]
     results = context.choose_again("results", options, max(enough, default=1))
