@@ -33,7 +33,7 @@ class Made:
     def code(self, task: Task, point: Point) -> CompiledKernel:
         if point.get("tile") == 99:
             raise UserError("no option any more")
-        return CompiledKernel(b"", {})
+        return CompiledKernel(b"default" if point.get("tile") == 50 else b"other", {})
 
 
 class Session:
@@ -190,3 +190,9 @@ def test_models_that_are_no_straight_run_are_left_alone(lowered: LoweredModel, d
     with pytest.raises(UnsupportedError, match="control flow"):
         _chosen(machine, [], database)
     assert database.selections() == []
+
+
+def test_the_default_itself_is_no_candidate(tasks: list[Task]) -> None:
+    points: list[Point] = [{"tile": 50}, {"tile": 1}, {"tile": 99}]
+    found, codes = in_graph._built(tasks[0], points, Made(), b"default")  # type: ignore[arg-type]
+    assert found == [{"tile": 1}] and [code.code for code in codes] == [b"other"]

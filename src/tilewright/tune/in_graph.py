@@ -66,19 +66,24 @@ def choose_in_graph(
     codes: dict[str, list[CompiledKernel]] = {}
     for task in tasks:
         measurer.prepare(task, points[task.key])
-    for task in tasks:
-        points[task.key], codes[task.key] = _built(task, points[task.key], measurer)
     kernels = tuple(replace(kernel, answers={}) for kernel in lowered.kernels)
     artifact = replace(lowered, kernels=kernels).compile(None)
     assert artifact.device is not None
     on_host = [info.symbol for info in artifact.device.kernels if info.on_host]
     if on_host:
         raise UnsupportedError(f"kernels are tried in models that the device runs alone: the host runs {on_host[0]}")
+    own = {info.symbol: code for info, code in zip(artifact.device.kernels, artifact.device_code, strict=True)}
+    for task in tasks:
+        points[task.key], codes[task.key] = _built(task, points[task.key], measurer, own.get(task.key, b""))
     constants, places = _constants(lowered)
     with _Session(GraphModel(artifact, codes, constants, places)) as session:
         default = session.seconds({}, _CONFIRMATIONS)
-        # The quickest record of each kernel comes first.
-        quickest = {task.key: 0 for task in tasks if points[task.key]}
+        # The quickest record of each kernel comes first, unless the default schedule itself is quicker.
+        quickest = {
+            task.key: 0 if _is_quicker(task, points[task.key][0], database) else AS_COMPILED
+            for task in tasks
+            if points[task.key]
+        }
         alone = session.seconds(quickest, _CONFIRMATIONS)
         plain = dict.fromkeys(quickest, AS_COMPILED)
         first = plain if default < alone else quickest
@@ -119,14 +124,24 @@ def _points(task: Task, database: Database, keep: int) -> list[Point]:
     return [record.answers for record in good[:keep]]
 
 
-def _built(task: Task, points: Sequence[Point], measurer: DeviceMeasurer) -> tuple[list[Point], list[CompiledKernel]]:
-    """The candidates that can still be built (records may be of an older compiler)."""
+def _is_quicker(task: Task, point: Point, database: Database) -> bool:
+    """Whether a point was measured to be quicker than the default schedule."""
+    found = [record for record in database.records(task.key, str(task.target)) if record.answers == point]
+    return any(record.relative is not None and record.relative < 1.0 for record in found)
+
+
+def _built(
+    task: Task, points: Sequence[Point], measurer: DeviceMeasurer, own: bytes
+) -> tuple[list[Point], list[CompiledKernel]]:
+    """The candidates that can still be built (records may be of an older compiler) and are not the default itself."""
     found: list[tuple[Point, CompiledKernel]] = []
     for point in points:
         try:
-            found.append((point, measurer.code(task, point)))
+            made = measurer.code(task, point)
         except TilewrightError:
             continue
+        if made.code != own:
+            found.append((point, made))
     return [point for point, _ in found], [code for _, code in found]
 
 
