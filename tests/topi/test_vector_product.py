@@ -52,6 +52,19 @@ def test_results(target: Target, vectors: int, steps: int, results: int, dtype: 
     np.testing.assert_allclose(got, wanted, rtol=0, atol=(2e-3 if dtype == "float16" else 1e-6) * abs(wanted).max())
 
 
+@pytest.mark.parametrize("target", SMALL, ids=lambda target: target.kind)
+@pytest.mark.parametrize(("lanes", "results", "warps"), [(32, 4, 2), (64, 1, 1), (64, 2, 1), (32, 2, 1)])
+def test_answers(target: Target, lanes: int, results: int, warps: int) -> None:
+    choices = Choices({"lanes": lanes, "results": results, "warps": warps})
+    func = schedule_gpu(_program(2, 90, 8, True), target, choices)
+    assert set(choices.asked) == {"lanes", "results", "warps"}
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype("float32") for shape in ((2, 90), (8, 90)))
+    got = np.zeros((2, 8), "float32")
+    interpret(lower(func, target), x.reshape(-1), w.reshape(-1), got.reshape(-1))
+    np.testing.assert_allclose(got, x @ w.T, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("results", [1, 2, 4])
 def test_all_weights_are_read_before_a_kernel_waits(results: int) -> None:
     answers = Choices({"results": results, "warps": 2})
