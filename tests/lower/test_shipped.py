@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from tilewright.target import Target
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.gpu.tensor_core import WarpTile
 from tilewright.topi.schedule.gpu.tile_choice import ranked_tiles
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile
 from tilewright.tune.model import tune_model
 
 SOME = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
