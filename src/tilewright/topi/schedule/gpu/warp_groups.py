@@ -27,6 +27,10 @@ from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pa
 _THREADS = 128
 """Threads of a block that adds up sums."""
 _AXES = ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x")
+_REGISTERS = 65536
+"""Registers of a multiprocessor."""
+_SPARE_REGISTERS = 30
+"""Registers of a thread beside its sums, when they are done."""
 _VECTOR = 4
 """Sums that a thread adds up at once."""
 _ROW_BYTES = 128
@@ -118,6 +122,12 @@ def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile)
         for load in sorted(loads, key=lambda load: load.buffer.name)
         if uses_any(load, [row]) and uses_any(load, [column]) and sum(load.buffer is x.buffer for x in loads) == 1
     ]
+    size = max((load.buffer.dtype.itemsize for load in loads if load.buffer.name in found), default=0)
+    registers = tile.columns // 2 + len(found) * tile.columns * size // 8 + _SPARE_REGISTERS
+    held = max(1, context.target.shared_bytes // tile.shared_bytes)
+    if registers * held * tile.groups * 128 > _REGISTERS:
+        # Fewer blocks would share a multiprocessor, which costs more.
+        return []
     copies = [sch.reindex(form.output, name) for name in found]
     for copy in copies:
         sch.set_scope(copy, 0, "local")
