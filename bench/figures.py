@@ -101,14 +101,14 @@ def draw_searches(pyplot: Any, data: dict[str, Any]) -> Any:
     """Curves: the best speed-up so far in parts of the best that any search found, the mean over tasks and seeds."""
     figure, axes = pyplot.subplots(figsize=(7, 4))
     tops = {
-        task: max(curve[-1] for found in searches.values() for curve in found)
+        task: max(steps[-1][1] for found in searches.values() for steps in found)
         for task, searches in data["tasks"].items()
     }
     for place, name in enumerate(data["searches"]):
         curves = [
-            [value / tops[task] for value in curve + curve[-1:] * (data["trials"] - len(curve))]
+            [value / tops[task] for value in _every_trial(steps, data["trials"])]
             for task, searches in data["tasks"].items()
-            for curve in searches[name]
+            for steps in searches[name]
         ]
         mean = [sum(values) / len(values) for values in zip(*curves, strict=True)]
         axes.plot(range(1, len(mean) + 1), mean, label=name, color=_COLORS[place % len(_COLORS)])
@@ -118,6 +118,12 @@ def draw_searches(pyplot: Any, data: dict[str, Any]) -> Any:
     axes.set_title(f"{len(data['tasks'])} kernels, {data['seeds']} seeds, {data['machine']['llvm_cpu']}, one core")
     axes.legend(fontsize="small", loc="lower right")
     return figure
+
+
+def _every_trial(steps: Sequence[tuple[int, float]], trials: int) -> list[float]:
+    """The best so far after each trial, from the trials at which it rose."""
+    ends = [trial for trial, _ in steps[1:]] + [trials + 1]
+    return [value for (trial, value), end in zip(steps, ends, strict=True) for _ in range(trial, end)]
 
 
 _DRAWN = {"kernels": draw_kernels, "tuning": draw_searches}

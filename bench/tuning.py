@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "cost_models": cost_model_quality(tasks, known, unbiased),
         "candidates_per_second": throughput(tasks, options.processes),
         "tasks": {
-            task.key: {name: [_rounded(run.best) for run in found] for name, found in curves[task.key].items()}
+            task.key: {name: [steps_of(run.best) for run in found] for name, found in curves[task.key].items()}
             for task in tasks
         },
     }
@@ -157,8 +157,10 @@ def measured(task: Task, database: Database) -> dict[Key, float | None]:
     return {key_of(item.answers): speed_up(item) for item in database.records(task.key, str(task.target))}
 
 
-def _rounded(curve: Sequence[float]) -> list[float]:
-    return [round(value, 4) for value in curve]
+def steps_of(curve: Sequence[float]) -> list[tuple[int, float]]:
+    """A curve by the trials at which it rises, and its last one: (trial, best so far)."""
+    rises = [n for n, value in enumerate(curve) if n == 0 or value > curve[n - 1]]
+    return [(n + 1, round(curve[n], 4)) for n in dict.fromkeys((*rises, len(curve) - 1)) if curve]
 
 
 def _summary(tasks: Sequence[dict[str, list[Curve]]], name: str) -> dict[str, object]:

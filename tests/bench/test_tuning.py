@@ -119,7 +119,7 @@ def test_summary_and_figure(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_p
         "trials": 16,
         "seeds": 1,
         "searches": {name: {} for name in QUICK},
-        "tasks": {"task": {name: [curve.best for curve in curves] for name, curves in found.items()}},
+        "tasks": {"task": {name: [tuning.steps_of(curve.best) for curve in curves] for name, curves in found.items()}},
     }
     (tmp_path / "tuning.json").write_text(json.dumps(data), encoding="utf-8")
     assert figures.draw_all(tmp_path) == [tmp_path / "tuning.png"]
@@ -131,6 +131,9 @@ def test_summary_and_figure(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_p
 def test_curves() -> None:
     curve = tuning_runs.Curve([0.5, 1.0, 1.0, 1.2], 0.0)
     assert [curve.trials_to(level) for level in (0.5, 1.0, 1.1, 2.0)] == [1, 2, 4, None]
+    assert tuning.steps_of([0.5, 1.0, 1.0, 1.2]) == [(1, 0.5), (2, 1.0), (4, 1.2)]
+    assert tuning.steps_of([0.5, 0.5]) == [(1, 0.5), (2, 0.5)] and tuning.steps_of([]) == []
+    assert figures._every_trial([(1, 0.5), (2, 1.0), (4, 1.2)], 6) == [0.5, 1.0, 1.0, 1.2, 1.2, 1.2]
 
 
 class Sum:
