@@ -58,6 +58,10 @@ class Division:
             vector = 16 // sizes.mask_bytes
             self.copy("mask_shared", vector, vector if sizes.masks_rows else 0)
 
+    def scores(self) -> tuple[str, ...]:
+        """The stage of scores, where they are not the products."""
+        return ("scores",) if "scores" in self.stage else ()
+
     def below(self, name: str) -> list[LoopHandle]:
         """The loops of a stage inside a block of threads and, if it is there, the loop over tiles of keys.
 
@@ -149,7 +153,7 @@ class Division:
         """Stages of every row and part."""
         starts = ("largest_start", "total_start", "own_start")
         merged = ("peaks_shared", "best", "weight", "portions_shared") if self.shape.slices > 1 else ()
-        for name in (*starts, "before", "largest", "shift", "shrink", "total_shrunk", *merged):
+        for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged):
             row, part = self.below(name)
             warp, own, row_thread = self.split_rows(row)
             self.sch.reorder(warp, row_thread, part, *own)

@@ -3,8 +3,8 @@
 for sequence, head, tile of queries:
     largest = -inf;  total = 0;  mixed = 0
     for tile of keys:
-        scores = queries * keys;  before = largest;  largest = max(largest, scores)
-        powers = 2^(factor * (scores - largest));  shrink = 2^(factor * (before - largest))
+        scores = queries * keys;  top = max(largest, scores)
+        powers = 2^(factor * (scores - top));  shrink = 2^(factor * (largest - top));  largest = top
         total = total * shrink + sum of powers;  mixed = mixed * shrink + powers * values
     attention = mixed / total
 
@@ -155,8 +155,8 @@ class _Streamed:
             result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
         return result if slice_loop is None else For(slice_loop, ZERO, const(slices), LoopKind.SERIAL, result)
 
-    def _scores(self) -> tuple[Callable[..., PrimExpr], float]:
-        """Scores as a function of a product and its place, and what they are multiplied by in the exponent.
+    def _scores(self) -> tuple[Callable[..., PrimExpr] | None, float]:
+        """Scores as a function of a product and its place (None: the product), and their factor in the exponent.
 
         A multiplication by a positive number alone does not change which score is the largest: it is left to the
         exponent.
@@ -167,9 +167,9 @@ class _Streamed:
         products = self.stages["attention_products"].writes[0].buffer
         match value:
             case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
-                return (lambda product, *place: product), scale / math.log(2)
+                return None, scale / math.log(2)
             case BufferLoad(buffer=source) if source is products:
-                return (lambda product, *place: product), 1 / math.log(2)
+                return None, 1 / math.log(2)
 
         def scores(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
             b, h, i, j = place
@@ -365,12 +365,12 @@ class _Streamed:
         values, copy_values = self._copy("values_shared", "shared", self.value, (sizes.width, tile.width))
         largest, total = (self._buffer(name, (rows, tile.parts)) for name in ("largest", "total"))
         mixed = self._buffer("mixed", (rows, tile.width))
-        products, scores, powers = (self._buffer(name, (rows, columns)) for name in ("products", "scores", "powers"))
+        products, powers = (self._buffer(name, (rows, columns)) for name in ("products", "powers"))
+        copy_mask = self._copy_mask()
+        scores, score = self._score_stage(products)
         rounded = self._buffer("rounded", (rows, columns), "local", kind)
         by_step = (self.tiles, rows, tile.parts)
-        own, top, before, shift, shrink = (
-            self._buffer(name, by_step) for name in ("own", "top", "before", "shift", "shrink")
-        )
+        own, top, shift, shrink = (self._buffer(name, by_step) for name in ("own", "top", "shift", "shrink"))
         factor = const(self.factor, FLOAT32)
 
         def powers_of(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
@@ -380,29 +380,24 @@ class _Streamed:
         inside = [
             copy_keys,
             copy_values,
-            *self._copy_mask(),
+            *copy_mask,
             *self._products(products, queries, keys),
-            self._cells(
-                "scores",
-                scores,
-                lambda b, h, i, j: self._guarded(
-                    self.scores_of(products[b, h, i, j], b, h, i, j),
-                    _LEAST,
-                    (self._of_all(h, j), sizes.keys, self.all_keys),
-                ),
+            *score,
+            self._each(
+                own, lambda b, h, step, i, part: largest[b, h, i, part], tile.parts, steps=True, name="own_start"
             ),
-            self._each(own, lambda *place: _LEAST, tile.parts, steps=True, name="own_start"),
             self._over_columns("own", own, build.maximum, scores, steps=True),
             self._combined(top, own, True, steps=True),
-            self._each(before, lambda b, h, step, i, part: largest[b, h, i, part], tile.parts, steps=True),
-            self._update("largest", largest, tile.parts, lambda old, *place: build.maximum(old, top[place])),
             self._each(
-                shift,
-                lambda b, h, step, i, part: _finite(largest[b, h, i, part], largest[b, h, i, part] * factor, _NOTHING),
+                shift, lambda *place: _finite(top[place], top[place] * factor, _NOTHING), tile.parts, steps=True
+            ),
+            self._each(
+                shrink,
+                lambda b, h, step, i, part: _power(largest[b, h, i, part] * factor - shift[b, h, step, i, part]),
                 tile.parts,
                 steps=True,
             ),
-            self._each(shrink, lambda *place: _power(before[place] * factor - shift[place]), tile.parts, steps=True),
+            self._update("largest", largest, tile.parts, lambda old, *place: build.maximum(old, top[place])),
             self._cells("powers", powers, powers_of),
             self._cells("rounded", rounded, lambda b, h, i, j: cast(powers[b, h, i, tile.key(j)], kind)),
             self._update("total_shrunk", total, tile.parts, lambda old, *place: old * shrink[place]),
@@ -440,6 +435,20 @@ class _Streamed:
             body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
         root = self.func.root.replace(body=body, allocations=tuple(self.made))
         return self.func.replace(body=root)
+
+    def _score_stage(self, products: Buffer) -> tuple[Buffer, list[Stmt]]:
+        """Scores, and the stage that makes them of products; no stage where they are the same."""
+        if self.scores_of is None and self.sizes.keys == self.all_keys:
+            return products, []
+        scores = self._buffer("scores", (self.rows, self.columns))
+
+        def value(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+            score: PrimExpr = products[b, h, i, j]
+            if self.scores_of is not None:
+                score = self.scores_of(score, b, h, i, j)
+            return self._guarded(score, _LEAST, (self._of_all(h, j), self.sizes.keys, self.all_keys))
+
+        return scores, [self._cells("scores", scores, value)]
 
     def _part(self, element: PrimExpr) -> PrimExpr:
         """Which of the parts of a row has an element of its result."""

@@ -113,7 +113,7 @@ class _Threads(Division):
         self._multiply_keys()
         self._multiply_values()
         self.by_parts()
-        self.by_cells(("products_start", "scores", "powers", "rounded"), 1)
+        self.by_cells(("products_start", *self.scores(), "powers", "rounded"), 1)
         self.by_cells(("mixed_start", "mixed_shrunk", "result"), _VECTOR)
         self.over_columns()
         self.combine()
@@ -121,10 +121,10 @@ class _Threads(Division):
 
     def _arrange(self) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
-        for names, run in ((("products_start", "scores", "powers"), 1), (("mixed_start",), _VECTOR)):
+        for names, run in ((("products_start", *self.scores(), "powers"), 1), (("mixed_start",), _VECTOR)):
             for name in names:
                 self.lay(self.stage[name], partial(self._cells_layout, run))
-        for name in ("largest_start", "total_start", "own_start", "top", "sums", "before", "shift", "shrink"):
+        for name in ("largest_start", "total_start", "own_start", "top", "sums", "shift", "shrink"):
             self.lay(self.stage[name], self._row_layout)
         self.sch.set_scope(self.stage["rounded"], 0, "shared")
         # Rows that are written by neighbouring threads, eight elements each, lie in different banks.

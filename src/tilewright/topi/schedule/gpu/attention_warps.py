@@ -74,7 +74,7 @@ class WarpDivision(Division):
             self.multiply(item, "products", "keys_shared")
         self.multiply(item, "mixed", "values_shared")
         self.by_parts()
-        self.by_cells(("mixed_start", "scores", "powers", "mixed_shrunk"), 2)
+        self.by_cells(("mixed_start", *self.scores(), "powers", "mixed_shrunk"), 2)
         if self.shape.slices > 1:
             self.merge(2)
         else:
@@ -93,10 +93,10 @@ class WarpDivision(Division):
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
         layouts: dict[str, Layout] = {
-            **dict.fromkeys(("products_start", "scores", "powers", "mixed_start"), item.sums_layout),
+            **dict.fromkeys(("products_start", *self.scores(), "powers", "mixed_start"), item.sums_layout),
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
-            **dict.fromkeys(("before", "shift", "shrink"), row_layout),
+            **dict.fromkeys(("shift", "shrink"), row_layout),
             **dict.fromkeys(("best", "weight") if self.shape.slices > 1 else (), row_layout),
         }
         for name, layout in layouts.items():
