@@ -153,9 +153,9 @@ def _empty(database: Path) -> Path:
 
 
 def ship(database: Path, target: Target) -> int:
-    """Write the best answers that a database knows for a target as shipped records."""
+    """Write the best answers that a database knows for a target as shipped records: those that differ from defaults."""
     with Database(database, read_only=True) as opened:
-        answers = opened.answers(str(target))
+        answers = {key: found for key, found in opened.answers(str(target)).items() if found}
     harness.say(f"{len(answers)} kernels: {add_shipped(target, answers)}")
     return 0
 

@@ -37,7 +37,8 @@ def test_a_model_is_tuned_once_and_shipped(
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "ship")
     assert tune_models.main(["--ship", "--database", str(database)]) == 0
     shipped._read.cache_clear()
-    assert shipped.shipped_answers(Target("native").replace(cores=1)) == answers
+    wanted = {key: found for key, found in answers.items() if found}
+    assert shipped.shipped_answers(Target("native").replace(cores=1)) == wanted
 
 
 def test_what_counts_as_good() -> None:
