@@ -103,6 +103,7 @@ demo: $(READY)
 lint: $(READY)
 	@echo "== ruff"
 	@$(BIN)/ruff check --quiet src tests bench examples
+	@$(BIN)/ruff format --check --quiet src tests bench examples
 	@echo "== mypy --strict src/tilewright"
 	@$(BIN)/mypy --strict src/tilewright
 

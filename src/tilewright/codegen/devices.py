@@ -92,9 +92,7 @@ def device_source(split: SplitFunction, target: Target) -> str:
         return DEVICE_KINDS[target.kind].language().emit(split.kernels) if split.kernels else ""
 
 
-def device_code(
-    split: SplitFunction, source: str, target: Target, show: Callable[[PrimExpr], Extent]
-) -> DeviceCode:
+def device_code(split: SplitFunction, source: str, target: Target, show: Callable[[PrimExpr], Extent]) -> DeviceCode:
     """Kernels and their text, compiled for a target. `show` writes extents of launches down."""
     with trace.span("compile"):
         code = DEVICE_KINDS[target.kind].compile(source, target) if source else b""

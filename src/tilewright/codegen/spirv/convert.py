@@ -125,4 +125,3 @@ def cast(c: SpirvExpressions, expr: e.Cast) -> str:
             return c.integer(inner.value)
     source = INT32 if c.is_narrow(inner) else inner.dtype
     return convert(c, c.value(inner), source, INT32 if c.is_narrow(expr) else target)
-

@@ -126,4 +126,3 @@ def reinterpret(c: SpirvExpressions, value: str, source: DataType, target: DataT
     zero = c.module.constant("%f32", 0)
     packed = c.glsl(_PACK_HALVES, "%u32", c.op("OpCompositeConstruct", "%f32x2", value, zero))
     return convert(c, c.op("OpBitwiseAnd", "%u32", packed, c.integer(0xFFFF)), INT32, target)
-

@@ -128,4 +128,3 @@ def reinterpret(text: str, source: DataType, target: DataType) -> str:
     if source.is_integer and target.is_integer:
         return convert(text, source, target)
     return from_bits(to_bits(text, source), target)
-

@@ -16,7 +16,6 @@ Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
 C = TypeVar("C", bound=Converter)
 
 
-
 class UseDefinition(Exception):
     """Raised by a converter that leaves a node to the definition that ONNX itself gives its operator."""
 
