@@ -94,6 +94,17 @@ def test_a_pipeline_longer_than_the_loop() -> None:
     same_after(schedule, func, [pipeline_loops])
 
 
+@pytest.mark.parametrize("kind", ["parallel", "vectorize", "zigzag", "bind"])
+def test_iterations_of_a_pipeline_are_not_independent(kind: str) -> None:
+    """The blocks of one iteration need no other; once the loop is lowered, stages use what earlier iterations made."""
+    schedule = Schedule(elementwise((10, 5), 2))
+    i, _ = schedule.get_loops(schedule.get_block("B1"))
+    schedule.compute_at(schedule.get_block("B0"), i)
+    schedule.software_pipeline(i, [0, 2])
+    with pytest.raises(ScheduleError, match=r"the iterations of loop .* overlap: it is a software pipeline"):
+        getattr(schedule, kind)(i, *(["blockIdx.x"] if kind == "bind" else []))
+
+
 def test_pipeline_of_a_convolution() -> None:
     func = convolution(channels=4, size=9)
     schedule = Schedule(func)

@@ -7,6 +7,7 @@ from typing import Final
 from tilewright.ir.expr import const_value
 from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.passes.pipeline_loops import PIPELINE
 from tilewright.tir.schedule.loops import require_blocks
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
@@ -37,6 +38,9 @@ def _require_constant(state: ScheduleState, loop: For, what: str) -> None:
 
 
 def _require_independent(state: ScheduleState, loop: For, what: str, private: bool) -> None:
+    if PIPELINE in loop.annotations:
+        # Its blocks may be independent as they stand; once it is lowered, an iteration uses what earlier ones made.
+        state.fail(f"{what}: the iterations of loop {loop.var.name} overlap: it is a software pipeline", loop)
     require_blocks(state, loop, what)
     conflict = iteration_conflict(state.index, loop, state.analyzer, private)
     if conflict is None:
