@@ -195,3 +195,15 @@ def test_over_compute_does_not_divide_by_what_may_be_zero() -> None:
     schedule = Schedule(te.create_prim_func([a, b, te.compute((6,), lambda i: t[i] + 1, name="C")]))
     with pytest.raises(ScheduleError, match="divides by what may be zero past the end of v_i"):
         schedule.over_compute(schedule.get_block("T"), 0, 4)
+
+
+def test_what_is_known_of_a_loop_changes_with_its_extent() -> None:
+    """The padded loop is longer than what is cropped: the consumer in it is guarded."""
+    func = matmul(2, 5, 8)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    assert schedule._state.analyzer.upper_bound(schedule.get_loops(block)[1].var) == 4
+    schedule.pad_einsum(block, [1, 4, 1])
+    schedule.reverse_compute_at(schedule.get_block("C_crop"), schedule.get_loops(block)[1])
+    assert "where(j < 5)" in str(schedule)
+    check_compiled(schedule, func)

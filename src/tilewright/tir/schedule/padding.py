@@ -77,6 +77,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     body: Stmt = main
     for loop, item in zip(reversed(loops), reversed(block.iters), strict=True):
         body = loop.replace(extent=const(ranges[item.var]), body=body)
+        state.forget(loop.var)
     made.append(body)
     if output is not target:
         nest, name = _crop(state, block, store, output, names)
@@ -341,6 +342,7 @@ def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> 
     wider = edit_tree(state.index, {block: block.replace(iters=iters)})
     index = ProgramIndex(state.func.replace(body=wider))
     longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=const(wanted))})
+    state.forget(loop.var)
     state.commit(state.func.replace(body=replace_buffers(longer, grown)))
 
 

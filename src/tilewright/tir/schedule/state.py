@@ -100,8 +100,8 @@ class ScheduleState:
     def analyzer(self) -> Analyzer:
         """What is known about the loop variables of the current program.
 
-        A surviving loop keeps its variable and its range, so the analyzer lives as long as the schedule and only
-        learns about new loops.
+        A surviving loop keeps its variable and its range (a primitive that changes the range says so: `forget`), so the
+        analyzer lives as long as the schedule and only learns about new loops.
         """
         if self._analyzer is None:
             self._analyzer = Analyzer()
@@ -121,6 +121,10 @@ class ScheduleState:
         analyzer = self.analyzer
         self._known.add(var)
         analyzer.introduce(var, domain)
+
+    def forget(self, var: Var) -> None:
+        """A loop is about to get another range: what is known of its variable is found out anew."""
+        self._known.discard(var)
 
     def fail(self, message: str, mark: For | Block | None = None, hint: str | None = None) -> NoReturn:
         """Raise a `ScheduleError` that shows the current program."""
