@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.frontend import from_torch
+from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.registry import converted_operators, find_converter
 from tilewright.graph.expr import Call
 from tilewright.graph.interpreter import evaluate
@@ -127,3 +128,22 @@ def test_converters_are_named_after_operators():
         namespace = torch.ops.prims if name.startswith("prims::") else torch.ops.aten
         assert hasattr(namespace, packet), f"torch has no operator {name}"
     assert find_converter("aten::max.dim") is not find_converter("aten::max")
+
+
+def test_batch_norm_keeps_its_statistics_as_on_gpus():
+    def norm(x, weight, bias, mean, variance):
+        return torch.ops.aten._native_batch_norm_legit_no_training(x, weight, bias, mean, variance, 0.1, 1e-5)
+
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    # Traced without a device, torch gives the shapes of its GPU kernels: on CPUs the last two results are empty.
+    inputs = [torch.empty(sizes, device="meta") for sizes in ((2, 8, 4, 4), (8,), (8,), (8,), (8,))]
+    graph = make_fx(norm, tracing_mode="fake")(*inputs)
+    module, _, _ = import_graph(graph, inputs, {})
+    assert module is not None
+    arrays = [np.random.default_rng(0).random(tuple(item.shape), np.float32) + 0.5 for item in inputs]
+    made = evaluate(module, *arrays)
+    expected = norm(*map(torch.from_numpy, arrays))[0]
+    np.testing.assert_allclose(made[0], expected.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(made[1], arrays[3])
+    np.testing.assert_allclose(made[2], 1 / np.sqrt(arrays[4] + 1e-5), rtol=1e-6)

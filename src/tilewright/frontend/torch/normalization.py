@@ -108,10 +108,13 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
-    """With given statistics; what a gradient would need is empty."""
-    nothing = b.empty((0,), dtype_of(running_mean))
+    """With given statistics; what a gradient would need is empty on CPUs, and these statistics on GPUs, as in torch."""
+    if isinstance(b.meta, (tuple, list)) and tuple(b.meta[1].shape) != (0,):
+        kept = (running_mean, b.call("rsqrt", b.add(running_var, eps)))
+    else:
+        kept = (b.empty((0,), dtype_of(running_mean)),) * 2
     if 0 in sizes_of(input):
-        return input, nothing, nothing
+        return input, *kept
     channels = (size_at(input, 1),)
     dtype = dtype_of(input)
     parts = [
@@ -120,7 +123,7 @@ def batch_norm(
         b.cast(running_mean, dtype),
         b.cast(running_var, dtype),
     ]
-    return b.call("nn.batch_norm", input, *parts, epsilon=eps, axis=1), nothing, nothing
+    return b.call("nn.batch_norm", input, *parts, epsilon=eps, axis=1), *kept
 
 
 @converter("batch_norm")
