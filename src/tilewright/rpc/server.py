@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.rpc.security import Credentials
-from tilewright.rpc.service import Peer, Service, within
+from tilewright.rpc.service import Peer, Service, ended, within
 from tilewright.rpc.tracker_link import TrackerLink
 from tilewright.rpc.wire import DamagedHeader, Disconnected, Frame, WireError, error_header
 from tilewright.support.errors import UserError
@@ -237,10 +237,7 @@ async def _relay(peer: Peer, process: _Process, most_seconds: float) -> None:
                 return
         finally:
             # Both are awaited so that nothing reads from the connection when the next request is.
-            for task in (answer, gone):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, UserError):
-                    await task
+            await ended(answer, gone, expected=(UserError,))
         await peer.send(reply.header, reply.payload)
 
 

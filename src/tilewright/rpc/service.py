@@ -41,6 +41,21 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         return await work
 
 
+async def ended(*tasks: asyncio.Task[Any], expected: tuple[type[Exception], ...] = ()) -> None:
+    """Cancel tasks and wait until they are done. Failures that are not expected are raised.
+
+    `with suppress(CancelledError): await task` would also drop a cancellation of the task that waits, which then goes
+    on for ever: here that one is raised.
+    """
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and not isinstance(failure, expected):
+            raise failure
+
+
 class Peer:
     """One connection as a service sees it."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.rpc.security import Credentials
-from tilewright.rpc.service import Peer, Service, within
+from tilewright.rpc.service import Peer, Service, ended, within
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, HEARTBEAT_SECONDS
 from tilewright.rpc.wire import Disconnected, Frame, WireError, error_header
 
@@ -216,11 +216,9 @@ class Tracker:
                     )
                 )
         finally:
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError, WireError):
-                await gone
             if entry in self._waiting:
                 self._waiting.remove(entry)
+            await ended(gone, expected=(WireError,))
         return entry.granted.result() if entry.granted.done() else None
 
     async def _announce(self, device: _Device, lease: str) -> bool:

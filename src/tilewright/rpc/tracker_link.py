@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import ssl
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 from tilewright.rpc import security
 from tilewright.rpc.security import Credentials
-from tilewright.rpc.service import Peer, within
+from tilewright.rpc.service import Peer, ended, within
 from tilewright.rpc.wire import Disconnected, raise_reported
 from tilewright.support.errors import UserError
 
@@ -59,9 +58,7 @@ class TrackerLink:
     async def close(self) -> None:
         """Leave the tracker."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
 
     def admit(self, lease: object) -> bool:
         """Whether a client holds a lease of this server; it is good for one session."""
@@ -118,9 +115,7 @@ class TrackerLink:
         except TimeoutError:
             raise Disconnected(f"{peer.name} does not answer") from None
         finally:
-            beating.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Disconnected):
-                await beating
+            await ended(beating, expected=(Disconnected,))
 
     def _revoke(self, lease: str) -> None:
         """End a lease: its session, if one runs (which then reports the end itself), or the promise of one."""
