@@ -30,6 +30,7 @@ from tilewright.graph.expr import (
 from tilewright.graph.op import Operator
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import CompilerBug
+from tilewright.support.order import children_first
 
 Children = tuple[GraphExpr, ...]
 
@@ -104,27 +105,14 @@ def post_order(*roots: GraphExpr, closures: bool = True) -> list[GraphExpr]:
 
     With `closures=False` the bodies of functions below the roots are not entered (a root that is a function is).
     """
-    seen: set[int] = set()
-    order: list[GraphExpr] = []
     entered = {id(root) for root in roots}
-    stack: list[tuple[GraphExpr, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        item, expanded = stack.pop()
-        if expanded:
-            order.append(item)
-            continue
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        below = _CHILDREN[type(item)](item)
-        if not below or (not closures and type(item) is Function and id(item) not in entered):
-            order.append(item)
-            continue
-        stack.append((item, True))
-        for child in reversed(below):
-            if id(child) not in seen:
-                stack.append((child, False))
-    return order
+
+    def below(item: GraphExpr) -> Sequence[GraphExpr]:
+        if not closures and type(item) is Function and id(item) not in entered:
+            return ()
+        return _CHILDREN[type(item)](item)
+
+    return children_first(roots, below)
 
 
 def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
