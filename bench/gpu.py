@@ -7,13 +7,14 @@ PyTorch runs as a CUDA graph of its operators, and compiled (`reduce-overhead`, 
 and in channels_last where the model has images. Times: `wall` is from the start of a run until the GPU is done, with
 inputs and results on the GPU; `events` is by the GPU's clock, runs in a row.
 
-Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
-when a model failed, or its outputs are off by more than the tolerance of its precision.
+Prints a table, writes the figures as JSON into `bench/results/` after each model, and ends with one line of JSON. The
+exit code is 1 when a model failed, or its outputs are off by more than the tolerance of its precision.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -52,40 +53,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    path = options.json or harness.RESULTS_FOLDER / "gpu.json"
     started = time.perf_counter()
     results: list[Result] = []
-    for batch in batches:
-        for precision in precisions:
-            for name in names:
-                left = options.limit - (time.perf_counter() - started)
-                if left <= 0:
-                    results.append({"model": name, "batch": batch, "precision": precision, "error": "no time left"})
-                    continue
-                results.append(measure_model(name, batch, precision, options, left))
-                harness.say(_line(results[-1]))
-    ratios = {
-        f"{precision} batch {batch}": geometric_mean(
-            [
-                item["ratio"]
-                for item in results
-                if item.get("ratio") and item["batch"] == batch and item["precision"] == precision
-            ]
-        )
-        for batch in batches
-        for precision in precisions
-    }
-    summary = {
+    for batch, precision, name in itertools.product(batches, precisions, names):
+        left = options.limit - (time.perf_counter() - started)
+        if left <= 0:
+            results.append({"model": name, "batch": batch, "precision": precision, "error": "no time left"})
+            continue
+        results.append(measure_model(name, batch, precision, options, left))
+        harness.say(_line(results[-1]))
+        # Peers may take minutes to get ready: what is known is kept whatever happens to the rest.
+        harness.write_json(path, summary(results))
+    print(_table(results))
+    harness.write_json(path, summary(results))
+    print(json.dumps(summary(results)))
+    return 0 if all(_is_good(item) for item in results) else 1
+
+
+def summary(results: Sequence[Result]) -> dict[str, Any]:
+    """All figures, and how much quicker Tilewright is in each precision and batch."""
+    ratios: dict[str, list[float]] = {}
+    for item in results:
+        if item.get("ratio"):
+            ratios.setdefault(f"{item['precision']} batch {item['batch']}", []).append(item["ratio"])
+    return {
         "device": torch.cuda.get_device_name(),
+        "machine": harness.machine(),
         "results": results,
-        "geomean_ratio": ratios,
+        "geomean_ratio": {kind: geometric_mean(found) for kind, found in ratios.items()},
         "ratio_means": "wall time of the quickest torch / wall time of tilewright: above 1, tilewright is quicker",
         "versions": harness.versions(["tilewright", "numpy", "torch", "cuda-bindings"]),
     }
-    print(_table(results))
-    path = options.json or harness.RESULTS_FOLDER / "gpu.json"
-    harness.write_json(path, summary)
-    print(json.dumps(summary))
-    return 0 if all(_is_good(item) for item in results) else 1
 
 
 def measure_model(name: str, batch: int, precision: str, options: argparse.Namespace, left: float) -> Result:

@@ -26,17 +26,28 @@ class TooLong(Exception):
 
 @contextmanager
 def at_most(seconds: int) -> Iterator[None]:
-    """Stop the body after some seconds; it ends with `TooLong`."""
+    """Stop the body after some seconds; it ends with `TooLong`, whatever the body makes of it."""
+    over = False
 
     def stop(number: int, frame: object) -> None:
+        nonlocal over
+        over = True
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(max(1, seconds))
+    # PyTorch's compiler catches what is raised while it tries kernels, and goes on: it is told again every second.
+    signal.setitimer(signal.ITIMER_REAL, max(1, seconds), 1.0)
     try:
         yield
+    except Exception as error:
+        if over and not isinstance(error, TooLong):
+            raise TooLong from error
+        raise
+    else:
+        if over:
+            raise TooLong
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
 
