@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.codegen.c.program import launches_of, nbytes
 from tilewright.codegen.devices import device_kernels, device_source
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
@@ -22,8 +22,8 @@ class CudaFunction:
         split = device_kernels(func, target)
         self.source = device_source(split, target)
         self.code = compile_cuda(self.source, target.arch)
-        self.launches = launches_of(split, lambda extent: const_value(extent) or 0)
-        self.workspaces = [const_value(nbytes(buffer)) or 0 for buffer in split.workspaces]
+        self.launches = launches_of(split, _known)
+        self.workspaces = [_known(nbytes(buffer)) for buffer in split.workspaces]
         self._kernels: dict[str, Any] = {}
         self._scratch: list[Any] = []
 
@@ -71,6 +71,13 @@ class CudaFunction:
             config.numAttrs = len(attributes)
             config.attrs = attributes
             _checked(driver.cuLaunchKernelEx(config, self._kernels[launch.symbol], ctypes.addressof(addresses), 0))
+
+
+def _known(extent: PrimExpr) -> int:
+    value = const_value(extent)
+    if value is None:
+        raise CompilerBug(f"a size of a function of constant shapes is not constant: {extent}")
+    return value
 
 
 def _checked(result: Any) -> Any:

@@ -1,287 +1,250 @@
-"""Products and convolutions on an NVIDIA GPU's tensor cores, one layer at a time, against cuDNN and cuBLAS.
+"""Products and convolutions on an NVIDIA GPU, one layer at a time, against cuDNN and cuBLAS.
 
     PYTHONPATH=src:. python3 -m bench.gpu_products [--layers PATTERN] [--precisions float16,tf32,float32] [--tiles N]
 
-Layers of ResNet-18/50, MobileNet and BERT (batch 16 and 1) and square products, weights constant, with bias and ReLU in
-the same kernel; the library runs without them, in the better layout. Everything timed is first compared with torch in
-float32. Times are of CUDA graphs of many launches of the one layer. `--tiles` also tries other tiles than the default.
+Layers of ResNet-18/50, MobileNet and BERT (batch 1 and 16) and square products (`bench.gpu_layers`), with bias and ReLU
+in the same kernel; the library runs without them, in the better layout. Everything timed is first compared with torch,
+true float32 with float64. Times are of CUDA graphs of several launches of the one layer, so that operands are in the
+second-level cache, for both sides. `--tiles` tries so many tiles a layer: that of the model, then by turns the next
+best and some of the others; kernels are compiled in several processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import tilewright.graph.ops
-import tilewright.topi.library  # noqa: F401  (registers the computations)
-from bench.gpu_kernels import TARGET, Built, Runner
-from tilewright import te
-from tilewright.arith.analyzer import Analyzer
-from tilewright.codegen.c.kernels import emit_kernels
-from tilewright.codegen.c.program import launches_of, nbytes
-from tilewright.codegen.cuda.dialect import CudaDialect
-from tilewright.graph.op import get_operator
-from tilewright.ir.build import cast
-from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.ir.types import tensor_type
-from tilewright.runtime.cuda import compile_cuda
+from bench.cuda_kernels import CudaFunction, seconds
+from bench.gpu_layers import LAYERS, Layer, function_of
+from bench.harness import write_json
 from tilewright.target import Target
-from tilewright.te.program import create_prim_func
-from tilewright.tir.function import CONSTANTS, PrimFunc
-from tilewright.tir.passes.split_host_device import split_host_device
-from tilewright.tir.pipeline import lower
-from tilewright.topi.registry import compute_operator
-from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
 
-_TARGETS = {"float16": TARGET, "tf32": f"{TARGET} -mattr=+tf32", "float32": TARGET}
-_TOLERANCES = {"float16": 1e-2, "tf32": 1e-2, "float32": 1e-5}
+_H200 = "cuda -arch=sm_90a -num-cores=132 -l2-bytes=52428800 -shared-bytes=232448"
 _QUESTIONS = ("group_tile", "warp_tile", "tile")
+_TIMED = 2e11
+"""Products of the launches of one graph, where they are not 20."""
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A convolution (NHWC, square) of some images or, with `size` 0, a product of `images` rows."""
+class Precision:
+    """How exactly a layer is computed: the type of its operands, the target, the error that is allowed."""
 
-    name: str
-    images: int
-    size: int
-    channels: int
-    columns: int
-    window: int = 1
-    residual: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
-        return (self.images, *((self.size, self.size) if self.size else ()), self.columns)
-
-    @property
-    def products(self) -> int:
-        """Multiplications."""
-        return self.images * max(1, self.size) ** 2 * self.columns * self.channels * self.window**2
+    dtype: str
+    target: str
+    tolerance: float
 
 
-def _conv(size: int, channels: int, columns: int, window: int = 1, images: int = 16, residual: bool = False) -> Layer:
-    name = f"conv{images}/{window}x{window}_{channels}-{columns}@{size}"
-    return Layer(name, images, size, channels, columns, window, residual)
-
-
-def _gemm(group: str, rows: int, depth: int, columns: int, residual: bool = False) -> Layer:
-    return Layer(f"{group}/{rows}x{depth}x{columns}", rows, 0, depth, columns, residual=residual)
-
-
-LAYERS = [
-    _gemm("square", 4096, 4096, 4096),
-    _gemm("square", 2048, 2048, 2048),
-    *(_gemm("bert16", 2048, *sizes) for sizes in ((768, 2304), (768, 768, True), (768, 3072), (3072, 768, True))),
-    *(_gemm("bert1", 128, *sizes) for sizes in ((768, 2304), (768, 768, True), (768, 3072), (3072, 768, True))),
-    *(_conv(*sizes, 3) for sizes in ((56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512))),
-    *(_conv(*sizes) for sizes in ((56, 256, 64), (28, 512, 128), (14, 1024, 256), (7, 2048, 512))),
-    *(_conv(*sizes, residual=True) for sizes in ((56, 64, 256), (28, 128, 512), (14, 256, 1024), (7, 512, 2048))),
-    *(_conv(*sizes) for sizes in ((56, 128, 128), (28, 256, 256), (14, 512, 512), (7, 1024, 1024))),
-]
-
-
-def function_of(layer: Layer, precision: str) -> PrimFunc:
-    """The program of a layer: its result rounded, bias (and residual) added, ReLU."""
-    kind = "float16" if precision == "float16" else "float32"
-    window = (layer.window, layer.window) if layer.size else ()
-    x = te.placeholder((*layer.shape[:-1], layer.channels), kind, "x")
-    w = te.placeholder((*window, layer.channels, layer.columns), kind, "w")
-    bias = te.placeholder((layer.columns,), kind, "bias")
-    if layer.size:
-        operator = get_operator("nn.conv2d")
-        attributes = operator.attributes_class(
-            padding=(layer.window // 2,) * 4, data_layout="NHWC", kernel_layout="HWIO"
-        )
-        result = operator.infer([tensor_type(item.shape, item.dtype) for item in (x, w)], attributes)
-        (y,) = compute_operator("nn.conv2d", [x, w], attributes, result)
-    else:
-        k = te.reduce_axis((0, layer.channels), "k")
-
-        def wide(item: PrimExpr) -> PrimExpr:
-            return item if kind == "float32" else cast(item, FLOAT32)
-
-        y = te.compute(layer.shape, lambda i, j: te.sum(wide(x[i, k]) * wide(w[k, j]), axis=k), "y")
-    other = [te.placeholder(layer.shape, kind, "other")] if layer.residual else []
-
-    def element(*i: PrimExpr) -> PrimExpr:
-        value = y[i] if str(y.dtype) == kind else cast(y[i], DataType.of(kind))
-        value = value + bias[i[-1]]
-        for item in other:
-            value = value + item[i]
-        return te.maximum(value, te.const(0.0, kind))
-
-    z = te.compute(layer.shape, element, "z")
-    func = create_prim_func([x, w, bias, *other, z], "layer")
-    return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2)})
+PRECISIONS = {
+    "float16": Precision("float16", _H200, 1e-2),
+    "tf32": Precision("float32", f"{_H200} -mattr=+tf32", 1e-2),
+    "float32": Precision("float32", _H200, 1e-5),
+}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A compiled layer: its kernels, workspaces in bytes, the order of the weights' axes, what was chosen."""
+    """A compiled layer: its kernels, the order of the weights' axes, what was chosen."""
 
-    built: Built
-    workspaces: tuple[int, ...]
+    function: CudaFunction
     axes: tuple[int, ...] | None
-    chosen: str
+    answers: dict[str, Answer]
 
 
-def build(layer: Layer, precision: str, number: int) -> Candidate:
-    """Compile a layer by the default tile (0), or by another one of the first question about tiles."""
-    start = time.perf_counter()
-    target = Target(_TARGETS[precision])
+def build(layer: Layer, precision: str, number: int) -> Candidate | None:
+    """Compile a layer by the default tile (0) or by another answer to the question about tiles; None after the last."""
+    target = Target(PRECISIONS[precision].target)
+    program = function_of(layer, PRECISIONS[precision].dtype)
     choices = Choices()
-    func = schedule_gpu(function_of(layer, precision), target, choices)
+    func = schedule_gpu(program, target, choices)
     if number:
-        name = next(name for name in _QUESTIONS if choices.answers.get(name))
-        others = [item for item in choices.asked[name].options if item and item != choices.answers[name]]
-        choices = Choices(given={name: others[(number - 1) % len(others)]})
-        func = schedule_gpu(function_of(layer, precision), target, choices)
-    split = split_host_device(lower(func, target), target)
-    launches = launches_of(split, lambda extent: const_value(extent) or 0)
-    sizes = tuple(const_value(Analyzer().simplify(nbytes(buffer))) or 0 for buffer in split.workspaces)
-    code = compile_cuda(emit_kernels(split.kernels, CudaDialect()), target.arch)
-    chosen = ", ".join(f"{name} {choices.answers[name]}" for name in _QUESTIONS if choices.answers.get(name))
+        name = next((name for name in _QUESTIONS if choices.answers.get(name)), None)
+        options = choices.asked[name].options if name else ()
+        others = [option for option in options if option and option != choices.answers[name or ""]]
+        if name is None or number > len(others):
+            return None
+        # Options are ranked, the best first; those at the end are a sample of the rest.
+        choices = Choices(given={name: others[number // 2] if number % 2 else others[-(number // 2)]})
+        func = schedule_gpu(program, target, choices)
     packing = packing_of(func).get(1)
-    axes = None
-    if packing is not None:
-        axes = tuple(int(step[0]) for step in packing.encode())
-    return Candidate(Built((), launches, code, time.perf_counter() - start), sizes, axes, chosen)
+    axes = None if packing is None else tuple(int(step[0]) for step in packing.encode())
+    answers = {name: choices.answers[name] for name in _QUESTIONS if choices.answers.get(name)}
+    return Candidate(CudaFunction(func, target), axes, answers)
 
 
-class Bench:
-    """Runs layers beside the vendor's libraries."""
+class LayerOnGpu:
+    """A layer with operands on the GPU, beside the vendor's libraries."""
 
-    def __init__(self, precision: str) -> None:
-        self.runner = Runner()
-        self.torch = self.runner.torch
-        self.precision = precision
-        for backend in (self.torch.backends.cuda.matmul, self.torch.backends.cudnn):
-            backend.allow_tf32 = precision == "tf32"
+    def __init__(self, layer: Layer, precision: str) -> None:
+        import torch
 
-    def operands(self, layer: Layer) -> list[Any]:
-        """Random operands in the order of the program's parameters, without the result."""
-        torch = self.torch
+        self.layer = layer
+        self.torch = torch
         torch.manual_seed(0)
-        kind = torch.float16 if self.precision == "float16" else torch.float32
-        window = (layer.window, layer.window) if layer.size else ()
-        shapes = [(*layer.shape[:-1], layer.channels), (*window, layer.channels, layer.columns), (layer.columns,)]
-        shapes += [layer.shape] if layer.residual else []
-        return [(torch.rand(*shape, device="cuda") - 0.5).to(kind) for shape in shapes]
+        dtype = getattr(torch, PRECISIONS[precision].dtype)
+        self.operands = [(torch.rand(*shape, device="cuda") - 0.5).to(dtype) for shape in layer.operands]
+        self.result = torch.empty(layer.result, device="cuda", dtype=dtype)
+        torch.backends.cudnn.benchmark = True
+        self._allow_tf32(False)
+        exact = torch.float64 if precision == "float32" else torch.float32
+        self.wanted = self._reference([item.to(exact) for item in self.operands])
+        self._allow_tf32(precision == "tf32")
 
-    def library(self, layer: Layer, x: Any, w: Any) -> float:
-        """Seconds of cuBLAS or cuDNN, in the better of two layouts."""
-        torch = self.torch
-        if not layer.size:
-            turned = w.t().contiguous().t()
-            return float(min(self.runner.seconds(lambda b=b: torch.matmul(x, b)) for b in (w, turned)))
-        best = float("inf")
-        for form in (torch.contiguous_format, torch.channels_last):
-            a = x.permute(0, 3, 1, 2).contiguous(memory_format=form)
-            b = w.permute(3, 2, 0, 1).contiguous(memory_format=form)
+    def _allow_tf32(self, allowed: bool) -> None:
+        for backend in (self.torch.backends.cuda.matmul, self.torch.backends.cudnn):
+            backend.allow_tf32 = allowed
 
-            def run(a: Any = a, b: Any = b) -> None:
-                torch.nn.functional.conv2d(a, b, padding=layer.window // 2)
-
-            best = min(best, self.runner.seconds(run))
-        return best
-
-    def wanted(self, layer: Layer, operands: list[Any]) -> Any:
-        """The result in float32 (float64 where that is what is compared)."""
-        torch = self.torch
-        x, w, bias, *other = [item.double() if self.precision == "float32" else item.float() for item in operands]
-        for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
-            backend.allow_tf32 = False
-        if layer.size:
-            y = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=layer.window // 2)
-            y = y.permute(0, 2, 3, 1)
+    def _reference(self, operands: Sequence[Any]) -> Any:
+        x, w, *rest = operands
+        if self.layer.size:
+            y = self._convolution(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
         else:
             y = x @ w
-        for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
-            backend.allow_tf32 = self.precision == "tf32"
-        return (y + bias + sum(other)).relu()
+        return y if self.layer.is_plain else sum(rest, start=y).relu()
 
-    def measure(self, layer: Layer, futures: list[Future[Candidate]]) -> dict[str, Any]:
-        """All tiles of a layer, compared and timed."""
+    def _convolution(self, x: Any, w: Any) -> Any:
+        layer = self.layer
+        return self.torch.nn.functional.conv2d(x, w, stride=layer.stride, padding=layer.window // 2)
+
+    def _microseconds(self, call: Callable[[], object]) -> float:
+        return seconds(call, max(1, min(20, int(_TIMED / self.layer.products)))) * 1e6
+
+    def library(self) -> float:
+        """Microseconds of cuBLAS or cuDNN, in the better of two layouts."""
         torch = self.torch
-        operands = self.operands(layer)
-        peer = self.library(layer, operands[0], operands[1]) * 1e6
-        wanted = self.wanted(layer, operands)
-        scale = float(wanted.abs().max())
-        result = torch.empty(layer.shape, device="cuda", dtype=operands[0].dtype)
-        rows: list[dict[str, Any]] = []
-        for future in futures:
-            row: dict[str, Any] = {}
-            try:
-                made = future.result()
-                row["chosen"] = made.chosen
-                kernels = self.runner.load(made.built)
-                x, w, *rest = operands
-                packed = w if made.axes is None else w.permute(*made.axes).contiguous()
-                spare = [torch.empty(size, device="cuda", dtype=torch.uint8) for size in made.workspaces]
-                arguments = [x, packed, *rest, result, *spare]
-                result.fill_(float("nan"))
-                self.runner.launch(kernels, arguments)
-                torch.cuda.synchronize()
-                row["error"] = float((result.to(wanted.dtype) - wanted).abs().max()) / scale
-                if not row["error"] <= _TOLERANCES[self.precision]:
-                    raise RuntimeError(f"wrong by {row['error']}")
-                row["us"] = self.runner.seconds(lambda k=kernels, a=arguments: self.runner.launch(k, a), 1.5e-3) * 1e6
-            except Exception as problem:  # one bad configuration is a result, not the end of the run
-                row["problem"] = f"{type(problem).__name__}: {str(problem)[:300]}"
-            rows.append(row)
-        timed = sorted((row for row in rows if "us" in row), key=lambda row: row["us"])
-        first = rows[0]
-        text = f"{layer.name:26} {self.precision:8} library {peer:8.2f}  default "
-        if "us" in first:
-            rate = 2e-6 * layer.products / first["us"]
-            text += f"{first['us']:8.2f} us {rate:6.1f} TFLOP/s x{peer / first['us']:.2f}  {first['chosen']}"
-        if timed and timed[0] is not first:
-            text += f"  best {timed[0]['us']:.2f} {timed[0]['chosen']}"
-        bad = [row["problem"] for row in rows if "problem" in row]
-        print(text, f"({len(bad)} of {len(rows)} failed: {bad[0]})" if bad else "", flush=True)
-        return {"name": layer.name, "precision": self.precision, "library_us": peer, "tiles": rows}
+        x, w = self.operands[:2]
+        calls: list[Callable[[], object]] = []
+        if self.layer.size:
+            for form in (torch.contiguous_format, torch.channels_last):
+                data = x.permute(0, 3, 1, 2).contiguous(memory_format=form)
+                taps = w.permute(3, 2, 0, 1).contiguous(memory_format=form)
+                calls.append(partial(self._convolution, data, taps))
+        else:
+            turned = w.transpose(-1, -2).contiguous().transpose(-1, -2)
+            calls = [partial(torch.matmul, x, factor) for factor in (w, turned)]
+        return min(self._microseconds(call) for call in calls)
+
+    def error(self, made: Candidate) -> float:
+        """The largest error of a candidate, relative to the largest result."""
+        self.result.fill_(float("nan"))
+        made.function(*self._arguments(made))
+        self.torch.cuda.synchronize()
+        difference = (self.result.to(self.wanted.dtype) - self.wanted).abs().max()
+        return float(difference) / float(self.wanted.abs().max())
+
+    def time(self, made: Candidate) -> float:
+        """Microseconds of a candidate."""
+        return self._microseconds(partial(made.function, *self._arguments(made)))
+
+    def _arguments(self, made: Candidate) -> list[Any]:
+        x, w, *rest = self.operands
+        packed = w if made.axes is None else w.permute(*made.axes).contiguous()
+        return [x, packed, *rest, self.result]
 
 
-def main() -> None:
+def measure(on_gpu: LayerOnGpu, precision: str, futures: Sequence[Future[Candidate | None]]) -> dict[str, Any]:
+    """All candidates of a layer, compared and timed; the default is the first."""
+    layer = on_gpu.layer
+    rows: list[dict[str, Any]] = []
+    peer = on_gpu.library()
+    for future in futures:
+        row: dict[str, Any] = {}
+        try:
+            made = future.result()
+            if made is None:
+                break
+            row["answers"] = answers_to_json(made.answers)
+            row["error"] = on_gpu.error(made)
+            if not row["error"] <= PRECISIONS[precision].tolerance:
+                raise RuntimeError(f"wrong by {row['error']}")
+            row["us"] = on_gpu.time(made)
+        except Exception as problem:  # one bad configuration is a result, not the end of the run
+            row["problem"] = f"{type(problem).__name__}: {str(problem)[:300]}"
+        rows.append(row)
+    times = [row["us"] for row in rows if "us" in row]
+    return {
+        "name": layer.name,
+        "precision": precision,
+        "count": layer.count,
+        "tflop": 2e-12 * layer.products,
+        "library_us": peer,
+        "default_us": rows[0].get("us"),
+        "best_us": min(times, default=None),
+        "tiles": rows,
+    }
+
+
+def summary(result: dict[str, Any]) -> str:
+    """A layer in one line."""
+    peer, first = result["library_us"], result["default_us"]
+    text = f"{result['name']:30} {result['precision']:8} library {peer:8.2f}"
+    if first is not None:
+        chosen = result["tiles"][0]["answers"]
+        text += f"  default {first:8.2f} us {1e6 * result['tflop'] / first:6.1f} TFLOP/s x{peer / first:.2f}  {chosen}"
+    if result["best_us"] != first:
+        best = next(row for row in result["tiles"] if row.get("us") == result["best_us"])
+        text += f"  best {best['us']:.2f} {best['answers']}"
+    bad = [row["problem"] for row in result["tiles"] if "problem" in row]
+    return text + (f"  ({len(bad)} of {len(result['tiles'])} failed: {bad[0]})" if bad else "")
+
+
+def sums(results: Sequence[dict[str, Any]]) -> list[str]:
+    """For each network and precision a line with the time of all its layers, each as often as it has it."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["name"].split("/")[0], result["precision"]), []).append(result)
+    lines = []
+    for (group, precision), items in groups.items():
+        totals = {}
+        for key in ("library_us", "default_us", "best_us"):
+            times = [float("nan") if item[key] is None else item[key] for item in items]
+            totals[key] = round(sum(item["count"] * time for item, time in zip(items, times, strict=True)), 1)
+        lines.append(f"{group} {precision} {totals}")
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", default="*", help="names of layers, with wildcards, separated by commas")
-    parser.add_argument("--precisions", default="float16,tf32,float32", help="of these three")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS), help=f"of {', '.join(PRECISIONS)}")
     parser.add_argument("--tiles", type=int, default=1, help="tiles to try for each layer")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop starting layers after so long")
-    parser.add_argument("--out", default="", help="a JSON file for all results")
-    args = parser.parse_args()
-    start = time.perf_counter()
-    patterns = args.layers.split(",")
+    parser.add_argument("--out", type=Path, help="a JSON file for all results")
+    options = parser.parse_args(arguments)
+    precisions = options.precisions.split(",")
+    if unknown := [name for name in precisions if name not in PRECISIONS]:
+        parser.error(f"there is no precision {unknown[0]}, but: {', '.join(PRECISIONS)}")
+    patterns = options.layers.split(",")
     layers = [layer for layer in LAYERS if any(fnmatch.fnmatch(layer.name, pattern) for pattern in patterns)]
+    start = time.perf_counter()
     results = []
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = [
-            (layer, precision, [pool.submit(build, layer, precision, number) for number in range(args.tiles)])
-            for precision in args.precisions.split(",")
+            (layer, precision, [pool.submit(build, layer, precision, number) for number in range(options.tiles)])
+            for precision in precisions
             for layer in layers
         ]
         for layer, precision, futures in jobs:
-            if time.perf_counter() - start > args.seconds:
+            if time.perf_counter() - start > options.seconds:
                 for future in futures:
                     future.cancel()
                 continue
-            results.append(Bench(precision).measure(layer, futures))
-            if args.out:
-                with open(args.out, "w") as file:
-                    json.dump(results, file)
-    print(f"{time.perf_counter() - start:.0f} s")
+            results.append(measure(LayerOnGpu(layer, precision), precision, futures))
+            print(summary(results[-1]), flush=True)
+            if options.out:
+                write_json(options.out, results)
+    print(*sums(results), f"{time.perf_counter() - start:.0f} s", sep="\n")
 
 
 if __name__ == "__main__":

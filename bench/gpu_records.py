@@ -3,9 +3,9 @@
     python -m bench.gpu_records TUNED.db... RESULTS.json... [--target "cuda -arch=sm_90a"]
 
 Databases of `tilewright tune --target cuda` give what their models run best with, kernel by kernel. The tiles of layers
-(`--out` of `bench.gpu_kernels`) become answers for the kernels of the bench's models whose products have that shape,
-wherever a measured tile was clearly quicker than the one chosen by default in the same run. What is known already of
-other kernels stays.
+in true float32 (`--precisions float32 --out` of `bench.gpu_products`) become answers for the kernels of the bench's
+models whose products have that shape, wherever a measured tile was clearly quicker than the one chosen by default in
+the same run. What is known already of other kernels stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench import harness, zoo
-from bench.gpu_kernels import LAYERS, function_of
+from bench.gpu_layers import LAYERS, function_of
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import schedule_kernel
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_records", description=__doc__)
     parser.add_argument(
-        "results", nargs="+", type=Path, help="what `tilewright tune` (.db) or bench.gpu_kernels (.json) wrote"
+        "results", nargs="+", type=Path, help="what `tilewright tune` (.db) or bench.gpu_products (.json) wrote"
     )
     parser.add_argument("--target", default="cuda -arch=sm_90a", help="the GPU they were measured on")
     options = parser.parse_args(arguments)
@@ -102,23 +102,27 @@ def best_tiles(results: Sequence[Path], target: Target) -> dict[Shape, tuple[Til
     defaults: dict[str, float] = {}
     for path in results:
         for entry in json.loads(path.read_text()):
+            if entry["precision"] != "float32" or entry["default_us"] is None:
+                continue
             found = times.setdefault(entry["name"], {})
             defaults[entry["name"]] = entry["default_us"]
-            for item in entry["configs"]:
-                tile = tuple(item["tile"])
+            for item in entry["tiles"]:
+                tile = tuple(item.get("answers", {}).get("tile", ()))
                 # Clusters gain little beside other kernels, which want the same multiprocessors.
-                if "us" in item and tile[7:] in ((), (1,)):
+                if "us" in item and tile and tile[7:] in ((), (1,)):
                     # How many stages there are follows from the rest.
                     tile = tile[:6]
                     found[tile] = min(item["us"], found.get(tile, item["us"]))
     best = {}
     for name, found in times.items():
         shape = shape_of(function_of(layers[name]), target)
-        if shape is None or not found:
+        if shape is None:
             continue
         ranked = contraction.ranked_tiles(shape, target)
         known = {item.answer[:6]: item.answer for item in ranked if item.cluster == 1}
         quickest = {known[tile]: time for tile, time in found.items() if tile in known}
+        if not quickest:
+            continue
         tile = min(quickest, key=quickest.__getitem__)
         gain = defaults[name] / quickest[tile]
         if gain >= _GAIN:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu_kernels import LAYERS, function_of
+from bench.gpu_layers import LAYERS, function_of
 from bench.gpu_records import shape_of
 from tests.integration.small_models import classifier
 from tests.lower.test_tuned import _last
