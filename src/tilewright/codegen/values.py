@@ -12,7 +12,6 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, INT32
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 
 _LOW, _HIGH = INT32.min_value(), INT32.max_value()
@@ -150,15 +149,3 @@ class KernelValues(ABC):
         """Come back out of it."""
         self._known.pop()
         self.depth -= 1
-
-    def needs_block(self, expr: PrimExpr) -> bool:
-        """Whether a lazy expression would put a constant that reads memory in front of the statement."""
-        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
-            return False
-        return any(
-            isinstance(item, PrimExpr)
-            and self._uses.get(item, 0) > 1
-            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
-            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
-            for item in pre_order(expr)
-        )

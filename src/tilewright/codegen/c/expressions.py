@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tilewright.codegen.braces import OPERATORS, BracedValues, logical_text, not_text, variable_text
 from tilewright.codegen.c.convert import cast, load_value
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.intrinsics import call
 from tilewright.codegen.operators import by_family
-from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
 from tilewright.ir.build import const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, INT32, DataType
@@ -28,18 +28,9 @@ if TYPE_CHECKING:
     from tilewright.codegen.c.dialect import Dialect
 
 _LOW, _HIGH = INT32.min_value(), INT32.max_value()
-_OPERATORS: Final[dict[type, str]] = {
-    e.Add: "+",
-    e.Sub: "-",
-    e.Mul: "*",
-    e.EQ: "==",
-    e.NE: "!=",
-    e.LT: "<",
-    e.LE: "<=",
-}
 
 
-class Expressions(KernelValues):
+class Expressions(BracedValues):
     """Expressions of one kernel, emitted into lines of C."""
 
     def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
@@ -72,10 +63,6 @@ class Expressions(KernelValues):
             raise UnsupportedError(f"{self.dialect.name} kernels have no {type(expr).__name__}")
         return handler(self, expr)
 
-    def share(self, expr: PrimExpr, text: str) -> str:
-        """A constant of a value that is used more than once; gives its name."""
-        return self.declare(self.type_of(expr), text)
-
     def load_first(self, value: PrimExpr) -> None:
         """Read what a value surely reads of global memory before any of it is computed.
 
@@ -95,11 +82,25 @@ class Expressions(KernelValues):
         for load in found if len(found) > 1 else ():
             self.know(load, self.share(load, self.emit(load)))
 
-    def declare(self, dtype: str, text: str) -> str:
-        """A constant of a value; gives its name."""
-        name = self.temporary()
-        self.line(f"const {dtype} {name} = {text};")
-        return name
+    def constant(self, kind: str, name: str, text: str) -> str:
+        """The declaration of a constant."""
+        return f"const {kind} {name} = {text};"
+
+    def variable(self, kind: str, name: str) -> str:
+        """The declaration of a variable that is given its value later."""
+        return f"{kind} {name};"
+
+    def needs_branch(self, expr: PrimExpr) -> bool:
+        """Whether an expression would put a constant that reads memory in front of the statement."""
+        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
+            return False
+        return any(
+            isinstance(item, PrimExpr)
+            and self._uses.get(item, 0) > 1
+            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
+            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
+            for item in pre_order(expr)
+        )
 
     def type_of(self, expr: PrimExpr) -> str:
         """The C type of an expression's text."""
@@ -115,31 +116,6 @@ class Expressions(KernelValues):
         if a.dtype is INDEX and self.is_narrow(a) != self.is_narrow(b):
             return self.wide(a), self.wide(b)
         return self.value(a), self.value(b)
-
-    def lazily(self, expr: PrimExpr, condition: str, other: Callable[[], str], dtype: str, when: bool) -> str:
-        """`condition == when ? expr : other` with constants of the lazy side inside an `if`."""
-        name = self.temporary()
-        self.line(f"{dtype} {name};")
-        sides: list[Callable[[], str]] = [lambda: self.value(expr), other]
-        if not when:
-            sides.reverse()
-        self.line(f"if ({condition}) {{")
-        self._side(name, sides[0])
-        self.line("} else {")
-        self._side(name, sides[1])
-        self.line("}")
-        return name
-
-    def _side(self, name: str, side: Callable[[], str]) -> None:
-        self.enter()
-        text = side()
-        self.line(f"{name} = {text};")
-        self.leave()
-
-
-def _variable(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, Var)
-    return c.name(expr)
 
 
 def integer_text(value: int, dtype: DataType, dialect: Dialect) -> str:
@@ -198,7 +174,7 @@ def _load(c: Expressions, expr: PrimExpr) -> str:
 
 def _arithmetic(c: Expressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.BinaryExpr)
-    operator = _OPERATORS[type(expr)]
+    operator = OPERATORS[type(expr)]
     dtype = expr.dtype
     if dtype.is_float:
         if dtype.bits == 16:
@@ -256,22 +232,7 @@ def _extreme(c: Expressions, expr: PrimExpr) -> str:
 def _compare(c: Expressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.CompareExpr)
     a, b = c.pair(expr.a, expr.b)
-    return f"({a} {_OPERATORS[type(expr)]} {b})"
-
-
-def _logical(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, (e.And, e.Or))
-    conjunction = isinstance(expr, e.And)
-    a = c.value(expr.a)
-    if c.needs_block(expr.b):
-        decided = "false" if conjunction else "true"
-        return c.lazily(expr.b, a, lambda: decided, c.dialect.types["bool"], conjunction)
-    return f"({a} {'&&' if conjunction else '||'} {c.value(expr.b)})"
-
-
-def _not(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Not)
-    return f"(!{c.value(expr.a)})"
+    return f"({a} {OPERATORS[type(expr)]} {b})"
 
 
 def _select(c: Expressions, expr: PrimExpr) -> str:
@@ -282,11 +243,8 @@ def _select(c: Expressions, expr: PrimExpr) -> str:
     def side(item: PrimExpr) -> str:
         return c.wide(item) if item.dtype is INDEX and not narrow else c.value(item)
 
-    if c.needs_block(expr.a) or c.needs_block(expr.b):
-        if expr.dtype is INDEX and not narrow:
-            wide = e.Cast(expr.a, INDEX) if c.is_narrow(expr.a) else expr.a
-            return c.lazily(wide, condition, lambda: side(expr.b), c.type_of(expr), True)
-        return c.lazily(expr.a, condition, lambda: side(expr.b), c.type_of(expr), True)
+    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
+        return c.choice(condition, c.type_of(expr), lambda: side(expr.a), lambda: side(expr.b))
     return f"({condition} ? {side(expr.a)} : {side(expr.b)})"
 
 
@@ -301,11 +259,11 @@ def _call(c: Expressions, expr: PrimExpr) -> str:
 
 
 _DISPATCH: Final[dict[type, Callable[[Expressions, PrimExpr], str]]] = {
-    Var: _variable,
+    Var: variable_text,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=_logical),
-    e.Not: _not,
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_text),
+    e.Not: not_text,
     e.Select: _select,
     e.Cast: _cast,
     e.Call: _call,

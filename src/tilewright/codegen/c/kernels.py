@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.codegen.braces import BracedStatements
 from tilewright.codegen.c.convert import load_value, store_value
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
-from tilewright.codegen.statements import KernelStatements, element_count
+from tilewright.codegen.statements import element_count
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
@@ -26,7 +27,6 @@ from tilewright.tir.stmt import (
     Evaluate,
     For,
     IfThenElse,
-    LetStmt,
     LoopKind,
     Stmt,
 )
@@ -44,7 +44,7 @@ def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
     return "\n".join(part for part in parts if part)
 
 
-class _Kernel(KernelStatements[Expressions]):
+class _Kernel(BracedStatements[Expressions]):
     """One kernel being emitted."""
 
     def __init__(self, kernel: DeviceKernel, dialect: Dialect, helpers: Helpers) -> None:
@@ -162,11 +162,6 @@ class _Kernel(KernelStatements[Expressions]):
                 texts.append(c.value(place))
         c.line(f"{helper}({', '.join(texts)});")
 
-    def _body(self, body: Callable[[], None]) -> None:
-        self.values.depth += 1
-        body()
-        self.values.depth -= 1
-
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A `for`."""
         c = self.values
@@ -180,7 +175,7 @@ class _Kernel(KernelStatements[Expressions]):
         elif loop.annotations.get(ROLLED):
             c.line("#pragma unroll 1")
         c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
-        self._body(body)
+        self.inside(body)
         c.line("}")
         if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
             c.line(self._dialect.barrier("shared"))
@@ -190,27 +185,6 @@ class _Kernel(KernelStatements[Expressions]):
         self.values.guards.append(condition)
         self.statement(stmt)
         self.values.guards.pop()
-
-    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
-        """An `if`."""
-        self.values.line(f"if ({condition}) {{")
-        self._body(then)
-        if otherwise is not None:
-            self.values.line("} else {")
-            self._body(otherwise)
-        self.values.line("}")
-
-    def let(self, stmt: LetStmt, body: Callable[[], None]) -> None:
-        """A constant in a block of its own."""
-        c = self.values
-        text = c.value(stmt.value)
-        c.decide(stmt.var, c.is_narrow(stmt.value))
-        c.line("{")
-        c.depth += 1
-        c.line(f"const {c.type_of(stmt.value)} {c.name(stmt.var)} = {text};")
-        body()
-        c.depth -= 1
-        c.line("}")
 
     def allocate(self, buffer: Buffer) -> None:
         """An array of the function."""

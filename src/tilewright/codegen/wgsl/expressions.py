@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tilewright.codegen.braces import OPERATORS, BracedValues, logical_text, not_text, variable_text
 from tilewright.codegen.operators import by_family
-from tilewright.codegen.values import KernelValues
 from tilewright.codegen.wgsl.convert import convert, from_bits, wrapped
 from tilewright.codegen.wgsl.intrinsics import call
 from tilewright.codegen.wgsl.types import LONG, float_text, integer_text, is_packed, register_type
@@ -22,12 +22,11 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
 
-_OPERATORS: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
 _LONG_FUNCTIONS: Final[dict[type, str]] = {e.Add: "tw_add", e.Sub: "tw_sub", e.Mul: "tw_mul"}
 _DIVISIONS: Final[dict[type, str]] = {e.Div: "div", e.Mod: "mod", e.FloorDiv: "floordiv", e.FloorMod: "floormod"}
 
 
-class WgslExpressions(KernelValues):
+class WgslExpressions(BracedValues):
     """Expressions of one kernel. `storage` are the buffers in storage, with whether they are atomic."""
 
     def __init__(self, storage: dict[Buffer, bool]) -> None:
@@ -46,15 +45,17 @@ class WgslExpressions(KernelValues):
         self._names[buffer] = f"{prefix}_{self.name(buffer)}"
         return self._names[buffer]
 
-    def share(self, expr: PrimExpr, text: str) -> str:
-        """A constant of a value that is used more than once; gives its name."""
-        return self.declare(self.type_of(expr), text)
+    def constant(self, kind: str, name: str, text: str) -> str:
+        """The declaration of a constant."""
+        return f"let {name}: {kind} = {text};"
 
-    def declare(self, kind: str, text: str) -> str:
-        """A constant of a value; gives its name."""
-        name = self.temporary()
-        self.line(f"let {name}: {kind} = {text};")
-        return name
+    def variable(self, kind: str, name: str) -> str:
+        """The declaration of a variable that is given its value later."""
+        return f"var {name}: {kind};"
+
+    def needs_branch(self, expr: PrimExpr) -> bool:
+        """Whether an expression that is not always computed must stand in a branch of its own: if it reads memory."""
+        return any(isinstance(item, BufferLoad) for item in pre_order(expr))
 
     def type_of(self, expr: PrimExpr) -> str:
         """The WGSL type of an expression's text."""
@@ -75,37 +76,11 @@ class WgslExpressions(KernelValues):
         """The text of an index as an `i32`: the lowest bits where it is wider."""
         return self.value(expr) if self.is_narrow(expr) else self.value(e.Cast(expr, INT32))
 
-    def choice(self, condition: str, kind: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
-        """A value of one of two sides, only one of which is computed."""
-        name = self.temporary()
-        self.line(f"var {name}: {kind};")
-        self.line(f"if ({condition}) {{")
-        self._side(name, then)
-        self.line("} else {")
-        self._side(name, otherwise)
-        self.line("}")
-        return name
-
-    def _side(self, name: str, side: Callable[[], str]) -> None:
-        self.enter()
-        text = side()
-        self.line(f"{name} = {text};")
-        self.leave()
-
     def element(self, buffer: Buffer, index: str) -> str:
         """The place of an element, of a whole word of small elements."""
         if buffer in self.storage and is_packed(buffer.dtype):
             return f"{self.name(buffer)}[u32({index}) >> {2 if buffer.dtype.itemsize == 1 else 1}u]"
         return f"{self.name(buffer)}[{index}]"
-
-
-def _reads_memory(expr: PrimExpr) -> bool:
-    return any(isinstance(item, BufferLoad) for item in pre_order(expr))
-
-
-def _variable(c: WgslExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, Var)
-    return c.name(expr)
 
 
 def _integer(c: WgslExpressions, expr: PrimExpr) -> str:
@@ -131,7 +106,7 @@ def _load(c: WgslExpressions, expr: PrimExpr) -> str:
 
 def _arithmetic(c: WgslExpressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.BinaryExpr)
-    operator, dtype = _OPERATORS[type(expr)], expr.dtype
+    operator, dtype = OPERATORS[type(expr)], expr.dtype
     if dtype.is_float:
         if dtype.bits == 16:
             raise CompilerBug(f"{dtype} arithmetic reached the code generator")
@@ -198,24 +173,7 @@ def _compare(c: WgslExpressions, expr: PrimExpr) -> str:
     if dtype.is_float and kind is e.NE:
         # Compilers make of `!=` a comparison that is false with a NaN.
         return f"(!({a} == {b}))"
-    return f"({a} {_OPERATORS[kind]} {b})"
-
-
-def _logical(c: WgslExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, (e.And, e.Or))
-    conjunction = isinstance(expr, e.And)
-    a = c.value(expr.a)
-    if _reads_memory(expr.b):
-        # What the right side declares must not stand before the left side's decision.
-        if conjunction:
-            return c.choice(a, "bool", lambda: c.value(expr.b), lambda: "false")
-        return c.choice(a, "bool", lambda: "true", lambda: c.value(expr.b))
-    return f"({a} {'&&' if conjunction else '||'} {c.value(expr.b)})"
-
-
-def _not(c: WgslExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Not)
-    return f"(!{c.value(expr.a)})"
+    return f"({a} {OPERATORS[kind]} {b})"
 
 
 def _select(c: WgslExpressions, expr: PrimExpr) -> str:
@@ -226,7 +184,7 @@ def _select(c: WgslExpressions, expr: PrimExpr) -> str:
     def side(item: PrimExpr) -> str:
         return c.value(item) if narrow else c.full(item)
 
-    if _reads_memory(expr.a) or _reads_memory(expr.b):
+    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
         return c.choice(condition, c.type_of(expr), lambda: side(expr.a), lambda: side(expr.b))
     return f"select({side(expr.b)}, {side(expr.a)}, {condition})"
 
@@ -236,7 +194,7 @@ def _cast(c: WgslExpressions, expr: PrimExpr) -> str:
     inner, target = expr.value, expr.dtype
     if target is INT32 and inner.dtype is INDEX and not c.is_narrow(inner):
         if isinstance(inner, (e.Add, e.Sub, e.Mul)):
-            return f"({c.index(inner.a)} {_OPERATORS[type(inner)]} {c.index(inner.b)})"
+            return f"({c.index(inner.a)} {OPERATORS[type(inner)]} {c.index(inner.b)})"
         if isinstance(inner, e.IntImm):
             low = inner.value & 0xFFFFFFFF
             return integer_text(low - (1 << 32) if low >> 31 else low, INT32)
@@ -251,11 +209,11 @@ def _call(c: WgslExpressions, expr: PrimExpr) -> str:
 
 
 _DISPATCH: Final[dict[type, Callable[[WgslExpressions, PrimExpr], str]]] = {
-    Var: _variable,
+    Var: variable_text,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=_logical),
-    e.Not: _not,
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_text),
+    e.Not: not_text,
     e.Select: _select,
     e.Cast: _cast,
     e.Call: _call,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
+from tilewright.codegen.braces import BracedStatements
 from tilewright.codegen.language import KernelLanguage
-from tilewright.codegen.statements import KernelStatements, check_shared, element_count
+from tilewright.codegen.statements import check_shared, element_count
 from tilewright.codegen.wgsl.convert import from_bits, to_bits
 from tilewright.codegen.wgsl.expressions import WgslExpressions
 from tilewright.codegen.wgsl.helpers import helper_text
@@ -20,7 +21,7 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, Range, Var, const_value
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.split_host_device import DeviceKernel
-from tilewright.tir.stmt import For, LetStmt
+from tilewright.tir.stmt import For
 
 MOST_BLOCKS: Final = 65535
 """Blocks along one axis of a launch that every device takes."""
@@ -37,7 +38,7 @@ class WgslLanguage(KernelLanguage):
         return f"{helper_text(bodies)}\n{bodies}"
 
 
-class _Kernel(KernelStatements[WgslExpressions]):
+class _Kernel(BracedStatements[WgslExpressions]):
     """One kernel being emitted; what it declares outside functions has a prefix of its own."""
 
     language = "WebGPU"
@@ -137,11 +138,6 @@ class _Kernel(KernelStatements[WgslExpressions]):
         """A value in its own type."""
         return self.values.full(expr)
 
-    def _body(self, body: Callable[[], None]) -> None:
-        self.values.depth += 1
-        body()
-        self.values.depth -= 1
-
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A `for`."""
         c = self.values
@@ -157,28 +153,7 @@ class _Kernel(KernelStatements[WgslExpressions]):
             end = c.declare(LONG, f"tw_add({first}, {c.full(loop.extent)})")
             step = f"{name} = tw_add({name}, {LONG}(1u, 0u))"
             c.line(f"for (var {name}: {LONG} = {first}; tw_less_int64({name}, {end}); {step}) {{")
-        self._body(body)
-        c.line("}")
-
-    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
-        """An `if`."""
-        self.values.line(f"if ({condition}) {{")
-        self._body(then)
-        if otherwise is not None:
-            self.values.line("} else {")
-            self._body(otherwise)
-        self.values.line("}")
-
-    def let(self, stmt: LetStmt, body: Callable[[], None]) -> None:
-        """A `let` in a block of its own."""
-        c = self.values
-        text = c.value(stmt.value)
-        c.decide(stmt.var, c.is_narrow(stmt.value))
-        c.line("{")
-        c.depth += 1
-        c.line(f"let {c.name(stmt.var)}: {c.type_of(stmt.value)} = {text};")
-        body()
-        c.depth -= 1
+        self.inside(body)
         c.line("}")
 
     def allocate(self, buffer: Buffer) -> None:

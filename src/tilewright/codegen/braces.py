@@ -1,0 +1,122 @@
+"""Languages of kernels that are text with braces, as C and WGSL are: what both say alike."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tilewright.codegen.statements import KernelStatements
+from tilewright.codegen.values import KernelValues
+from tilewright.ir import expr as e
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.tir.stmt import LetStmt
+
+OPERATORS: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
+"""Operators that are written between their operands."""
+
+
+class BracedValues(KernelValues):
+    """Expressions of one kernel as text."""
+
+    @abstractmethod
+    def constant(self, kind: str, name: str, text: str) -> str:
+        """The declaration of a constant."""
+
+    @abstractmethod
+    def variable(self, kind: str, name: str) -> str:
+        """The declaration of a variable that is given its value later."""
+
+    @abstractmethod
+    def type_of(self, expr: PrimExpr) -> str:
+        """The type of an expression's text."""
+
+    @abstractmethod
+    def needs_branch(self, expr: PrimExpr) -> bool:
+        """Whether an expression that is not always computed must stand in a branch of its own."""
+
+    def declare(self, kind: str, text: str) -> str:
+        """A constant of a value; gives its name."""
+        name = self.temporary()
+        self.line(self.constant(kind, name, text))
+        return name
+
+    def share(self, expr: PrimExpr, text: str) -> str:
+        """A constant of a value that is used more than once; gives its name."""
+        return self.declare(self.type_of(expr), text)
+
+    def choice(self, condition: str, kind: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
+        """A value of one of two sides, only one of which is computed."""
+        name = self.temporary()
+        self.line(self.variable(kind, name))
+        self.line(f"if ({condition}) {{")
+        self._side(name, then)
+        self.line("} else {")
+        self._side(name, otherwise)
+        self.line("}")
+        return name
+
+    def _side(self, name: str, side: Callable[[], str]) -> None:
+        self.enter()
+        text = side()
+        self.line(f"{name} = {text};")
+        self.leave()
+
+
+def variable_text(c: BracedValues, expr: PrimExpr) -> str:
+    """A variable, by its name."""
+    assert isinstance(expr, Var)
+    return c.name(expr)
+
+
+def not_text(c: BracedValues, expr: PrimExpr) -> str:
+    """The opposite of a condition."""
+    assert isinstance(expr, e.Not)
+    return f"(!{c.value(expr.a)})"
+
+
+def logical_text(c: BracedValues, expr: PrimExpr) -> str:
+    """Both or one of two conditions; the second is computed where the first does not decide."""
+    assert isinstance(expr, (e.And, e.Or))
+    conjunction = isinstance(expr, e.And)
+    a = c.value(expr.a)
+    if c.needs_branch(expr.b):
+        # What the right side declares must not stand before the left side's decision.
+        if conjunction:
+            return c.choice(a, c.type_of(expr), lambda: c.value(expr.b), lambda: "false")
+        return c.choice(a, c.type_of(expr), lambda: "true", lambda: c.value(expr.b))
+    return f"({a} {'&&' if conjunction else '||'} {c.value(expr.b)})"
+
+
+B = TypeVar("B", bound=BracedValues)
+
+
+class BracedStatements(KernelStatements[B]):
+    """Statements of one kernel as text."""
+
+    def inside(self, body: Callable[[], None]) -> None:
+        """What stands between braces."""
+        self.values.depth += 1
+        body()
+        self.values.depth -= 1
+
+    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        """An `if`."""
+        self.values.line(f"if ({condition}) {{")
+        self.inside(then)
+        if otherwise is not None:
+            self.values.line("} else {")
+            self.inside(otherwise)
+        self.values.line("}")
+
+    def let(self, stmt: LetStmt, body: Callable[[], None]) -> None:
+        """A constant in a block of its own."""
+        c = self.values
+        text = c.value(stmt.value)
+        c.decide(stmt.var, c.is_narrow(stmt.value))
+        c.line("{")
+        c.depth += 1
+        c.line(c.constant(c.type_of(stmt.value), c.name(stmt.var), text))
+        body()
+        c.depth -= 1
+        c.line("}")
