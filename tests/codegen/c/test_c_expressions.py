@@ -137,16 +137,24 @@ def test_the_side_not_chosen_is_not_evaluated() -> None:
     shared = a[i + 1] * 2.0
     chosen = e.Select(build.lt(i, n - 1), shared + shared * a[i], build.const(5.0, "float32"))
     inside = e.And(build.lt(i, n - 1), build.lt(a[i + 1] + a[i + 1] * 2.0, 1.0))
-    func, _ = _program("lazy", [a], [chosen, inside], i)
+    outside = e.Or(build.eq(i, n - 1), build.lt(a[i + 1] + a[i + 1] * 2.0, 1.0))
+    # Numbers of 64 bits on one side, of 32 on the other.
+    k = make_buffer("k", (n,), "int64")
+    numbers = [
+        e.Select(build.lt(i, n - 1), k[i + 1] + k[i + 1] * 3, i),
+        e.Select(build.eq(i, n - 1), i, k[i + 1] * k[i + 1]),
+    ]
+    func, results = _program("lazy", [a, k], [chosen, inside, outside, *numbers], i)
     text = opencl_text([func])
-    assert text.count("if (") == 2, "values of the lazy side are computed inside"
-    array = np.linspace(-1, 1, n, dtype=np.float32)
-    wanted = [np.zeros(n, np.float32), np.zeros(n, bool)]
-    got = [np.ones(n, np.float32), np.ones(n, bool)]
-    interpret(func, array, *wanted)
-    on_opencl([func])(array, *got)
+    assert text.count("if (") == 5, "values of the lazy side are computed inside"
+    array, large = np.linspace(-1, 1, n, dtype=np.float32), (1 << 30) + 7 * np.arange(n)
+    wanted = [np.zeros(n, buffer.dtype.numpy()) for buffer in results]
+    got = [np.ones(n, buffer.dtype.numpy()) for buffer in results]
+    interpret(func, array, large, *wanted)
+    on_opencl([func])(array, large, *got)
     np.testing.assert_allclose(got[0], wanted[0], rtol=1e-6)
-    np.testing.assert_array_equal(got[1], wanted[1])
+    for one, other in zip(got[1:], wanted[1:], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_indices_are_32_bits_where_that_is_provably_enough() -> None:
