@@ -8,15 +8,23 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.codegen.on_device import program_of
+from tilewright import te
 from tilewright.runtime.convert import Array
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import Device, DeviceModule, DeviceProgram, Scalar
 from tilewright.runtime.dtypes import storage_dtype
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+
+ROCM = Target("rocm")
+METAL = Target("metal")
 
 SHIMS = Path(__file__).parent / "shims"
 
@@ -111,3 +119,43 @@ def _argument(text: str, number: int) -> str:
 
 def _packed(scalar: Scalar) -> Array:
     return np.array([scalar.bits], np.int64).view(storage_dtype(scalar.dtype))[:1]
+
+
+@functools.cache
+def _threads(kind: str) -> ThreadDevice:
+    if kind == "metal":
+        shared = {"threadgroup __attribute__": "static __attribute__"}
+        return ThreadDevice(r"kernel void (\w+)\((.*)\) {", "", shared)
+    return ThreadDevice(r'extern "C" __attribute__\(\(global.*?\)\)\) void (\w+)\((.*)\) {', "hip.h", {})
+
+
+def on_hip(funcs: Sequence[PrimFunc]) -> DeviceModule:
+    """Functions as HIP kernels, run on threads."""
+    require_clang()
+    return DeviceModule(program_of(funcs, ROCM), _threads("rocm"))
+
+
+def on_metal(funcs: Sequence[PrimFunc]) -> DeviceModule:
+    """Functions as Metal kernels, run on threads."""
+    require_clang()
+    return DeviceModule(program_of(funcs, METAL), _threads("metal"))
+
+
+def stand_in(source: Path, folder: Path, compiler: str) -> ctypes.CDLL:
+    """A library of C that has the functions of a driver and no device."""
+    library = folder / "libfake.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def check_scaling(target: Target, device: Device) -> None:
+    """A kernel of four threads on a driver's stand-in: arrays go there and back, scalars are packed."""
+    a = te.placeholder((4,), name="A")
+    n, x = te.var("n", "int32"), te.var("x", "float32")
+    b = te.compute((4,), lambda i: a[i] * x + n.astype("float32"), name="B")
+    s = te.create_schedule(b.op)
+    s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    module = DeviceModule(program_of([s.func([a, n, x, b])], target), device)
+    result = np.zeros(4, np.float32)
+    module(np.arange(4, dtype=np.float32), -3, 2.5, result)
+    np.testing.assert_array_equal(result, np.arange(4, dtype=np.float32) * 2.5 - 3)

@@ -1,83 +1,29 @@
-"""Metal: the text is compiled against a shim of its library and run on threads, the runtime drives a stand-in."""
+"""Metal: what its kernels cannot be, and the runtime that drives a stand-in of its frameworks."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import platform
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.codegen import portable, portable_kernels
-from tests.codegen.c.test_c_expressions import TYPES
-from tests.codegen.on_threads import ThreadDevice, require_clang
-from tests.topi.test_scheduled import CASES
+from tests.codegen.on_device import program_of
+from tests.codegen.on_threads import METAL, check_scaling, stand_in
 from tilewright import te
-from tilewright.codegen.c.program import device_program
-from tilewright.codegen.metal.dialect import MetalDialect
-from tilewright.compiler import _function_info
 from tilewright.runtime import metal
-from tilewright.runtime.device_program import DeviceModule, DeviceProgram
 from tilewright.runtime.objc import ObjectiveC
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.target import Target
-from tilewright.tir.function import PrimFunc
-
-METAL = Target("metal")
-
-
-def _program(funcs: Sequence[PrimFunc]) -> DeviceProgram:
-    return device_program(funcs, [_function_info(func) for func in funcs], METAL, MetalDialect())
-
-
-@functools.cache
-def _device() -> ThreadDevice:
-    shared = {"threadgroup __attribute__": "static __attribute__"}
-    return ThreadDevice(r"kernel void (\w+)\((.*)\) {", "", shared)
-
-
-def on_metal(funcs: Sequence[PrimFunc]) -> DeviceModule:
-    """Functions as Metal kernels, run on threads."""
-    require_clang()
-    return DeviceModule(_program(funcs), _device())
-
-
-def test_integers() -> None:
-    portable.check_integers(on_metal)
-
-
-def test_floats() -> None:
-    portable.check_floats(on_metal, (*TYPES, "float16", "bfloat16"))
-    portable.check_integers_to_floats(on_metal, ("float16", "bfloat16", "float32"))
-
-
-def test_halves() -> None:
-    portable.check_halves(on_metal)
-
-
-def test_tiles_with_barriers() -> None:
-    portable_kernels.check_tiles(on_metal)
-
-
-def test_scalars() -> None:
-    portable_kernels.check_scalars(on_metal)
-
-
-def test_operators() -> None:
-    portable_kernels.check_operators(on_metal, METAL, CASES[::5])
 
 
 def test_float64_is_refused_by_name() -> None:
     a = te.placeholder((4,), "float64", name="A")
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
     with pytest.raises(UnsupportedError, match="Metal kernels do not compute in float64"):
-        _program([te.create_prim_func([a, b], "double")])
+        program_of([te.create_prim_func([a, b], "double")], METAL)
 
 
 def test_metal_programs_run_on_macs() -> None:
@@ -104,10 +50,7 @@ def fake(tmp_path: Path, c_compiler: str) -> ctypes.CDLL:
     """Objects of Metal without a GPU."""
     if platform.machine() != "x86_64":
         pytest.skip("the stand-in knows the calls of x86-64 alone")
-    library = tmp_path / "libfake.so"
-    source = Path(__file__).parent / "fake_metal.c"
-    subprocess.run([c_compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
-    return ctypes.CDLL(str(library))
+    return stand_in(Path(__file__).parent / "fake_metal.c", tmp_path, c_compiler)
 
 
 def _fake_device(fake: ctypes.CDLL) -> metal.MetalDevice:
@@ -120,18 +63,9 @@ def test_the_runtime_drives_the_frameworks(fake: ctypes.CDLL) -> None:
     device = _fake_device(fake)
     assert device.name == "Fake M9" and device.numbers() == {"shared_bytes": 32768}
     held = fake.fake_alive()
-    a = te.placeholder((4,), name="A")
-    n, x = te.var("n", "int32"), te.var("x", "float32")
-    b = te.compute((4,), lambda i: a[i] * x + n.astype("float32"), name="B")
-    s = te.create_schedule(b.op)
-    s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
-    module = DeviceModule(_program([s.func([a, n, x, b])]), device)
-    result = np.zeros(4, np.float32)
-    module(np.arange(4, dtype=np.float32), -3, 2.5, result)
-    np.testing.assert_array_equal(result, np.arange(4, dtype=np.float32) * 2.5 - 3)
+    check_scaling(METAL, device)
     assert fake.fake_threads() == 4
     assert (fake.fake_fast_math(), fake.fake_version()) == (0, 0x20003)
-    del module
     gc.collect()
     assert fake.fake_alive() == held
 

@@ -1,4 +1,4 @@
-"""SPIR-V programs: scalar semantics and kernels on a Vulkan device, and what SPIR-V's own validator says."""
+"""SPIR-V programs: what its own validator says, what is refused, and memory of a Vulkan device."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.codegen import portable, portable_kernels
 from tests.codegen.c.test_c_expressions import TYPES
-from tests.codegen.on_device import VULKAN, on_vulkan, require_vulkan, vulkan_program
+from tests.codegen.on_device import VULKAN, on_vulkan, program_of, require_vulkan
 from tests.tir.passes.test_bind_threads import tiled_product
 from tests.topi.samples import SAMPLES
 from tilewright import te
@@ -30,50 +28,9 @@ def _validate(funcs: Sequence[PrimFunc], folder: Path) -> None:
     if validator is None:
         pytest.skip("no spirv-val (spirv-tools) on this machine")
     path = folder / "kernels.spv"
-    path.write_bytes(assemble(vulkan_program(funcs).source))
+    path.write_bytes(assemble(program_of(funcs, VULKAN).source))
     done = subprocess.run([validator, "--target-env", "vulkan1.1", str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@settings(max_examples=6)
-@given(data=st.data())
-def test_random_integers(data: st.DataObject) -> None:
-    portable.check_random_integers(on_vulkan, data)
-
-
-def test_integers() -> None:
-    portable.check_integers(on_vulkan)
-
-
-def test_floats() -> None:
-    portable.check_floats(on_vulkan, (*TYPES, "float16", "bfloat16", "float64"))
-    portable.check_integers_to_floats(on_vulkan, ("float16", "bfloat16", "float32", "float64"))
-
-
-def test_halves() -> None:
-    portable.check_halves(on_vulkan)
-
-
-def test_tiles_with_barriers() -> None:
-    portable_kernels.check_tiles(on_vulkan)
-
-
-def test_operators() -> None:
-    samples = [sample for sample in SAMPLES if "winograd" not in sample[0]]
-    portable_kernels.check_operators(on_vulkan, VULKAN, samples[::6])
-
-
-def test_large_grids() -> None:
-    portable_kernels.check_large_grids(on_vulkan)
-
-
-def test_symbolic_sizes() -> None:
-    require_vulkan()
-    portable_kernels.check_symbolic_sizes("vulkan")
-
-
-def test_scalars() -> None:
-    portable_kernels.check_scalars(on_vulkan, (*portable_kernels.SCALARS, "float64"))
 
 
 def test_more_scalars_than_every_device_takes() -> None:
@@ -81,7 +38,7 @@ def test_more_scalars_than_every_device_takes() -> None:
     scalars = [te.var(f"x{n}", "float32") for n in range(17)]
     b = te.compute((3,), lambda i: sum(scalars, start=a[i]), name="B")
     with pytest.raises(UnsupportedError, match="takes up to 16 scalars, not 17"):
-        vulkan_program([te.create_prim_func([a, *scalars, b], "many")])
+        program_of([te.create_prim_func([a, *scalars, b], "many")], VULKAN)
 
 
 def test_the_validator_accepts_programs(tmp_path: Path) -> None:
@@ -116,7 +73,7 @@ def test_double_precision() -> None:
     np.testing.assert_allclose(out, np.sqrt(values) * 3.0 - values * 1e-30, rtol=1e-15)
     c = te.compute((4,), lambda i: te.exp(a[i]), name="C")
     with pytest.raises(UnsupportedError, match="Vulkan kernels do not know exp of float64"):
-        vulkan_program([te.create_prim_func([a, c], "double")])
+        program_of([te.create_prim_func([a, c], "double")], VULKAN)
 
 
 def test_the_assembler_knows_what_it_knows() -> None:
@@ -153,7 +110,7 @@ def test_missing_capabilities_are_named() -> None:
     device = on_vulkan([tiled_product(12, 10, 6, (4, 4), (2, 1), 3)]).device
     a = te.placeholder((4,), "float64", name="A")
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
-    program = vulkan_program([te.create_prim_func([a, b], "double")])
+    program = program_of([te.create_prim_func([a, b], "double")], VULKAN)
     device._missing.add(10)
     try:
         with pytest.raises(UserError, match="has no float64, which the program uses"):

@@ -1,4 +1,4 @@
-"""WGSL programs: kernels on a device, and the text itself."""
+"""WGSL programs: their text, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,40 +6,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.codegen import portable_kernels
-from tests.codegen.on_device import WEBGPU, on_webgpu, require_webgpu, webgpu_program
+from tests.codegen.on_device import WEBGPU, program_of, require_webgpu
 from tests.tir.passes.test_bind_threads import tiled_product
-from tests.topi.samples import SAMPLES
 from tilewright import te
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, BufferStore, For, LoopKind, seq
-from tilewright.topi.registry import registered
-
-
-def test_tiles_with_barriers() -> None:
-    portable_kernels.check_tiles(on_webgpu)
-
-
-def test_every_operator() -> None:
-    first = {sample[0]: sample for sample in reversed(SAMPLES)}
-    assert set(first) == set(registered())
-    portable_kernels.check_operators(on_webgpu, WEBGPU, list(first.values()))
-
-
-def test_large_grids() -> None:
-    portable_kernels.check_large_grids(on_webgpu)
-
-
-def test_symbolic_sizes() -> None:
-    require_webgpu()
-    portable_kernels.check_symbolic_sizes("webgpu")
-
-
-def test_scalars() -> None:
-    portable_kernels.check_scalars(on_webgpu)
 
 
 def test_indices_that_may_overflow_are_computed_in_their_low_bits() -> None:
@@ -49,7 +23,7 @@ def test_indices_that_may_overflow_are_computed_in_their_low_bits() -> None:
     s = te.create_schedule(b.op)
     for axis, name in zip(b.op.axis, "yx", strict=True):
         s[b].bind(axis, te.thread_axis(f"blockIdx.{name}"))
-    (text,) = [line for line in webgpu_program([s.func([a, b])]).source.splitlines() if "k0_B_[" in line]
+    (text,) = [line for line in program_of([s.func([a, b])], WEBGPU).source.splitlines() if "k0_B_[" in line]
     assert "tw_mul" not in text and "bitcast<i32>(n_.x)" in text
 
 
@@ -57,7 +31,7 @@ def test_float64_is_refused_by_name() -> None:
     a = te.placeholder((4,), "float64", name="A")
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
     with pytest.raises(UnsupportedError, match="WebGPU kernels do not know float64"):
-        webgpu_program([te.create_prim_func([a, b], "double")])
+        program_of([te.create_prim_func([a, b], "double")], WEBGPU)
 
 
 def test_small_types_take_words_of_shared_memory() -> None:
@@ -73,7 +47,7 @@ def test_small_types_take_words_of_shared_memory() -> None:
     body = For(Var("block"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(tile, seq(*threads)), "blockIdx.x")
     func = PrimFunc("reverse", (a, out), body)
     with pytest.raises(UserError, match="uses 20000 bytes of shared memory, WebGPU devices have 16384"):
-        webgpu_program([func])
+        program_of([func], WEBGPU)
 
 
 def test_names_are_words_of_no_language() -> None:
@@ -90,7 +64,7 @@ def test_threads_meet_outside_of_divergent_code() -> None:
     """A barrier stands in loops of all threads only."""
     around: list[str] = []
     met = 0
-    for line in webgpu_program([tiled_product(9, 17, 8, (2, 8), (3, 2), 4)]).source.splitlines():
+    for line in program_of([tiled_product(9, 17, 8, (2, 8), (3, 2), 4)], WEBGPU).source.splitlines():
         if line.strip().startswith("}"):
             around.pop()
         if "workgroupBarrier" in line:
