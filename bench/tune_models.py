@@ -24,11 +24,13 @@ from bench.models import geometric_mean, parse_models, parse_threads
 from bench.neighbours import CoreWatch
 from tilewright.cli import measure
 from tilewright.cli.tune import duration
+from tilewright.graph.choices import is_graph_key
 from tilewright.lower.database import Database
 from tilewright.lower.shipped import add_shipped
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 from tilewright.target import Target
+from tilewright.tune.algorithms import measured_answers
 from tilewright.tune.model import tune_model
 from tilewright.tune.report import write_report
 from tilewright.tune.tuner import Progress, Report, totals
@@ -155,8 +157,11 @@ def _empty(database: Path) -> Path:
 def ship(database: Path, target: Target) -> int:
     """Write the best answers that a database knows for a target as shipped records: those that differ from defaults."""
     with Database(database, read_only=True) as opened:
-        answers = {key: found for key, found in opened.answers(str(target)).items() if found}
-    harness.say(f"{len(answers)} kernels: {add_shipped(target, answers)}")
+        known = opened.answers(str(target))
+    kernels = {key: found for key, found in known.items() if found and not is_graph_key(key)}
+    algorithms = measured_answers(known)
+    path = add_shipped(target, {**kernels, **algorithms})
+    harness.say(f"{len(kernels)} kernels, {len(algorithms)} algorithms: {path}")
     return 0
 
 

@@ -12,6 +12,7 @@ from tilewright.codegen.llvm import deploy, toolchain
 from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
+from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.expr import Function
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import GraphOptions, optimize
@@ -76,6 +77,7 @@ class Compilation:
         self.target = wanted.target
         self.host = wanted.host
         self.threads = wanted.threads
+        self._choices = GraphChoices(graph_answers(wanted.answers))
         self._artifact: Artifact | None = None
 
     @cached_property
@@ -96,7 +98,14 @@ class Compilation:
             # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
             winograd = self.request.winograd and self.target.is_cpu
             half = DataType.of(self.request.precision) if self.request.precision in ("float16", "bfloat16") else None
-            return optimize(module, GraphOptions(layout="NHWC", target=self.target, winograd=winograd, half=half))
+            options = GraphOptions("NHWC", target=self.target, half=half, winograd=winograd, choices=self._choices)
+            return optimize(module, options)
+
+    @property
+    def questions(self) -> tuple[GraphQuestion, ...]:
+        """What graph passes decided for speed alone, by estimates or by what the database says."""
+        assert self.optimized
+        return tuple(self._choices.asked.values())
 
     @cached_property
     def lowered(self) -> LoweredModel:

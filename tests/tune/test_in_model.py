@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,13 @@ import pytest
 from tests.integration.small_models import FLOAT, classifier, one_node
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, Record
+from tilewright.runtime.executor import Executable
 from tilewright.support.errors import UnsupportedError
-from tilewright.tune import in_model
+from tilewright.tune import in_model, turns
 from tilewright.tune.in_model import choose_in_model
 from tilewright.tune.space import Point
 from tilewright.tune.task import Task, extract_tasks
+from tilewright.tune.turns import Times
 
 
 @pytest.fixture
@@ -46,8 +48,10 @@ def _frozen(point: Point) -> tuple[tuple[str, object], ...]:
 
 
 def _times(monkeypatch: pytest.MonkeyPatch, kernels: list[dict[str, float]], whole: list[float]) -> None:
-    monkeypatch.setattr(in_model, "_kernel_times", lambda models, inputs: (kernels[: len(models)], 1))
-    monkeypatch.setattr(in_model, "_whole_times", lambda models, inputs: whole[: len(models)])
+    def made_up(models: Sequence[Executable], parts: object = None) -> Times:
+        return Times(tuple(kernels[: len(models)]), tuple(whole[: len(models)]), 1)
+
+    monkeypatch.setattr(in_model, "time_in_turns", made_up)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +87,11 @@ def test_what_is_selected(
 def test_for_real(
     compilation: Compilation, database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(in_model, "_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "SECONDS", 0.0)
     tasks = extract_tasks(compilation.lowered)
     points = _measured(tasks[0], database)
     report = choose_in_model(compilation.lowered, 1, tasks, database)
-    assert 0 < report.together <= report.default and report.trials == 3 * in_model._TURNS
+    assert 0 < report.together <= report.default and report.trials == 3 * turns.TURNS
     selected = {item.task: item.answers for item in database.selections()}
     assert selected[tasks[0].key] in ({}, points[0], points[1])
     compiled = Compilation(compilation.request.model, threads=1, database=str(tmp_path / "tuned.db"))

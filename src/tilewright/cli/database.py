@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from tilewright.cli.options import natural_int
+from tilewright.graph.choices import graph_answers, is_graph_key, question_label
 from tilewright.lower.database import Database
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
@@ -72,4 +73,17 @@ def _query(database: Database, text: str) -> str:
             rate = human_rate(task.flops / best.seconds, "FLOP/s") if task.flops else "-"
             cells = [human_seconds(best.seconds), gain, rate, shorten(target, 60)]
             rows.append([shorten(task.key, 44), str(count), *cells])
-    return table(["kernel", "records", "best", "speed-up", "rate", "target"], rows) if rows else "no records"
+    parts = [table(["kernel", "records", "best", "speed-up", "rate", "target"], rows)] if rows else []
+    chosen = _algorithms(database, text)
+    parts += [table(["computation", "algorithm", "target"], chosen)] if chosen else []
+    return "\n\n".join(parts) or "no records"
+
+
+def _algorithms(database: Database, text: str) -> list[list[str]]:
+    """A line for each choice between algorithms that was measured."""
+    rows = []
+    for item in database.selections():
+        if is_graph_key(item.task) and text in item.task:
+            algorithm = graph_answers({item.task: item.answers}).get(item.task, "as estimated")
+            rows.append([question_label(item.task), algorithm, shorten(item.target, 60)])
+    return rows

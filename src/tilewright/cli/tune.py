@@ -17,6 +17,7 @@ from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress as Line
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
+from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.cluster import ClusterMeasurer
 from tilewright.tune.measure import Measurer
 from tilewright.tune.model import COST_MODELS, default_database, tune_model
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-in-graph",
         dest="in_graph",
         action="store_false",
-        help="do not try the best candidates in the whole model at the end",
+        help="choose neither algorithms nor, at the end, schedules in the whole model",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with curves and gains")
     parser.add_argument(
@@ -101,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
             options.threads,
             trials=trials,
             seconds=seconds,
-            database=database,
+            database=options.database,
             search=options.search,
             cost_model=options.cost_model,
             seed=options.seed,
@@ -109,6 +110,7 @@ def execute(options: argparse.Namespace) -> int:
             precision=options.precision,
             in_graph=options.in_graph,
             measurer=measurer,
+            on_algorithms=watch.algorithms,
             on_tasks=watch.start,
             on_batch=watch.batch,
             on_exchange=watch.exchange,
@@ -146,8 +148,16 @@ class _Watch:
         self._done = 0
         self._line: Line | None = None
 
+    def algorithms(self, step: str) -> None:
+        """Show how algorithms are chosen."""
+        if self._line is None:
+            print("choosing algorithms in the whole model", flush=True)
+            self._line = Line("choosing algorithms")
+        self._line.step(step, count=0)
+
     def start(self, tasks: Sequence[Task]) -> None:
         """Say what will be tuned."""
+        self.finish()
         if not tasks:
             raise UserError("no kernel of this model has a choice to make", hint="symbolic shapes: fix them by --shape")
         print(
@@ -201,7 +211,9 @@ def summary(report: Report) -> str:
         name = [shorten(item.task.label, 40), item.task.sizes]
         rows.append([*name, str(item.task.uses), str(item.trials), *times, rate])
     header = ["kernel", "sizes", "uses", "trials", "before", "after", "speed-up", "rate"]
-    lines = [table(header, rows)] if rows else []
+    lines = _algorithm_lines(report.algorithms) if report.algorithms is not None else []
+    if rows:
+        lines.append(table(header, rows))
     outside = max(0.0, report.seconds - report.measuring_seconds)
     spent = (
         f"{plural(report.trials, 'trial')} in {human_seconds(report.seconds)}, {human_seconds(outside)} of it searching"
@@ -221,3 +233,19 @@ def summary(report: Report) -> str:
         lines.append(f"not tried in the whole model: {report.not_in_graph}")
     lines.append(spent + ("; stopped, the same command goes on from here" if report.stopped else ""))
     return "\n".join(lines)
+
+
+def _algorithm_lines(chosen: Algorithms) -> list[str]:
+    """What measuring algorithms changed: a line for each, and the whole model."""
+    rows = []
+    for item in chosen.changed:
+        before, after = item.seconds[item.question.default], item.seconds[item.answer]
+        times = (human_seconds(before), human_seconds(after), f"{before / after:.2f}x")
+        rows.append([item.question.label, f"{item.question.default} -> {item.answer}", *times])
+    lines = [table(["computation", "algorithm", "before", "after", "speed-up"], rows)] if rows else []
+    whole = f"{human_seconds(chosen.estimated)} -> {human_seconds(chosen.chosen)}" if rows else "as estimated"
+    lines.append(
+        f"algorithms: {whole} ({len(rows)} of {plural(len(chosen.choices), 'choice')} changed, "
+        f"{plural(chosen.trials, 'trial')} in {human_seconds(chosen.seconds)})"
+    )
+    return lines

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tilewright.graph.text
 import tilewright.graph.verify  # noqa: F401  (dumps, overrides and checks of stages need the text and the contracts)
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.infer import infer_types
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -46,6 +47,8 @@ class GraphOptions:
     """The type of half precision that float32 models are computed in, if any."""
     winograd: bool = True
     """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
+    choices: GraphChoices = field(default_factory=GraphChoices)
+    """What was measured, and goes before estimates of speed; notes what was asked."""
 
 
 def _infer(module: IRModule) -> IRModule:
@@ -95,14 +98,17 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
-        passes += [phases.with_options(target=options.target), fill.with_options(target=options.target)]
+        passes += [
+            phases.with_options(target=options.target, choices=options.choices),
+            fill.with_options(target=options.target),
+        ]
     if options.target is not None and options.winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
-        passes.append(choose.with_options(target=options.target))
+        passes.append(choose.with_options(target=options.target, choices=options.choices))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         group = module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse)
-        passes.append(group.with_options(target=options.target))
+        passes.append(group.with_options(target=options.target, choices=options.choices))
     return Pipeline("graph", passes)
 
 

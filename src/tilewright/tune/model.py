@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tilewright.compiler import Compilation
@@ -14,6 +15,8 @@ from tilewright.runtime.devices import find_device
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target.host import usable_cpus
+from tilewright.topi.schedule.choices import Answer
+from tilewright.tune.algorithms import Algorithms, OnStep, choose_algorithms
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.device_runner import DeviceBudget
@@ -29,6 +32,10 @@ _DEVICE_BATCHES = (4, 8)
 _DEVICE_PATIENCE = 32
 _MOST_COLD = 64 << 20
 """Bytes of copies of a kernel's weights: no cache of a device holds more."""
+_ALGORITHMS_SHARE = 0.05
+"""The part of the time for tuning that one comparison of algorithms may take, up to what is usual."""
+_NO_TIME = 1e-3
+"""Seconds that are as good as none (0 is no limit)."""
 COST_MODELS: dict[str, Callable[[], CostModel]] = {"trees": TreeModel, "neural": NeuralModel}
 
 
@@ -48,6 +55,7 @@ def tune_model(
     precision: str = "float32",
     in_graph: bool = True,
     measurer: Measurer | None = None,
+    on_algorithms: OnStep = lambda text: None,
     on_tasks: Callable[[Sequence[Task]], None] = lambda tasks: None,
     on_batch: OnBatch = lambda tasks, task, trials: None,
     on_exchange: OnExchange = lambda task, before, now: None,
@@ -58,9 +66,10 @@ def tune_model(
     where it stopped. `search` is one of `tuner.SEARCHES` (None: what suits the target); those that ask a cost model ask
     `trees` (extra `tune`) or a `neural` one, which needs no extra. Where measuring takes place here, on a CPU or on a
     device (`target="cuda"`), the best candidates of each kernel are in the end tried in the whole model (`in_graph`),
-    and what is quickest there is what compilation takes. `on_tasks` is told what will be tuned, `on_batch(tasks, task,
-    trials)` what each batch brought, `on_exchange(task, before, now)` what the model takes after each kernel that was
-    tried in it (on a device).
+    and what is quickest there is what compilation takes; on a CPU algorithms are chosen in it likewise before their
+    kernels are tuned. `on_algorithms` is told what is being done there, `on_tasks` what will be tuned, `on_batch(tasks,
+    task, trials)` what each batch brought, `on_exchange(task, before, now)` what the model takes after each kernel that
+    was tried in it (on a device).
     """
     if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
         raise UserError("the shipped records are read only", hint="tune into a database of your own")
@@ -77,29 +86,67 @@ def tune_model(
         options = replace(options, batch=_device_batch(), early_stop=_DEVICE_PATIENCE)
     if measurer is None:
         _check_here(compilation)
-    tasks = extract_tasks(compilation.lowered)
-    on_tasks(tasks)
+    is_here = measurer is None or isinstance(measurer, LocalMeasurer if resolved.is_cpu else DeviceMeasurer)
     held = nullcontext(database) if isinstance(database, Database) else Database(database or default_database())
     with held as opened:
-        if resolved.is_cpu or not (measurer is None or isinstance(measurer, DeviceMeasurer)):
-            report = tune(tasks, opened, options, measurer=measurer, on_batch=on_batch)
-            is_here = resolved.is_cpu and (measurer is None or isinstance(measurer, LocalMeasurer))
+        if database is not None:
+            # The kernels to be tuned are those of the algorithms that this database asks for, and no other.
+            compilation = _with_answers(compilation, opened.answers(str(resolved)))
+        began = time.monotonic()
+        algorithms = None
+        if in_graph and resolved.is_cpu and is_here:
+            try:
+                algorithms = _algorithms(compilation, opened, seconds, on_algorithms)
+            except KeyboardInterrupt:
+                return Report((), 0, time.monotonic() - began, 0.0, True)
+        if algorithms is not None:
+            known = compilation.request.answers
+            compilation = _with_answers(compilation, {**known, **opened.answers(str(resolved))})
+        spent = time.monotonic() - began
+        if seconds:
+            options = replace(options, seconds=max(seconds - spent, _NO_TIME))
+        tasks = extract_tasks(compilation.lowered)
+        on_tasks(tasks)
+        with _measuring(measurer, compilation) as measuring:
+            report = tune(tasks, opened, options, measurer=measuring, on_batch=on_batch)
+            report = replace(report, algorithms=algorithms, seconds=report.seconds + spent)
             if not in_graph or report.stopped or not is_here:
                 return report
-            return _with_choice(report, lambda tasks: _chosen(compilation, tasks, opened))
-        made_here = DeviceMeasurer(budget=_device_budget(compilation)) if measurer is None else nullcontext(measurer)
-        with made_here as on_device:
-            report = tune(tasks, opened, options, measurer=on_device, on_batch=on_batch)
-            if not in_graph or report.stopped:
-                return report
-            lowered = compilation.lowered
-            return _with_choice(
-                report, lambda tasks: choose_in_graph(lowered, tasks, opened, on_device, on_exchange=on_exchange)
-            )
+            return _with_choice(report, _in_model(compilation, opened, measuring, on_exchange))
 
 
-def _chosen(compilation: Compilation, tasks: Sequence[Task], database: Database) -> InGraph:
-    return choose_in_model(compilation.lowered, compilation.threads, tasks, database)
+def _with_answers(compilation: Compilation, answers: Mapping[str, Mapping[str, Answer]]) -> Compilation:
+    return Compilation.of(replace(compilation.request, answers=answers))
+
+
+def _algorithms(compilation: Compilation, database: Database, seconds: float, on_step: OnStep) -> Algorithms | None:
+    """Algorithms chosen in the model, where it allows that; a comparison takes a small part of the time there is."""
+    try:
+        return choose_algorithms(
+            compilation, database, seconds=seconds * _ALGORITHMS_SHARE if seconds else None, on_step=on_step
+        )
+    except UnsupportedError:
+        # Kernels cannot be tried in such a model either, and the report says why.
+        return None
+
+
+def _measuring(
+    measurer: Measurer | None, compilation: Compilation
+) -> AbstractContextManager[DeviceMeasurer | Measurer | None]:
+    """What measures: on a CPU that is this machine's the tuner makes it."""
+    if measurer is None and not compilation.target.is_cpu:
+        return DeviceMeasurer(budget=_device_budget(compilation))
+    return nullcontext(measurer)
+
+
+def _in_model(
+    compilation: Compilation, database: Database, measuring: Measurer | None, on_exchange: OnExchange
+) -> Callable[[Sequence[Task]], InGraph]:
+    """How the best candidates of tasks are tried in the whole model."""
+    lowered = compilation.lowered
+    if isinstance(measuring, DeviceMeasurer):
+        return lambda tasks: choose_in_graph(lowered, tasks, database, measuring, on_exchange=on_exchange)
+    return lambda tasks: choose_in_model(lowered, compilation.threads, tasks, database)
 
 
 def _with_choice(report: Report, choose: Callable[[Sequence[Task]], InGraph]) -> Report:

@@ -44,6 +44,7 @@ def report_html(title: str, report: Report) -> str:
         f"<p>{report.trials} trials in {human_seconds(report.seconds)}"
         f"{' (stopped early)' if report.stopped else ''}; tuned kernels: {human_seconds(report.before)} &rarr; "
         f"{human_seconds(report.after)} a run, <b>{total}</b>.{_whole(report)} {_place(report)}</p>"
+        f"{_algorithms(report)}"
         f"{_figure('all kernels measured so far', [gain for _, gain in report.timeline], report.trials)}"
         f"<h2>Gains</h2><table>{_header()}{''.join(_row(item, report.before) for item in tuned)}</table>"
         f"<h2>Best speed-up by trials</h2>{figures}</html>\n"
@@ -57,6 +58,33 @@ def _whole(report: Report) -> str:
     times = (report.in_graph.default, report.in_graph.alone, report.in_graph.together)
     texts = " &rarr; ".join(human_seconds(seconds) for seconds in times)
     return f" Whole model: {texts} (by default, with the best of each kernel alone, with those chosen in it)."
+
+
+def _algorithms(report: Report) -> str:
+    """The algorithms that were measured, where some were open: what each option took."""
+    chosen = report.algorithms
+    if chosen is None:
+        return ""
+    names = ("computation", "nodes", "estimated", "chosen", "times")
+    rows = [
+        (
+            item.question.label,
+            ", ".join(item.question.nodes),
+            item.question.default,
+            item.answer,
+            ", ".join(f"{option} {human_seconds(seconds)}" for option, seconds in item.seconds.items()) or "-",
+        )
+        for item in chosen.choices
+    ]
+    return (
+        f"<h2>Algorithms</h2><p>Whole model: {human_seconds(chosen.estimated)} &rarr; {human_seconds(chosen.chosen)} "
+        f"(as estimated, as chosen); {plural(chosen.trials, 'trial')} in {human_seconds(chosen.seconds)}.</p>"
+        f"<table><tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>{''.join(map(_cells, rows))}</table>"
+    )
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
 def _header() -> str:
@@ -83,7 +111,7 @@ def _row(item: Progress, before: float) -> str:
         human_rate(item.task.flops / best, "FLOP/s") if 0 < best < inf else "-",
         answers or "as by default",
     )
-    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    return _cells(cells)
 
 
 def _saved(item: Progress) -> float:

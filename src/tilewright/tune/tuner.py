@@ -21,6 +21,7 @@ from tilewright.support.errors import UserError
 from tilewright.support.interrupts import noted_interrupts
 from tilewright.target import Target
 from tilewright.tune.ahead import Ahead
+from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.bayesian import BayesianSearch
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
@@ -117,6 +118,8 @@ class Report:
     """Why there was no such choosing, where the model does not allow it."""
     timeline: tuple[tuple[int, float], ...] = ()
     """After each batch: the trials so far, and how much quicker the kernels measured so far are in one run."""
+    algorithms: Algorithms | None = None
+    """What measuring algorithms brought before the kernels were tuned (on CPUs, where some were open)."""
 
     @property
     def before(self) -> float:

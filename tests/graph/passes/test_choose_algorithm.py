@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Constant, GraphExpr, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
@@ -15,6 +16,7 @@ from tilewright.graph.passes.choose_algorithm import (
     best_tile,
     choose_algorithm,
     direct_cycles,
+    possible_tiles,
     winograd_cycles,
 )
 from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
@@ -125,3 +127,39 @@ def test_planar_models_are_converted_and_then_rewritten() -> None:
     expected, actual = evaluate(infer_types(before), data), evaluate(after, data)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
     assert texts or "winograd" in str(after["main"])
+
+
+def answered(data: tuple[int, ...], taps: tuple[int, ...], answer: str) -> tuple[IRModule, IRModule, GraphChoices]:
+    """A convolution before and after the pass, with an answer to its question."""
+    before = module(data, taps)
+    asking = GraphChoices()
+    x = var("x", *data)
+    named = op("nn.conv2d", x, constant(random(0, *taps)), span="conv", **NHWC)
+    choose_algorithm(infer_types(IRModule([function([x], named)])), AVX512, asking)
+    choices = GraphChoices(dict.fromkeys(asking.asked, answer))
+    return before, choose_algorithm(before, AVX512, choices), asking
+
+
+@pytest.mark.parametrize("size", [9, 28])
+@pytest.mark.parametrize("tile", [None, 2, 4])
+def test_answers_go_before_the_estimate(size: int, tile: int | None) -> None:
+    shape = (1, size, size, 16)
+    before, after, asking = answered(shape, (3, 3, 16, 16), "direct" if tile is None else f"winograd{tile}")
+    (question,) = asking.asked.values()
+    assert question.options == ("direct", "winograd2", "winograd4") and question.nodes == ("conv",)
+    assert [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")] == ([] if tile is None else [tile])
+    x = random(1, *shape)
+    expected = evaluate(before, x)
+    np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def test_answers_that_are_not_possible_are_not_taken() -> None:
+    for answer in ("winograd6", "fourier"):
+        _, after, _ = answered((1, 28, 28, 32), (3, 3, 32, 32), answer)
+        assert len(calls(after, "nn.conv2d_winograd")) == 1, "as estimated"
+    # Too few channels, and pixels that are no fewer multiplications: nothing to ask.
+    for size, channels in ((28, 4), (1, 32)):
+        *_, asking = answered((1, size, size, channels), (3, 3, channels, channels), "winograd4")
+        assert not asking.asked
+    assert possible_tiles(ConvolutionSize(1, 3, 1, 32, 32)) == ()
+    assert possible_tiles(ConvolutionSize(1, 2, 2, 32, 32)) == (2,)

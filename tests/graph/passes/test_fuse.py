@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.graph.generate import random_module
 from tests.graph.helpers import function, inputs_for, op, random, var
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, Function, If, Tuple, TupleGet, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate, to_bfloat16
@@ -107,6 +108,30 @@ def test_depthwise_convolutions_join_the_pointwise_one():
     assert len(kernels_for(target, x, Tuple((last, op("exp", middle))))) == 3
     x, _, last = separable(16, 24, strides=(2, 2))
     assert kernels_for(target, x, op("nn.relu", last)) == apart
+
+
+def test_what_was_measured_goes_before_the_estimates():
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+    given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    image, x = var("image", 1, 3, 6, 6), var("x", 1, 12, 12, 8)
+    turned = op("transpose", image, span="turn", axes=(0, 2, 3, 1))
+    layout = op("nn.conv2d", turned, constant(random(0, 3, 3, 3, 8)), span="conv", **given)
+    depthwise = op("nn.conv2d", x, constant(random(0, 3, 3, 1, 8)), span="depth", groups=8, **given)
+    last = op("nn.conv2d", op("nn.relu", depthwise), constant(random(1, 1, 1, 8, 24)), span="point", **given)
+    for param, body, nodes, default in ((image, layout, ("turn", "conv"), 1), (x, last, ("depth", "point"), 2)):
+        module, asking = typed([param], body), GraphChoices()
+        assert len(primitive_functions(fuse(module, target, asking))) == default
+        (question,) = asking.asked.values()
+        assert question.nodes == nodes and question.options == ("apart", "together")
+        data = random(3, *param.annotation.static_shape)
+        for answer, count in (("apart", 2), ("together", 1), ("elsewhere", default)):
+            made = fuse(module, target, GraphChoices({question.key: answer}))
+            assert len(primitive_functions(made)) == count
+            np.testing.assert_allclose(evaluate(made, data), evaluate(module, data), rtol=1e-5, atol=1e-6)
+        # For other targets there is nothing to ask.
+        for other in (None, Target("cuda -arch=sm_90")):
+            fuse(module, other, unasked := GraphChoices({question.key: "apart"}))
+            assert not unasked.asked
 
 
 def test_residual_add_is_part_of_the_second_convolution():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import GraphExpr, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
@@ -103,3 +104,19 @@ def test_a_gpu_takes_all_phases_together_where_one_fills_no_tile(kernel: int, ch
 def test_a_gpu_computes_phases_of_many_channels_one_by_one() -> None:
     before = module((1, 5, 6, 8), (4, 4, 8, 16), strides=(2, 2), padding=(1, 1, 1, 1))
     assert transposed_convolution(before, Target("cuda"))["main"] is before["main"]
+
+
+@pytest.mark.parametrize(("channels", "estimated"), [(3, "together"), (32, "apart")])
+def test_what_was_measured_goes_before_the_count(channels: int, estimated: str) -> None:
+    shape = (1, 5, 5, 8)
+    x = var("x", *shape)
+    attributes = {**NHWC, "strides": (2, 2), "padding": (1, 1, 1, 1)}
+    body = op("nn.conv2d_transpose", x, constant(random(0, 4, 4, 8, channels)), span="up", **attributes)
+    before, asking = infer_types(IRModule([function([x], body)])), GraphChoices()
+    transposed_convolution(before, AVX512, asking)
+    (question,) = asking.asked.values()
+    assert question.default == estimated and question.nodes == ("up",)
+    for answer in question.options:
+        after = transposed_convolution(before, AVX512, GraphChoices({question.key: answer}))
+        assert len(calls(after, "nn.conv2d_transpose")) == (answer == "apart")
+        check_meaning(before, after, shape)

@@ -5,7 +5,8 @@ After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
 
 The weights are constants and are transformed here, once, in float64. The estimate weighs multiplications and the work
 of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
-inference reads them from memory, which takes longer than the arithmetic where an image has few tiles.
+inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. What was measured
+(`graph/choices.py`) goes before the estimate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import get_operator, is_call_to
@@ -49,23 +51,24 @@ class ConvolutionSize:
     outputs: int
 
 
-def choose_algorithm(module: IRModule, target: Target) -> IRModule:
-    """Rewrite the convolutions for which another algorithm is estimated to be faster on a target."""
+def choose_algorithm(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+    """Rewrite the convolutions for which another algorithm is faster on a target: as estimated, or as `choices` say."""
 
     def visit(function: Function) -> Function:
         changed = rewrite(function, lambda old, item: chooser.visit(old, item))
         assert isinstance(changed, Function)
         return changed
 
-    chooser = _Chooser(target)
+    chooser = _Chooser(target, GraphChoices() if choices is None else choices)
     result = map_functions(module, visit)
     assert isinstance(result, IRModule)
     return result
 
 
 class _Chooser:
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, choices: GraphChoices) -> None:
         self._target = target
+        self._choices = choices
         # Weights that several convolutions share are transformed once; keyed by identity, so they are kept alive.
         self._weights: dict[tuple[int, int], tuple[Constant, Constant]] = {}
 
@@ -81,7 +84,10 @@ class _Chooser:
         size = convolution_size(item)
         if size is None or not isinstance(weight, Constant):
             return None
-        tile = best_tile(size, self._target)
+        tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size)}}
+        wanted = best_tile(size, self._target)
+        estimated = next(name for name, tile in tiles.items() if tile == wanted)
+        tile = tiles[self._choices.choose([item], tuple(tiles), estimated)]
         if tile is None:
             return None
         transformed = self._transformed(weight, tile)
@@ -114,12 +120,17 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
     return ConvolutionSize(result[0], result[1], result[2], source[3], result[3])
 
 
+def possible_tiles(size: ConvolutionSize) -> tuple[int, ...]:
+    """The tile sizes with fewer multiplications than the direct computation: others have nothing to gain."""
+    if min(size.channels, size.outputs) < _LEAST_CHANNELS:
+        return ()
+    return tuple(tile for tile in CHOICES if _products(size, tile) < KERNEL**2 * size.batch * size.height * size.width)
+
+
 def best_tile(size: ConvolutionSize, target: Target) -> int | None:
     """The tile size that is estimated to be fastest, or None for the direct computation."""
-    if min(size.channels, size.outputs) < _LEAST_CHANNELS:
-        return None
     best, least = None, direct_cycles(size, target)
-    for tile in CHOICES:
+    for tile in possible_tiles(size):
         # Larger tiles have larger weights and errors: they too must be worth it.
         cycles = winograd_cycles(size, tile, target)
         if cycles * _LEAST_GAIN < least:
@@ -135,15 +146,18 @@ def direct_cycles(size: ConvolutionSize, target: Target) -> float:
 
 def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
     """Estimated time of Winograd's algorithm."""
-    window = (tile + KERNEL - 1) ** 2
-    tiles = size.batch * -(-size.height // tile) * -(-size.width // tile)
+    window, products = (tile + KERNEL - 1) ** 2, _products(size, tile)
     lanes = target.lanes(32)
-    vectors = window * tiles * (-(-size.channels // lanes) + -(-size.outputs // lanes))
+    vectors = products * (-(-size.channels // lanes) + -(-size.outputs // lanes))
     # Each transformed vector takes part in two sums of about half a window's row, is stored and is read.
     transforms = vectors * (tile + KERNEL - 1) / 2
-    return _cycles(
-        window * tiles * size.channels * size.outputs, window * size.channels * size.outputs, transforms, target
-    )
+    pairs = size.channels * size.outputs
+    return _cycles(products * pairs, window * pairs, transforms, target)
+
+
+def _products(size: ConvolutionSize, tile: int) -> int:
+    """Multiplications of Winograd's algorithm for one pair of channels."""
+    return (tile + KERNEL - 1) ** 2 * size.batch * -(-size.height // tile) * -(-size.width // tile)
 
 
 def _cycles(products: int, weights: int, transforms: float, target: Target) -> float:

@@ -27,6 +27,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.dimensions import at_least, constants, product
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.infer import fill_type
@@ -62,10 +63,14 @@ _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "ar
 """Reductions that read each input element once."""
 
 
-def fuse(module: IRModule, target: Target | None = None) -> IRModule:
-    """Group the operators of every function into primitive functions, for a target if one is given."""
+def fuse(module: IRModule, target: Target | None = None, choices: GraphChoices | None = None) -> IRModule:
+    """Group the operators of every function into primitive functions, for a target if one is given.
+
+    What `choices` know of the last two rules goes before the estimates.
+    """
     names: dict[str, int] = {}
-    result = map_functions(module, lambda function: _Fuser(function, names, target).run())
+    asked = GraphChoices() if choices is None else choices
+    result = map_functions(module, lambda function: _Fuser(function, names, target, asked).run())
     assert isinstance(result, IRModule)
     return result
 
@@ -178,9 +183,10 @@ def _contractions(group: _Group) -> int:
 class _Fuser:
     """One run over a function."""
 
-    def __init__(self, function: Function, names: dict[str, int], target: Target | None) -> None:
+    def __init__(self, function: Function, names: dict[str, int], target: Target | None, choices: GraphChoices) -> None:
         self.function = function
         self.target = target
+        self.choices = choices
         self.names = names
         self.order = post_order(function)
         self.position = {id(item): place for place, item in enumerate(self.order)}
@@ -329,7 +335,7 @@ class _Fuser:
             return
         planar = tuple(layout.axes) == (0, 2, 3, 1) and conv.data_layout == "NHWC" and conv.groups == 1
         alone = self.group[id(start)].members == [start]
-        if planar and alone and shape[-1] <= _FEW_CHANNELS:
+        if planar and alone and shape[-1] <= _FEW_CHANNELS and self._chosen((start, reader), "together"):
             self._merge((reader, start))
 
     def _fuse_separable(self, anchor: GraphExpr) -> None:
@@ -352,8 +358,18 @@ class _Fuser:
         cache = self.target.l2_bytes
         if between is None or weights is None:
             return
-        if between >= cache * _LEAST_BETWEEN and 0 < weights <= cache * _MOST_WEIGHTS:
+        if not 0 < weights or not between:
+            return
+        pays = between >= cache * _LEAST_BETWEEN and weights <= cache * _MOST_WEIGHTS
+        assert isinstance(anchor, Call)
+        if self._chosen((anchor, reader), "together" if pays else "apart"):
             self._merge((reader, last))
+
+    def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:
+        """Whether calls that may be one kernel or two become one."""
+        if self.target is None or not self.target.is_cpu:
+            return estimated == "together"
+        return self.choices.choose(calls, ("apart", "together"), estimated) == "together"
 
     def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
         """Whether merging computes no expensive operator more than once for an element."""

@@ -11,7 +11,7 @@ After:   reshape(transpose(reshape(slice(nn.conv2d(x, w'[3, 3, i, 16], padding=(
 
 The stride x stride results that start at one place of the input are channels of one convolution (its weights hold zeros
 where a phase does not reach), and are put side by side afterwards. Three channels alone would leave most lanes of a
-vector idle.
+vector idle. On CPUs what was measured (`graph/choices.py`) goes before the count of vectors.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import is_call_to
@@ -37,11 +38,13 @@ _LEAST_GAIN = 1.25
 """How much fewer vector products the convolution of all phases must have: its results are moved once more."""
 
 
-def transposed_convolution(module: IRModule, target: Target) -> IRModule:
+def transposed_convolution(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
     """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work."""
 
+    asked = GraphChoices() if choices is None else choices
+
     def visit(function: Function) -> Function:
-        changed = rewrite(function, lambda old, item: _visit(old, item, target))
+        changed = rewrite(function, lambda old, item: _visit(old, item, target, asked))
         assert isinstance(changed, Function)
         return changed
 
@@ -50,7 +53,7 @@ def transposed_convolution(module: IRModule, target: Target) -> IRModule:
     return result
 
 
-def _visit(old: GraphExpr, item: GraphExpr, target: Target) -> GraphExpr | None:
+def _visit(old: GraphExpr, item: GraphExpr, target: Target, choices: GraphChoices) -> GraphExpr | None:
     if item is not old:
         fill_type(item)
         if item.type is None:
@@ -66,7 +69,7 @@ def _visit(old: GraphExpr, item: GraphExpr, target: Target) -> GraphExpr | None:
         return None
     if source[1:3] == (1, 1):
         return _single_pixel(item, weight, attributes)
-    return _all_phases(item, weight, attributes, target)
+    return _all_phases(item, weight, attributes, target, choices)
 
 
 def _single_pixel(item: Call, weight: Constant, attributes: Conv2dTransposeAttributes) -> GraphExpr | None:
@@ -118,7 +121,7 @@ class _Axis:
 
 
 def _all_phases(
-    item: Call, weight: Constant, attributes: Conv2dTransposeAttributes, target: Target
+    item: Call, weight: Constant, attributes: Conv2dTransposeAttributes, target: Target, choices: GraphChoices
 ) -> GraphExpr | None:
     """A transposed convolution as a convolution to the channels of all phases, where vectors are better filled."""
     shape, source = static_shape(item), static_shape(item.args[0])
@@ -137,8 +140,10 @@ def _all_phases(
     outputs = strides[0] * strides[1] * channels
     apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
     together = sizes[0] * sizes[1] * -(-outputs // lanes)
-    if target.is_cpu and together * _LEAST_GAIN > apart:
-        return None
+    if target.is_cpu:
+        estimated = "apart" if together * _LEAST_GAIN > apart else "together"
+        if choices.choose([item], ("apart", "together"), estimated) == "apart":
+            return None
     # GPUs compute each phase by tiles of its own where it has channels enough; else tiles make up for zeros.
     whole = all(axis.kernel % axis.stride == 0 for axis in axes)
     if not target.is_cpu and whole and channels >= _TILED_CHANNELS and item.tensor_type.dtype is FLOAT32:

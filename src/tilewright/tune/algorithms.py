@@ -1,0 +1,177 @@
+"""Algorithms chosen in their model on a CPU: what graph passes decide by estimates, decided by measuring.
+
+Which algorithm computes a convolution, and which operators share a kernel, are questions of the graph passes
+(`graph/choices.py`). The model is compiled as the estimates say and with the alternatives, as many of them in one model
+as concern different nodes; all of these run in turns, and a question's time is that of the kernels that compute its
+nodes. What is clearly quicker is taken; the model so made then runs against the first one, and must be quicker, too.
+The database keeps the answers, also those that are as estimated: tuning again asks only when the compiler has changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.compiler import Compilation
+from tilewright.graph.choices import GraphQuestion, graph_answers, is_graph_key, stored_answer
+from tilewright.lower.database import Database, Selection
+from tilewright.runtime.profiler import ProfileRow
+from tilewright.support.errors import UnsupportedError
+from tilewright.support.fingerprint import source_fingerprint
+from tilewright.support.text import plural
+from tilewright.tune.in_graph import check_straight
+from tilewright.tune.turns import most_models, time_in_turns
+
+_CLEARLY = 0.98
+"""What part of the estimated algorithm's time an alternative may take."""
+_WHOLE = 0.99
+"""The same for the model as chosen."""
+_COMPILER = "compiler"
+"""Under this name the database keeps, beside an answer, which compiler's kernels were measured."""
+_KERNEL_SOURCES = ("arith", "codegen", "graph", "ir", "lower", "te", "tir", "topi")
+"""The packages that make kernels."""
+
+OnStep = Callable[[str], None]
+"""Called with what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmChoice:
+    """A question with the seconds that its nodes took in one run, by the options that were tried, and the answer."""
+
+    question: GraphQuestion
+    seconds: Mapping[str, float]
+    answer: str
+
+    @property
+    def is_as_estimated(self) -> bool:
+        """Whether measuring changed nothing."""
+        return self.answer == self.question.default
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithms:
+    """What choosing algorithms brought: the model's seconds as estimated, and as chosen."""
+
+    choices: tuple[AlgorithmChoice, ...]
+    estimated: float
+    chosen: float
+    trials: int
+    seconds: float
+
+    @property
+    def changed(self) -> tuple[AlgorithmChoice, ...]:
+        """The choices that are not as estimated, those that save most first."""
+        found = [item for item in self.choices if not item.is_as_estimated]
+        return tuple(sorted(found, key=lambda item: item.seconds[item.answer] - item.seconds[item.question.default]))
+
+
+def choose_algorithms(
+    compilation: Compilation, database: Database, *, seconds: float | None = None, on_step: OnStep = lambda text: None
+) -> Algorithms | None:
+    """Measure the alternatives to what graph passes decided by estimates; the database is told what is to be used.
+
+    None where nothing is open: no such decisions, or all were measured before. `seconds` is about how long models run
+    in one comparison. An `UnsupportedError` where a model's kernels cannot be tried in it.
+    """
+    began = time.monotonic()
+    compiler = source_fingerprint(*_KERNEL_SOURCES)[:12]
+    known = compilation.request.answers
+    done = {key for key, found in known.items() if found.get(_COMPILER) == compiler}
+    if all(item.key in done for item in compilation.questions):
+        return None
+    if compilation.request.specialize:
+        raise UnsupportedError("algorithms are tried in models of one size only: this one is specialized")
+    check_straight(compilation.lowered)
+    # What is asked again starts as estimated.
+    kept = {key: found for key, found in known.items() if key in done or not is_graph_key(key)}
+
+    def form(answers: Mapping[str, str]) -> Compilation:
+        stored = {key: stored_answer(answer) for key, answer in answers.items()}
+        wanted = replace(compilation.request, model=compilation.imported, shapes=None, answers={**kept, **stored})
+        return Compilation.of(wanted)
+
+    choices: list[AlgorithmChoice] = []
+    answers: dict[str, str] = {}
+    first = present = form({})
+    estimated = chosen = 0.0
+    trials = 0
+    while questions := [item for item in present.questions if item.key not in done]:
+        done.update(item.key for item in questions)
+        tried = _combined(questions)[: most_models(present.lowered)]
+        on_step(f"compiling {plural(len(tried) + 1, 'form')} of the model for {plural(len(questions), 'choice')}")
+        models = [present.executable(), *(form({**answers, **changed}).executable() for changed in tried)]
+        on_step(f"running {plural(len(models), 'form')} of the model in turns")
+        measured = time_in_turns(models, partial(_questions_of, questions), seconds)
+        trials += measured.profiles
+        found = [_choice(item, tried, measured.parts) for item in questions]
+        choices += found
+        estimated = chosen = measured.whole[0]
+        # An algorithm may bring questions of its own, which are asked when it is chosen.
+        answers |= {item.question.key: item.answer for item in found if not item.is_as_estimated}
+        present = form(answers)
+    if answers:
+        on_step("running the model as chosen")
+        whole = time_in_turns([first.executable(), present.executable()], seconds=seconds)
+        estimated, chosen = whole.whole
+        trials += whole.profiles
+        if chosen >= estimated * _WHOLE:
+            # All of it was noise, or too little to be told from it.
+            choices = [replace(item, answer=item.question.default) for item in choices]
+            chosen = estimated
+    selections = []
+    for item in choices:
+        taken = {} if item.is_as_estimated else stored_answer(item.answer)
+        selections.append(Selection(item.question.key, str(compilation.target), {**taken, _COMPILER: compiler}))
+    database.select(selections)
+    return Algorithms(tuple(choices), estimated, chosen, trials, time.monotonic() - began)
+
+
+def measured_answers(answers: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, str]]:
+    """The answers to questions of graph passes that are not as estimated, without what says when to ask again."""
+    return {key: stored_answer(answer) for key, answer in graph_answers(answers).items()}
+
+
+def _combined(questions: Sequence[GraphQuestion]) -> list[dict[str, str]]:
+    """All alternatives of all questions, in as few models as can be: one model has one change for a node."""
+    pending = [(item, alternative) for item in questions for alternative in item.alternatives]
+    models: list[dict[str, str]] = []
+    while pending:
+        answers: dict[str, str] = {}
+        nodes: set[str] = set()
+        later = []
+        for item, alternative in pending:
+            if nodes.isdisjoint(item.nodes):
+                answers[item.key] = alternative
+                nodes.update(item.nodes)
+            else:
+                later.append((item, alternative))
+        models.append(answers)
+        pending = later
+    return models
+
+
+def _questions_of(questions: Iterable[GraphQuestion], row: ProfileRow) -> list[str]:
+    """The keys of the questions that a kernel call belongs to."""
+    nodes = set(row.kernel.nodes)
+    return [item.key for item in questions if not nodes.isdisjoint(item.nodes)]
+
+
+def _choice(
+    question: GraphQuestion, tried: Sequence[Mapping[str, str]], times: Sequence[Mapping[str, float]]
+) -> AlgorithmChoice:
+    """What is quickest by the times of the model as estimated, and of those that were tried."""
+    key = question.key
+    seconds = {question.default: times[0][key]} if key in times[0] else {}
+    if seconds:
+        seconds |= {
+            answers[key]: found[key]
+            for answers, found in zip(tried, times[1:], strict=True)
+            if key in answers and key in found
+        }
+    best = min(seconds, key=lambda option: seconds[option], default=question.default)
+    if best == question.default or seconds[best] >= seconds[question.default] * _CLEARLY:
+        best = question.default
+    return AlgorithmChoice(question, seconds, best)
