@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from tests.integration.small_models import classifier
 from tilewright.cli import main as cli
 from tilewright.cli.tune import duration, summary
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database, Record
+from tilewright.graph.choices import GraphQuestion, stored_answer
+from tilewright.lower.database import Database, Record, Selection
 from tilewright.support.errors import UserError
+from tilewright.tune.algorithms import AlgorithmChoice, Algorithms, measured_answers
 from tilewright.tune.in_graph import InGraph
 from tilewright.tune.report import report_html
 from tilewright.tune.tuner import Report
@@ -38,6 +41,7 @@ def test_a_model_is_tuned_and_tuned_on(model: Path, tmp_path: Path, capsys: pyte
     words = ["tune", str(model), *WORDS, "--database", str(path)]
     assert cli.main([*words, "--report", str(page)]) == 0
     said = capsys.readouterr().out
+    assert "choosing algorithms" in said and "algorithms: " in said
     assert "tuning " in said and "4 trials in" in said and str(path) in said
     assert "<svg" in page.read_text()
     with Database(path) as database:
@@ -45,6 +49,7 @@ def test_a_model_is_tuned_and_tuned_on(model: Path, tmp_path: Path, capsys: pyte
         known = {record.task for record in database.records()}
     assert known <= {kernel.symbol for kernel in Compilation(model, threads=1).kernels}
     assert cli.main(words) == 0
+    assert "algorithms" not in capsys.readouterr().out, "they are known"
     with Database(path) as database:
         assert database.count() == 8
 
@@ -103,6 +108,58 @@ def test_the_summary_says_what_the_whole_model_takes() -> None:
     left_out = Report((), 40, 60.0, 50.0, False, None, "it has control flow")
     assert "not tried in the whole model: it has control flow" in summary(left_out)
     assert "it has control flow" in report_html("x", left_out)
+
+
+def _algorithms() -> Algorithms:
+    conv = GraphQuestion("graph:nn.conv2d 1x8x8x16 data_layout=NHWC", ("direct", "winograd2"), "direct", ("<c1>", "c2"))
+    join = GraphQuestion("graph:transpose -> nn.conv2d", ("apart", "together"), "together", ("c0",))
+    choices = (
+        AlgorithmChoice(conv, {"direct": 4e-3, "winograd2": 2e-3}, "winograd2"),
+        AlgorithmChoice(join, {"together": 1e-3, "apart": 2e-3}, "together"),
+    )
+    return Algorithms(choices, 9e-3, 7e-3, 120, 8.0)
+
+
+def test_the_summary_says_which_algorithms_were_chosen() -> None:
+    report = Report((), 40, 60.0, 50.0, False, algorithms=_algorithms())
+    lines = summary(report).splitlines()
+    (row,) = [line for line in lines if "nn.conv2d" in line]
+    assert row.split() == "nn.conv2d 1x8x8x16 direct -> winograd2 4.00 ms 2.00 ms 2.00x".split()
+    assert "algorithms: 9.00 ms -> 7.00 ms (1 of 2 choices changed, 120 trials in 8.00 s)" in lines
+    page = report_html("x", report)
+    assert "9.00 ms &rarr; 7.00 ms" in page and "<td>&lt;c1&gt;, c2</td><td>direct</td><td>winograd2</td>" in page
+    assert "<td>together 1.00 ms, apart 2.00 ms</td>" in page
+    same = replace(_algorithms(), choices=_algorithms().choices[1:])
+    text = summary(replace(report, algorithms=same))
+    assert "algorithms: as estimated (0 of 1 choice changed" in text and "nn.conv2d" not in text
+    assert "lgorithms" not in summary(replace(report, algorithms=None))
+    assert "lgorithms" not in report_html("x", replace(report, algorithms=None))
+
+
+def test_chosen_algorithms_are_rows_of_the_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*words: str) -> str:
+        assert cli.main(["database", *words]) == 0
+        return capsys.readouterr().out
+
+    def rows(path: Path) -> list[list[str]]:
+        return [line.split() for line in run("query", "--database", str(path)).splitlines() if "nn." in line]
+
+    first, second, third = (tmp_path / f"{name}.db" for name in ("first", "second", "third"))
+    with Database(first) as database:
+        winograd = {**stored_answer("winograd4"), "compiler": "x"}
+        database.select([Selection("graph:nn.conv2d 1x8x8x16 data_layout=NHWC", "llvm", winograd)])
+        database.select([Selection("graph:nn.dense 4x4", "llvm", {"compiler": "x"})])
+    shown = rows(first)
+    assert shown == [["nn.conv2d", "1x8x8x16", "winograd4", "llvm"], ["nn.dense", "4x4", "as", "estimated", "llvm"]]
+    assert "nn.conv2d" not in run("query", "--database", str(first), "--kernel", "dense")
+    run("prune", "--keep", "0", "--database", str(first))
+    run("export", str(tmp_path / "lines.jsonl"), "--database", str(first))
+    run("import", str(tmp_path / "lines.jsonl"), "--database", str(second))
+    run("merge", str(second), "--database", str(third))
+    assert rows(third) == shown
+    with Database(third) as database:
+        assert database.answers("llvm")["graph:nn.conv2d 1x8x8x16 data_layout=NHWC"] == winograd
+        assert measured_answers(database.answers("llvm")).keys() == {"graph:nn.conv2d 1x8x8x16 data_layout=NHWC"}
 
 
 def test_durations() -> None:

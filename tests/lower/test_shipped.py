@@ -12,8 +12,9 @@ from bench.gpu_records import shape_of
 from tests.integration.small_models import classifier
 from tests.lower.test_tuned import _last
 from tilewright.compiler import Compilation
+from tilewright.graph.choices import stored_answer
 from tilewright.lower import shipped
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database, Record, Selection
 from tilewright.lower.shipped import add_shipped, shipped_answers
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
@@ -115,6 +116,24 @@ def test_compilation_asks_the_user_first(folder: Path, tmp_path: Path, monkeypat
     assert answers(str(own)) == {first: {"vector": 1}}
     monkeypatch.setenv("TILEWRIGHT_DATABASE", "none")
     assert answers() == {}
+
+
+def test_algorithms_are_shipped_like_schedules(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bytes(classifier().SerializeToString())
+    plain = Compilation(model, threads=1)
+    (question,) = plain.questions
+    add_shipped(plain.target, {question.key: stored_answer("apart")})
+
+    def count() -> int:
+        return len(Compilation(model, threads=1).kernels)
+
+    own = tmp_path / "own.db"
+    monkeypatch.setenv("TILEWRIGHT_DATABASE", str(own))
+    assert count() == len(plain.kernels) + 1
+    # Measured by the user, and as estimated.
+    with Database(own) as database:
+        database.select([Selection(question.key, str(plain.target), {})])
+    assert count() == len(plain.kernels)
 
 
 def test_shipped_records_are_not_tuned_into(tmp_path: Path) -> None:

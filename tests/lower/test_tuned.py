@@ -10,8 +10,9 @@ import pytest
 import tilewright as tw
 from tests.integration.small_models import classifier
 from tilewright.compiler import Compilation
+from tilewright.graph.choices import stored_answer
 from tilewright.ir.structural import structural_key
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database, Record, Selection
 from tilewright.support import extensions
 from tilewright.support.errors import UserError
 from tilewright.topi.schedule.choices import Answer, Choices, Question
@@ -94,6 +95,24 @@ def test_the_key_of_a_model_knows_its_answers(
         opened.add([Record(record.task, record.target, {"vector": 16}, 0.5, None, 2.0)])
     again = Compilation(model, threads=1, database=database).request.key
     assert len({plain, tuned, again}) == 3 and None not in {plain, tuned, again}
+
+
+def test_the_key_of_a_model_knows_its_algorithms(model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(extensions, "_foreign", [])
+    plain = Compilation(model, threads=1)
+    (question,) = plain.questions
+    assert question.default == "together"
+    with Database(tmp_path / "tuned.db") as database:
+        database.select([Selection(question.key, str(plain.target), {})])
+        expected = tw.compile(model, threads=1, database=database)
+        database.select([Selection(question.key, str(plain.target), stored_answer("apart"))])
+        got = tw.compile(model, threads=1, database=database)
+        keys = {item.request.key for item in (plain, Compilation(model, threads=1, database=database))}
+    assert len(keys) == 2 and None not in keys
+    assert len(got.model.steps) == len(expected.model.steps) + 1, "not what the cache holds of other algorithms"
+    np.testing.assert_allclose(got(IMAGE), expected(IMAGE), rtol=1e-5, atol=1e-6)
 
 
 def test_what_hardly_gains_is_left_to_the_template(tmp_path: Path) -> None:
