@@ -99,7 +99,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
         passes += [
-            phases.with_options(target=options.target, choices=options.choices),
+            phases.with_options(target=options.target, winograd=options.winograd, choices=options.choices),
             fill.with_options(target=options.target),
         ]
     if options.target is not None and options.winograd and options.layout == "NHWC":

@@ -113,10 +113,21 @@ def test_what_was_measured_goes_before_the_count(channels: int, estimated: str) 
     attributes = {**NHWC, "strides": (2, 2), "padding": (1, 1, 1, 1)}
     body = op("nn.conv2d_transpose", x, constant(random(0, 4, 4, 8, channels)), span="up", **attributes)
     before, asking = infer_types(IRModule([function([x], body)])), GraphChoices()
-    transposed_convolution(before, AVX512, asking)
+    transposed_convolution(before, AVX512, choices=asking)
     (question,) = asking.asked.values()
     assert question.default == estimated and question.nodes == ("up",)
     for answer in question.options:
-        after = transposed_convolution(before, AVX512, GraphChoices({question.key: answer}))
+        after = transposed_convolution(before, AVX512, choices=GraphChoices({question.key: answer}))
         assert len(calls(after, "nn.conv2d_transpose")) == (answer == "apart")
         check_meaning(before, after, shape)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs", "expected"),
+    # Layers of DCGAN: with few pixels the transformed weights of all phases take longer to read.
+    [(4, 512, 256, False), (8, 256, 128, False), (16, 128, 64, True)],
+)
+def test_winograds_algorithm_may_pay_for_all_phases(size: int, channels: int, outputs: int, expected: bool) -> None:
+    before = module((1, size, size, channels), (4, 4, channels, outputs), strides=(2, 2), padding=(1, 1, 1, 1))
+    assert bool(calls(transposed_convolution(before, AVX512, winograd=True), "nn.conv2d")) == expected
+    assert not calls(transposed_convolution(before, AVX512), "nn.conv2d")

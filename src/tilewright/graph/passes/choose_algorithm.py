@@ -141,7 +141,7 @@ def best_tile(size: ConvolutionSize, target: Target) -> int | None:
 def direct_cycles(size: ConvolutionSize, target: Target) -> float:
     """Estimated time of the direct computation."""
     products = KERNEL**2 * size.batch * size.height * size.width * size.channels * size.outputs
-    return _cycles(products, KERNEL**2 * size.channels * size.outputs, 0.0, target)
+    return product_cycles(products, KERNEL**2 * size.channels * size.outputs, 0.0, target)
 
 
 def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
@@ -152,7 +152,7 @@ def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
     # Each transformed vector takes part in two sums of about half a window's row, is stored and is read.
     transforms = vectors * (tile + KERNEL - 1) / 2
     pairs = size.channels * size.outputs
-    return _cycles(products * pairs, window * pairs, transforms, target)
+    return product_cycles(products * pairs, window * pairs, transforms, target)
 
 
 def _products(size: ConvolutionSize, tile: int) -> int:
@@ -160,7 +160,7 @@ def _products(size: ConvolutionSize, tile: int) -> int:
     return (tile + KERNEL - 1) ** 2 * size.batch * -(-size.height // tile) * -(-size.width // tile)
 
 
-def _cycles(products: int, weights: int, transforms: float, target: Target) -> float:
+def product_cycles(products: int, weights: int, transforms: float, target: Target) -> float:
     """Multiplications, weights to read, and cycles of transforms -> cycles with all cores at work.
 
     Weights are fetched ahead while others are used: the slower of arithmetic and reading counts.

@@ -11,7 +11,8 @@ After:   reshape(transpose(reshape(slice(nn.conv2d(x, w'[3, 3, i, 16], padding=(
 
 The stride x stride results that start at one place of the input are channels of one convolution (its weights hold zeros
 where a phase does not reach), and are put side by side afterwards. Three channels alone would leave most lanes of a
-vector idle. On CPUs what was measured (`graph/choices.py`) goes before the count of vectors.
+vector idle; where channels are many, Winograd's algorithm may compute that convolution in less time. On CPUs what was
+measured (`graph/choices.py`) goes before both estimates.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.convolution import Conv2dTransposeAttributes
+from tilewright.graph.ops.winograd import KERNEL
+from tilewright.graph.passes.choose_algorithm import ConvolutionSize, best_tile, product_cycles, winograd_cycles
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.dtype import FLOAT32
@@ -38,13 +41,18 @@ _LEAST_GAIN = 1.25
 """How much fewer vector products the convolution of all phases must have: its results are moved once more."""
 
 
-def transposed_convolution(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
-    """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work."""
+def transposed_convolution(
+    module: IRModule, target: Target, winograd: bool = False, choices: GraphChoices | None = None
+) -> IRModule:
+    """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work.
+
+    `winograd`: whether convolutions may be computed by that algorithm.
+    """
 
     asked = GraphChoices() if choices is None else choices
 
     def visit(function: Function) -> Function:
-        changed = rewrite(function, lambda old, item: _visit(old, item, target, asked))
+        changed = rewrite(function, lambda old, item: _visit(old, item, target, winograd, asked))
         assert isinstance(changed, Function)
         return changed
 
@@ -53,7 +61,7 @@ def transposed_convolution(module: IRModule, target: Target, choices: GraphChoic
     return result
 
 
-def _visit(old: GraphExpr, item: GraphExpr, target: Target, choices: GraphChoices) -> GraphExpr | None:
+def _visit(old: GraphExpr, item: GraphExpr, target: Target, winograd: bool, choices: GraphChoices) -> GraphExpr | None:
     if item is not old:
         fill_type(item)
         if item.type is None:
@@ -69,7 +77,7 @@ def _visit(old: GraphExpr, item: GraphExpr, target: Target, choices: GraphChoice
         return None
     if source[1:3] == (1, 1):
         return _single_pixel(item, weight, attributes)
-    return _all_phases(item, weight, attributes, target, choices)
+    return _all_phases(item, weight, attributes, target, winograd, choices)
 
 
 def _single_pixel(item: Call, weight: Constant, attributes: Conv2dTransposeAttributes) -> GraphExpr | None:
@@ -121,7 +129,12 @@ class _Axis:
 
 
 def _all_phases(
-    item: Call, weight: Constant, attributes: Conv2dTransposeAttributes, target: Target, choices: GraphChoices
+    item: Call,
+    weight: Constant,
+    attributes: Conv2dTransposeAttributes,
+    target: Target,
+    winograd: bool,
+    choices: GraphChoices,
 ) -> GraphExpr | None:
     """A transposed convolution as a convolution to the channels of all phases, where vectors are better filled."""
     shape, source = static_shape(item), static_shape(item.args[0])
@@ -141,7 +154,8 @@ def _all_phases(
     apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
     together = sizes[0] * sizes[1] * -(-outputs // lanes)
     if target.is_cpu:
-        estimated = "apart" if together * _LEAST_GAIN > apart else "together"
+        pays = together * _LEAST_GAIN <= apart or (winograd and _is_quicker_by_winograd(item, weight, axes, target))
+        estimated = "together" if pays else "apart"
         if choices.choose([item], ("apart", "together"), estimated) == "apart":
             return None
     # GPUs compute each phase by tiles of its own where it has channels enough; else tiles make up for zeros.
@@ -174,6 +188,23 @@ def _all_phases(
     split = make("reshape", phases, shape=(batch, rows, columns, *strides, channels), span=item.span)
     placed = make("transpose", split, axes=(0, 1, 3, 2, 4, 5), span=item.span)
     return make("reshape", placed, shape=shape, span=item.span)
+
+
+def _is_quicker_by_winograd(item: Call, weight: Constant, axes: list[_Axis], target: Target) -> bool:
+    """Whether Winograd's algorithm is estimated to be quicker for all phases than the phases are one by one."""
+    shape, source = static_shape(item), static_shape(item.args[0])
+    assert shape is not None and source is not None
+    if item.tensor_type.dtype is not FLOAT32 or any(axis.last - axis.first + 1 != KERNEL for axis in axes):
+        return False
+    vertical, horizontal = axes
+    lanes = target.lanes(FLOAT32.bits)
+    outputs = vertical.stride * horizontal.stride * shape[3]
+    rows, columns = shape[1] // vertical.stride, shape[2] // horizontal.stride
+    size = ConvolutionSize(shape[0], rows, columns, source[3], outputs + -outputs % lanes)
+    tile = best_tile(size, target)
+    weights = weight.data.size // shape[3] * (shape[3] + -shape[3] % lanes)
+    apart = product_cycles(shape[0] * rows * columns * weights, weights, 0.0, target)
+    return tile is not None and winograd_cycles(size, tile, target) * _LEAST_GAIN < apart
 
 
 def _phase_weights(taps: npt.NDArray[np.generic], axes: list[_Axis], sizes: list[int]) -> npt.NDArray[np.generic]:
