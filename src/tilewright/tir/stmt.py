@@ -18,10 +18,11 @@ from tilewright.tir.buffer import Buffer, BufferRegion
 Annotations = dict[str, object]
 """Free-form notes on loops, blocks and functions: strings, numbers, lists and expressions."""
 ROLLED: Final = "rolled"
-"""The note on a loop that compilers of kernels must not unroll."""
+"""The note on a loop that compilers of kernels must not unroll, nor lowering where it is not told to."""
 PREFETCH: Final = "prefetch"
 """The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time, or a
-pair: how many are to be fetched, and how far after the first in use they begin."""
+pair: how many are to be fetched, and how far after the first in use they begin; or four numbers: these, how many such
+runs there are, and how far apart."""
 
 
 class Stmt(Node):

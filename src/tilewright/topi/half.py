@@ -1,16 +1,20 @@
-"""Matrix products and convolutions that add up blocks of products in half precision."""
+"""Matrix products and convolutions that add up blocks of products in half precision.
+
+Each sum has two halves, one of the even steps and one of the odd: processors fill vectors from 32 bits of memory at no
+cost, and from 16 bits not, so that two steps of a row are multiplied with a vector of two steps of the columns.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.build import as_expr, cast
+from tilewright.ir.build import as_expr, cast, const
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
-from tilewright.te.tensor import Tensor
+from tilewright.te.tensor import Axis, Tensor
 from tilewright.topi.convolution import pad_spatial
 from tilewright.topi.registry import compute_of, result_shape
 
@@ -20,20 +24,15 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     a, b = inputs
     shape, size = result_shape(result), attributes.block
     blocks = a.shape[-1] // size
-    k, step = reduce_axis((0, size), "k"), reduce_axis((0, blocks), "block")
-
-    pairs = _doubled(a)
+    k, step = reduce_axis((0, size // 2), "k"), reduce_axis((0, blocks), "block")
 
     def partial(n: ExprLike, *i: ExprLike) -> PrimExpr:
-        *rows, column = i
-        place = n * size + k
-        return reduction.sum(pairs[(*rows, place * 2 + as_expr(column) % 2)] * b[place, column], [k])
+        *rows, column, half = i
+        place = n * size + k * 2 + half
+        return reduction.sum(a[(*rows, place)] * b[place, column], [k])
 
-    sums = compute((blocks, *shape), partial, "half_sums", {"anchor": "half"})
-    total = compute(
-        shape, lambda *i: reduction.sum(cast(sums[(step, *i)], FLOAT32), [step]), "half_total", {"anchor": "half_total"}
-    )
-    return compute(shape, lambda *i: cast(total[i], a.dtype), "half_matmul")
+    sums = compute((blocks, *shape, 2), partial, "half_sums", {"anchor": "half"})
+    return _joined(sums, shape, [step], "half_matmul")
 
 
 @compute_of("half.conv2d")
@@ -42,34 +41,42 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     shape, size = result_shape(result), attributes.block
     height, width, channels = weight.shape[:3]
     padded = pad_spatial(data, tuple(attributes.padding), "NHWC")
-    pairs = _doubled(padded)
     (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
-    # Blocks are of some channels of a tap, or of a row of taps.
-    whole_rows = const_value(channels) is not None and size > (const_value(channels) or 0)
-    k = reduce_axis((0, channels if whole_rows else size), "k")
-    across = reduce_axis((0, width), "kw")
-    counts = (height,) if whole_rows else (height, width, channels // size)
-    steps = [reduce_axis((0, count), name) for count, name in zip(counts, ("kh", "kw", "block"), strict=False)]
+    # Blocks are of some channels of a tap, or of all taps of a row.
+    several = const_value(channels % size) != 0
+    part = size // width if several else size
+    k, across = reduce_axis((0, part // 2), "k"), reduce_axis((0, width), "kw")
+    counts = (height, channels // part) if several else (height, width, channels // part)
+    names = ("kh", "block") if several else ("kh", "kw", "block")
+    steps = [reduce_axis((0, count), name) for count, name in zip(counts, names, strict=True)]
 
     def partial(*i: ExprLike) -> PrimExpr:
-        *block, n, y, x, column = i
-        kh = as_expr(block[0])
-        kw, channel = (across, k) if whole_rows else (as_expr(block[1]), as_expr(block[2]) * size + k)
+        *block, n, y, x, column, half = i
+        kh, kw = as_expr(block[0]), across if several else as_expr(block[1])
         row, place = as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw
-        value = pairs[n, row, place, channel * 2 + as_expr(column) % 2]
-        return reduction.sum(value * weight[kh, kw, channel, column], [across, k] if whole_rows else [k])
+        channel = as_expr(block[-1]) * part + k * 2 + half
+        value = padded[n, row, place, channel]
+        return reduction.sum(value * weight[kh, kw, channel, column], [across, k] if several else [k])
 
-    sums = compute((*counts, *shape), partial, "half_sums", {"anchor": "half"})
-    notes: dict[str, object] = {"anchor": "half_total"}
-    total = compute(shape, lambda *i: reduction.sum(cast(sums[(*steps, *i)], FLOAT32), steps), "half_total", notes)
-    return compute(shape, lambda *i: cast(total[i], data.dtype), "half_conv2d")
+    sums = compute((*counts, *shape, 2), partial, "half_sums", {"anchor": "half"})
+    return _joined(sums, shape, steps, "half_conv2d")
 
 
-def _doubled(values: Tensor) -> Tensor:
-    """Each value twice, side by side: processors fill vectors with 32 bits from memory at no cost, with 16 not."""
-    return compute(
-        (*values.shape[:-1], values.shape[-1] * 2),
-        lambda *i: values[(*i[:-1], as_expr(i[-1]) // 2)],
-        "half_pairs",
-        {"kept": True},
+def _add(left: object, right: object) -> PrimExpr:
+    assert isinstance(left, PrimExpr) and isinstance(right, PrimExpr)
+    return left + right
+
+
+_add_up = reduction.comm_reducer(_add, lambda dtype: const(-0.0, dtype), "add")
+"""A sum that starts with what changes nothing at all; to store zeros LLVM would call a function of the C library."""
+
+
+def _joined(sums: Tensor, shape: tuple[PrimExpr, ...], steps: list[Axis], name: str) -> Tensor:
+    """The blocks of both halves of each sum added up in float32."""
+    total = compute(
+        (*shape, 2),
+        lambda *i: _add_up(cast(sums[(*steps, *i)], FLOAT32), steps),
+        "half_total",
+        {"anchor": "half_total"},
     )
+    return compute(shape, lambda *i: cast(total[(*i, 0)] + total[(*i, 1)], sums.dtype), name)

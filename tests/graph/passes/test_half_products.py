@@ -40,12 +40,14 @@ def rewritten(module: IRModule, target: Target = HALVES) -> Call:
 @pytest.mark.parametrize(
     ("weight", "block"),
     [
-        ((3, 3, 64, 32), 64),
-        ((3, 3, 256, 32), 128),
+        ((3, 3, 64, 32), 192),
+        ((3, 3, 256, 32), 256),
         ((1, 1, 96, 64), 96),
         ((3, 3, 32, 32), 96),  # A row of taps.
-        ((5, 5, 16, 32), 80),
-        ((3, 3, 160, 32), 80),
+        ((5, 5, 16, 16), 80),
+        ((3, 3, 128, 32), 192),  # Half of the channels of a row of taps.
+        ((3, 3, 160, 32), 240),
+        ((3, 3, 22, 32), 66),
     ],
 )
 def test_blocks_of_convolutions(weight: tuple[int, ...], block: int) -> None:
@@ -73,7 +75,7 @@ def test_other_convolutions_stay(module: IRModule) -> None:
     assert [rewritten(module).callee] == before
 
 
-@pytest.mark.parametrize("weight", [(3, 3, 64, 24), (3, 3, 24, 32), (7, 7, 3, 64)])
+@pytest.mark.parametrize("weight", [(3, 3, 64, 24), (3, 3, 23, 32), (7, 7, 3, 64)])
 def test_windows_that_do_not_fill_vectors_are_converted_once(weight: tuple[int, ...]) -> None:
     module = convolution(weight)
     found = rewritten(module)
@@ -112,8 +114,10 @@ def test_processors_without_such_arithmetic_add_in_float32() -> None:
 
 def test_blocks_must_fit_the_window() -> None:
     x, w = Var("x", tensor_type((1, 8, 8, 16), "float16")), Var("w", tensor_type((3, 3, 16, 32), "float16"))
-    for block in (16, 8, 48):
+    for block in (16, 8, 48, 24):
         infer_types(Function("main", (x, w), call("half.conv2d", x, w, block=block)))
+    with pytest.raises(UserError, match="even number of products, not 3"):
+        infer_types(Function("main", (x, w), call("half.conv2d", x, w, block=3)))
     with pytest.raises(UserError, match="blocks of 32 products do not divide 16 channels"):
         infer_types(Function("main", (x, w), call("half.conv2d", x, w, block=32)))
     y, v = (Var(item.name, tensor_type(item.tensor_type.static_shape, "float32")) for item in (x, w))

@@ -180,20 +180,28 @@ def _reverse(c: FunctionContext, vector: str, dtype: DataType, is_mask: bool = F
 
 
 def _strided_load(c: FunctionContext, buffer: Buffer, index: Ramp, stride: int, dtype: DataType) -> str:
-    """`stride` contiguous loads (the last one moved back to end at the last element read), merged by shuffles."""
+    """`stride` contiguous loads, merged by shuffles.
+
+    On the stack these are of whole groups of `stride` elements: places of the same groups come from the same loads, and
+    each load from one store if it was stored so. Elsewhere the last load is moved back to end at the last element read.
+    """
     lanes, kind = dtype.lanes, memory_type(dtype)
-    base = _address(c, buffer, index.base)
-    last = (lanes - 1) * stride
-    starts = [min(part * lanes, last + 1 - lanes) for part in range(stride)]
+    first = index.base.value % stride if isinstance(index.base, IntImm) else 0
+    begin = index.base - first
+    starts = [part * lanes for part in range(stride)]
+    if not _is_private(c, buffer, Ramp(begin, IntImm(1), lanes * stride)):
+        first, begin = 0, index.base
+        starts[-1] = (lanes - 1) * stride + 1 - lanes
+    address = _address(c, buffer, begin)
     result = "poison"
     for start in starts:
-        address = base
+        place = address
         if start:
-            address = c.op(f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {base}, i64 {start}", "p")
-        loaded = c.op(f"load {kind}, ptr {address}, align {_align(buffer)}")
+            place = c.op(f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {address}, i64 {start}", "p")
+        loaded = c.op(f"load {kind}, ptr {place}, align {_align(buffer)}")
         picks = []
         for lane in range(lanes):
-            position = lane * stride
+            position = first + lane * stride
             owner = next(s for s in starts if s <= position < s + lanes)
             picks.append(lanes + position - start if owner == start else lane)
         order = ", ".join(f"i32 {pick}" for pick in picks)

@@ -7,8 +7,9 @@ a few each, or several the same line, so that memory is read at an even pace beh
     for p:  for r in range(R):  for k in range(K):              W[p * n + k * 32 ...] used
                                     prefetch W[p * n + n + (r * K + k) * (n / (R * K))]
 
-`{"W": [n, m]}` fetches n elements from the m-th on instead: rows of an image that windows slide over. The loop itself
-may not use the buffer at all: what is stored, or read, after it can be fetched while it runs.
+`{"W": [n, m]}` fetches n elements from the m-th on instead: rows of an image that windows slide over. `[n, m, r, s]`
+fetches r such runs, s elements apart: the rows of a tile. The loop itself may not use the buffer at all: what is
+stored, or read, after it can be fetched while it runs.
 
 Hardware follows a slow stream only a few lines ahead; arithmetic then waits for memory at each new panel.
 """
@@ -37,12 +38,13 @@ def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
     if not isinstance(wanted, dict):
         return
     for name, given in wanted.items():
-        length, ahead = given if isinstance(given, (list, tuple)) else (given, given)
+        length, ahead, *rows = given if isinstance(given, (list, tuple)) else (given, given)
         access = _first_access(loops, str(name))
         if access is None:
             continue
         if all(item in c.variables for index in access.indices for item in variables(index)):
-            _fetch_next(c, loops, access, length, ahead)
+            count, apart = rows or (1, 0)
+            _fetch_next(c, loops, access, length, [ahead + row * apart for row in range(count)])
 
 
 def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:
@@ -58,18 +60,17 @@ def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore |
 
 
 def _fetch_next(
-    c: FunctionContext, loops: Sequence[For], access: BufferLoad | BufferStore, length: int, ahead: int
+    c: FunctionContext, loops: Sequence[For], access: BufferLoad | BufferStore, length: int, runs: Sequence[int]
 ) -> None:
-    found = next_lines(c.analyzer, loops, access, length, ahead)
+    found = next_lines(c.analyzer, loops, access, length, runs[0])
     if found is None:
         return
     position, count = found
     kind = memory_type(access.buffer.dtype.element)
     declared = c.module.declare("llvm.prefetch.p0", "void", "ptr, i32 immarg, i32 immarg, i32 immarg")
     first = c.op(f"getelementptr {kind}, ptr {c.pointer(access.buffer)}, i64 {c.value(position)}", "p")
-    for number in range(count):
-        distance = number * _line(access.buffer)
-        place = first if not number else c.op(f"getelementptr {kind}, ptr {first}, i64 {distance}", "p")
+    for distance in (run - runs[0] + number * _line(access.buffer) for run in runs for number in range(count)):
+        place = first if not distance else c.op(f"getelementptr {kind}, ptr {first}, i64 {distance}", "p")
         # To be read or written, in the second cache level, as data.
         written = int(isinstance(access, BufferStore))
         c.do(f"call void {declared}(ptr {place}, i32 {written}, i32 2, i32 1)")

@@ -16,9 +16,9 @@ from tilewright.support.errors import UserError
 
 @node()
 class HalfMatmulAttributes(Attributes):
-    """How many products are added up in half precision before they go to the float32 sum."""
+    """How many products are added up in half precision before they go to the float32 sum: an even number."""
 
-    block: int = 128
+    block: int = 256
 
 
 def _matmul(args: list[Array], attributes: HalfMatmulAttributes) -> Array:
@@ -36,14 +36,15 @@ def _matmul(args: list[Array], attributes: HalfMatmulAttributes) -> Array:
 def matmul(types: Types, attributes: HalfMatmulAttributes) -> Type:
     """The product of a matrix (its last two dimensions) with a matrix, with blocks of float16 sums.
 
-    The reference adds in float32. A block of n products rounds n times to 11 bits: relative to the sum of magnitudes
-    the error is at most n * 2^-11, and about sqrt(n) * 2^-11 for random signs.
+    The reference adds in float32. A block of 2n products is a sum of n even and one of n odd steps, each of which
+    rounds n times to 11 bits: relative to the sum of magnitudes the error is at most n * 2^-11, and about
+    sqrt(n) * 2^-11 for random signs.
     """
     a, b = tensors(types, ("a", "b"))
     dtype = same_dtype([a, b], ("a", "b"))
     if dtype.name != "float16":
         raise UserError(f"the inputs must be float16, they are {dtype}")
-    require_positive((attributes.block,), "block")
+    _require_pairs(attributes.block)
     if a.shape is None or b.shape is None:
         return TensorType(None, dtype)
     require_rank(b.shape, 2, "b")
@@ -57,13 +58,13 @@ def matmul(types: Types, attributes: HalfMatmulAttributes) -> Type:
 class HalfConv2dAttributes(Attributes):
     """Steps, padding (top, left, bottom, right) and spacing of the window, and the products of a half-precision sum.
 
-    `block` divides the channels, or is as many as a row of the window has.
+    `block` is even and divides the channels, or is so many products of all taps in a row of the window.
     """
 
     strides: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
-    block: int = 128
+    block: int = 256
 
     def plain(self) -> Conv2dAttributes:
         """What a convolution without blocks is asked for."""
@@ -95,9 +96,20 @@ def conv2d(types: Types, attributes: HalfConv2dAttributes) -> Type:
     result = plain_conv2d(types, attributes.plain())
     if same_dtype([data, weight], ("data", "weight")).name != "float16":
         raise UserError(f"the inputs must be float16, they are {data.dtype}")
-    require_positive((attributes.block,), "block")
+    _require_pairs(attributes.block)
     if weight.shape is not None:
         width, channels = (constant_dim(dim) for dim in weight.shape[1:3])
-        if channels is not None and channels % attributes.block and attributes.block != (width or 0) * channels:
+        if width is not None and channels is not None and not _divides(attributes.block, width, channels):
             raise UserError(f"blocks of {attributes.block} products do not divide {channels} channels")
     return result
+
+
+def _divides(block: int, width: int, channels: int) -> bool:
+    """Whether blocks are of some channels of one tap, or of an even number of channels of a row of taps."""
+    return channels % block == 0 or (block % (2 * width) == 0 and channels % (block // width) == 0)
+
+
+def _require_pairs(block: int) -> None:
+    require_positive((block,), "block")
+    if block % 2:
+        raise UserError(f"a block has an even number of products, not {block}")

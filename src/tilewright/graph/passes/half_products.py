@@ -1,51 +1,64 @@
 """Products of half-precision matrices, and convolutions, use half-precision arithmetic where the processor has it.
 
 Before:  matmul(x, w)                      float16; sums in float32, at the speed of float32
-After:   half.matmul(x, w, block=128)      sums of 128 products in float16, these in float32: twice as fast
+After:   half.matmul(x, w, block=256)      sums of 128 products in float16, these in float32: twice as fast
 
 Before:  nn.conv2d(x, w[3, 3, 256, 64], ...)
-After:   half.conv2d(x, w, ..., block=128)
+After:   half.conv2d(x, w, ..., block=256)
 
 Before:  nn.conv2d(x, w[7, 7, 3, 64], ...)                            other windows of several taps
 After:   cast(nn.conv2d(cast(x), w, ...)), the convolution in float32: the same numbers, since sums are in float32, but
          each element is converted once instead of for every tap
 
 Blocks are only for constant weights, whose depth divides into blocks and whose columns into vectors. Blocks of a
-convolution are of some channels of a tap, or of all channels of a row of taps where those are few. Convolutions that
-Winograd's algorithm computes in less than half the time of the direct one are better converted, too.
+convolution are of some channels of a tap, or of all taps in a row, whichever makes fewer blocks. Convolutions that
+Winograd's algorithm computes in less than half the time of the direct one are better converted, too; there what was
+measured (`graph/choices.py`) goes before the estimate.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.infer import fill_type
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.passes.choose_algorithm import best_tile, convolution_size, direct_cycles, winograd_cycles
+from tilewright.graph.passes.choose_algorithm import (
+    best_tile,
+    convolution_size,
+    direct_cycles,
+    possible_tiles,
+    winograd_cycles,
+)
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
-MOST_BLOCK, LEAST_BLOCK = 128, 32
-_LANES = 32
-_DOUBLED = 16
-"""Channels that fill a vector when each is there twice."""
+MOST_BLOCK, LEAST_BLOCK = 256, 32
+"""Products in a block: half of them, every second one, are a sum in half precision."""
+_COLUMNS = 16
+"""Columns of a vector, which holds two steps of each."""
 _LEAST_GAIN = 1.15
 """An estimate must be better by this factor."""
 
 
-def half_products(module: IRModule, target: Target, winograd: bool = False) -> IRModule:
+def half_products(
+    module: IRModule, target: Target, winograd: bool = False, choices: GraphChoices | None = None
+) -> IRModule:
     """Use half-precision arithmetic for products of float16 on x86 processors that have it.
 
     `winograd`: whether convolutions in float32 may be computed by that algorithm.
     """
     if not target.has_feature("avx512fp16"):
         return module
-    rules = (_winograd_rule(target), *RULES) if winograd else RULES
+    asked = GraphChoices() if choices is None else choices
+    rules = (_winograd_rule(target, asked), *RULES) if winograd else RULES
     result = map_functions(module, lambda function: apply_rules(function, rules))
     assert isinstance(result, IRModule)
     return result
@@ -61,10 +74,15 @@ def _product(b: Bindings) -> GraphExpr | None:
         return None
     values = weights.data.T if call.attributes.transpose_b else weights.data
     depth = values.shape[0]
-    block = next((n for n in range(min(MOST_BLOCK, depth), 0, -1) if depth % n == 0), 1)
-    if block < min(LEAST_BLOCK, depth) or values.shape[1] % _LANES:
+    block = _even_divisor(depth, MOST_BLOCK)
+    if block < max(2, min(LEAST_BLOCK, depth)) or values.shape[1] % _COLUMNS:
         return None
     return make("half.matmul", rows, constant(np.ascontiguousarray(values)), block=block, span=call.span)
+
+
+def _even_divisor(number: int, most: int) -> int:
+    """The largest even divisor of a number up to a limit; 0 if there is none."""
+    return next((n for n in range(min(number, most) // 2 * 2, 0, -2) if number % n == 0), 0)
 
 
 def _convolution(b: Bindings) -> GraphExpr | None:
@@ -77,11 +95,9 @@ def _convolution(b: Bindings) -> GraphExpr | None:
     if attributes.data_layout != "NHWC" or attributes.groups != 1 or not isinstance(weights, Constant):
         return None
     _, width, channels, outputs = weights.data.shape
-    if weights.data.size == 0 or channels % _DOUBLED or outputs % _LANES:
+    if weights.data.size == 0 or outputs % _COLUMNS:
         return None
-    block = width * channels
-    if block > MOST_BLOCK:
-        block = next(n for n in range(min(MOST_BLOCK, channels), 0, -1) if channels % n == 0)
+    block = max(_even_divisor(channels, MOST_BLOCK), width * _even_divisor(channels, MOST_BLOCK // width))
     if block < LEAST_BLOCK:
         return None
     strides, padding, dilation = (tuple(x) for x in (attributes.strides, attributes.padding, attributes.dilation))
@@ -107,22 +123,25 @@ def _converted(b: Bindings) -> GraphExpr | None:
     return make("cast", product, dtype=FLOAT16, span=call.span)
 
 
-def _winograd(b: Bindings, target: Target) -> GraphExpr | None:
-    """The convolution in float32 where Winograd's algorithm is estimated to be quicker than halves."""
+def _winograd(b: Bindings, target: Target, choices: GraphChoices) -> GraphExpr | None:
+    """The convolution in float32 where Winograd's algorithm is quicker than halves."""
     converted = _converted(b)
     if not isinstance(converted, Call) or not isinstance(converted.args[0], Call):
         return None
     size = convolution_size(converted.args[0])
-    tile = None if size is None else best_tile(size, target)
-    if size is None or tile is None:
+    if size is None or not possible_tiles(size) or _convolution(b) is None:
         return None
+    tile = best_tile(size, target)
     # Halves are multiplied twice as quickly, and half as many bytes are read.
-    is_quicker = winograd_cycles(size, tile, target) * _LEAST_GAIN < direct_cycles(size, target) / 2
-    return converted if is_quicker else None
+    direct = direct_cycles(size, target) / 2
+    is_quicker = tile is not None and winograd_cycles(size, tile, target) * _LEAST_GAIN < direct
+    estimated = "converted" if is_quicker else "halves"
+    return converted if choices.choose([b.call("root")], ("halves", "converted"), estimated) == "converted" else None
 
 
-def _winograd_rule(target: Target) -> Rule:
-    return Rule("convolution of few multiplications", P.op("nn.conv2d", name="root"), lambda b: _winograd(b, target))
+def _winograd_rule(target: Target, choices: GraphChoices) -> Rule:
+    root = P.op("nn.conv2d", name="root")
+    return Rule("convolution of few multiplications", root, partial(_winograd, target=target, choices=choices))
 
 
 RULES = (

@@ -6,9 +6,11 @@
 
 Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
 result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
-unrolled too: such a buffer is meant for registers, and registers have no addresses.
+unrolled too: such a buffer is meant for registers, and registers have no addresses. Not those with the note `ROLLED`:
+what they index is better left in memory.
 
-For languages whose compilers unroll loops themselves (`copied=False`) the loops stay, marked as unrolled.
+For languages whose compilers unroll loops themselves (`copied=False`) the loops stay, marked as unrolled; those
+compilers heed `ROLLED`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import ROLLED, BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
 """Statements that one unrolled loop may become."""
@@ -48,6 +50,8 @@ class _Unroll(StmtRewriter):
             if count * _statements(body) > MAX_STATEMENTS:
                 return loop.replace(kind=LoopKind.SERIAL)
             return self._unrolled(loop, count)
+        if self._copied and ROLLED in loop.annotations:
+            return loop
         fits = count <= 16 and count * _statements(body) <= REGISTER_STATEMENTS
         if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
             return self._unrolled(loop, count)

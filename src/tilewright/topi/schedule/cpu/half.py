@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import find_all
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PREFETCH, IterKind
-from tilewright.topi.intrinsics.half import half_double, half_multiply_add
+from tilewright.tir.stmt import PREFETCH, ROLLED, IterKind
+from tilewright.topi.intrinsics.half import half_multiply_add
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
-from tilewright.topi.schedule.cpu.questions import choose_tile
+from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -23,138 +23,140 @@ _PRODUCT_RANK = 2
 """Dimensions of the weights of a matrix product."""
 _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
-_PAIRS_SHARE = 0.5
-"""The part of the second cache level that the doubled values of a block of rows may take."""
+_RESULTS_SHARE = 0.5
+"""The part of that level from which on results are too large to stay there."""
+_ROWS_SHARE = 0.375
+"""The part of the second cache level for the rows of a block."""
 
 
 def is_half_product(context: ScheduleContext) -> bool:
-    """Whether a program is a product in half precision with one result."""
-    found = [context.block(handle).annotations.get("anchor") for handle in context.sch.blocks()]
-    return "half" in found and "half_total" in found and len(context.sch.get_output_blocks()) == 1
+    """Whether a program is a product in half precision, of constant weights in whole vectors, with one result."""
+    sch = context.sch
+    names = {context.block(handle).annotations.get("anchor"): handle for handle in sch.blocks()}
+    if "half" not in names or "half_total" not in names or len(sch.get_output_blocks()) != 1:
+        return False
+    columns = (context.block(names["half_total"]).writes[0].buffer.static_shape or (0, 1, 0))[-2]
+    return _weights(context, names["half"]) is not None and columns % _columns(context) == 0
+
+
+def _columns(context: ScheduleContext) -> int:
+    """Columns in a vector: two steps of each."""
+    return context.target.lanes(16) // 2
 
 
 def schedule_half_product(context: ScheduleContext) -> None:
     """Tile the result in rows x vectors; a block of sums stays in registers while it grows in half precision.
 
-    Before:  pairs[i, k, h] = x[i, k]
-             sums[b, i, j] += pairs[i, k, j % 2] * w[k, j];  total[i, j] += float32(sums[b, i, j])
-             out[i, j] = half(total[i, j])
-    After:   for blocks of rows: { pairs = ...; for jo, io:
-               total[ii, ji] = 0
-               for b: { sums[ii, ji] = 0; for k: sums[ii, ji] += pairs[i, k] * w[jo, k, ji];  total += float32(sums) }
-               out[i, j] = epilogue(total[ii, ji]) }
+    Before:  sums[b, i, j, h] += x[i, 2 k + h] * w[2 k + h, j];  total[i, j, h] += float32(sums[b, i, j, h])
+             out[i, j] = half(total[i, j, 0] + total[i, j, 1])
+    After:   for jo, io:
+               total[ii, ji, h] = 0
+               for b: { sums[ii, ji, h] = 0;  for k: sums[ii, ji, h] += x[i, 2 k + h] * w[jo, k, ji, h]
+                        total += float32(sums) }
+               out[i, j] = epilogue(total[ii, ji, 0] + total[ii, ji, 1])
 
-    Rows of a convolution are the pixels of a line; its image is doubled as a whole, before everything else.
+    Rows of a convolution are the pixels of a line.
     """
     sch = context.sch
     names = {context.block(handle).annotations.get("anchor"): handle for handle in sch.blocks()}
     sums, total = names["half"], names["half_total"]
-    pairs = next(handle for handle in sch.get_producers(sums) if handle.name.startswith("half_pairs"))
+    for producer in sch.get_producers(sums):
+        schedule_injective(context, producer)
     (output,) = sch.get_output_blocks()
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
-    lanes = context.target.lanes(16)
-    tile = vector_tile(extents[-2], extents[-1], lanes, context.target.vector_registers - 2)
+    lanes, registers = _columns(context), context.target.vector_registers
+    tile = vector_tile(extents[-2], extents[-1], lanes, registers)
     widths = divisors(extents[-1] // lanes, tile.vectors)
-    tile = choose_tile(
-        context, tile, extents[-2], extents[-1], widths=widths, registers=context.target.vector_registers - 2
-    )
+    tile = choose_tile(context, tile, extents[-2], extents[-1], widths=widths)
     weights = _pack(context, sums, tile.columns)
-    is_product = weights.ndim == _PRODUCT_RANK
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, lanes])
-    if is_product:
-        row_block, row_outer, row_inner = sch.split(
-            loops[-2], [None, _tiles_in_block(context, pairs, loops[-2], tile), tile.rows]
-        )
-        order = [*loops[:-2], row_block, column_outer, row_outer]
-        shared = order[:-2]
-    else:
-        row_outer, row_inner = sch.split(loops[-2], [None, tile.rows])
-        order = [*loops[:-2], row_outer]
-        stay = buffer_bytes(weights) <= context.target.l2_bytes * _WEIGHTS_SHARE
-        stay = context.choose("weights_stay", (False, True), stay)
-        order.insert(len(order) if stay else 1, column_outer)
-        shared = order
+    stay = buffer_bytes(weights) <= context.target.l2_bytes * _WEIGHTS_SHARE
+    stay = context.choose("weights_stay", (False, True), stay)
+    order, row = loops[:-2], loops[-2]
+    # A panel of weights meets all rows of a block, or all lines of an image, before the next.
+    place = 1
+    if weights.ndim == _PRODUCT_RANK and not stay:
+        row_block, row = sch.split(row, [None, _rows_in_block(context, row, weights, tile)])
+        order.append(row_block)
+        place = len(order)
+    row_outer, row_inner = sch.split(row, [None, tile.rows])
+    order.append(row_outer)
+    order.insert(len(order) if stay else place, column_outer)
     sch.reorder(*order, row_inner, vector, lane)
     sch.compute_at(total, order[-1], preserve_unit_loops=True)
-    sch.set_scope(total, 0, "local")
-    blocks, spatial = _reduction_first(context, total, order[-1])
+    blocks, totals = _reduction_first(context, total, order[-1])
     sch.compute_at(sums, blocks[-1], preserve_unit_loops=True)
-    sch.set_scope(sums, 0, "local")
-    if is_product:
-        sch.compute_at(pairs, row_block)
-        _double(context, loops_below(context, pairs, row_block)[-1], lanes)
-    else:
-        _double_image(context, pairs, lanes)
     depth, inner = _reduction_first(context, sums, blocks[-1])
     start = sch.decompose_reduction(total, blocks[0])
-    for handle in (start, total):
-        _vectorize(context, spatial if handle is total else loops_below(context, start, order[-1]), lanes)
+    start_totals = loops_below(context, start, order[-1])
     start = sch.decompose_reduction(sums, depth[0])
-    _vectorize(context, loops_below(context, start, blocks[-1]), lanes)
-    vectors, lane_inner = sch.split(inner[-1], [None, lanes])
-    sch.tensorize(lane_inner, half_multiply_add(lanes))
-    for loop in (*inner[:-1], vectors, row_inner, vector):
+    start_sums = loops_below(context, start, blocks[-1])
+    work = prod(extents) * prod(weights.static_shape or (1,)) // extents[-1]
+    context.parallelize_tiles(order, work)
+    for handle in (sums, total):
+        sch.set_scope(handle, 0, "local")
+        _join_halves(context, handle)
+    for loop in (*_vectorize(context, totals, 2 * lanes), *_vectorize(context, start_totals, 2 * lanes)):
+        # Converted from memory, vectors of halves cost one operation less each than from registers.
+        sch.annotate(loop, ROLLED, 1)
+    rows = _vectorize(context, start_sums, 2 * lanes)
+    vectors, lane_inner = sch.split(inner[-2], [None, lanes])
+    sch.tensorize(lane_inner, half_multiply_add(2 * lanes))
+    for loop in (*rows, *inner[:-2], vectors, row_inner, vector):
         if context.extent(loop) is not None:
             sch.unroll(loop)
     sch.vectorize(lane)
-    if not is_product and not stay and context.choose("fetch_weights", (False, True), True):
+    step = unroll_steps(context, depth[-1], tile.rows * tile.vectors)
+    if not stay and context.choose("fetch_weights", (False, True), True):
         panel = prod(weights.static_shape or (0,)) // extents[-1] * tile.columns
-        sch.annotate(depth[-1], PREFETCH, {weights.name: panel})
-    if is_product:
-        context.parallelize(shared, prod(extents))
-    else:
-        context.parallelize_tiles(shared, prod(extents) * prod(weights.static_shape or (1,)) // extents[-1])
+        sch.annotate(step, PREFETCH, {weights.name: panel})
+    result = context.block(output).writes[0].buffer
+    if context.choose("fetch_results", (False, True), buffer_bytes(result) > context.target.l2_bytes * _RESULTS_SHARE):
+        around = sch.get_loops(total)
+        tiles = around[[loop.var for loop in around].index(blocks[0].var) - 1]
+        sch.annotate(tiles, PREFETCH, {result.name: [tile.columns, 0, tile.rows, extents[-1]]})
 
 
-def _double_image(context: ScheduleContext, pairs: BlockHandle, lanes: int) -> None:
-    """Write each value of an image twice, line by line; what it reads may be padded first."""
-    sch = context.sch
-    for producer in sch.get_producers(pairs):
-        schedule_injective(context, producer)
-    *outer, channel = sch.get_loops(pairs)
-    extents = context.sizes(outer)
-    work = prod(extents) * context.sizes([channel])[0]
-    _double(context, channel, lanes)
-    context.parallelize(outer[:2], work)
+def _rows_in_block(context: ScheduleContext, rows: LoopHandle, weights: Buffer, tile: RegisterTile) -> int:
+    """How many rows meet a panel of weights in turn: about equal blocks that stay in the second cache level."""
+    depth = (weights.static_shape or (1,))[0] * weights.dtype.itemsize
+    most = max(1, int(context.target.l2_bytes * _ROWS_SHARE) // (depth * tile.rows))
+    tiles = -(-context.sizes([rows])[0] // tile.rows)
+    return -(-tiles // -(-tiles // most)) * tile.rows
 
 
-def _tiles_in_block(context: ScheduleContext, pairs: BlockHandle, rows: LoopHandle, tile: RegisterTile) -> int:
-    """How many tiles of rows are doubled at a time: about equal blocks that stay in the second cache level."""
-    extent = context.sizes([rows])[0]
-    depth = const_value(context.block(pairs).iters[-1].domain.extent)
-    assert depth is not None
-    most = max(1, int(context.target.l2_bytes * _PAIRS_SHARE) // (depth * 2 * tile.rows))
-    tiles = -(-extent // tile.rows)
-    if context.target.cores > 1:
-        # Blocks of rows are what cores share.
-        most = min(most, max(1, tiles // (2 * context.target.cores)))
-    return -(-tiles // -(-tiles // most))
-
-
-def _double(context: ScheduleContext, loop: LoopHandle, lanes: int) -> None:
-    """The loop that writes each value twice, a register at a time."""
-    extent = context.extent(loop)
-    if extent is not None and extent % lanes == 0:
-        _, lane = context.sch.split(loop, [None, lanes])
-        context.sch.tensorize(lane, half_double(lanes))
+def _weights(context: ScheduleContext, sums: BlockHandle) -> BufferLoad | None:
+    """The constant factor of a product."""
+    constants = constant_parameters(context.sch.func)
+    loads = [item for item in find_all(context.block(sums).body, BufferLoad) if item.buffer in constants]
+    return loads[0] if len(loads) == 1 else None
 
 
 def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> Buffer:
-    """The weights; constant ones in panels: `w[..., k, j]` becomes `w[j // width, ..., k, j % width]`."""
-    constants = constant_parameters(context.sch.func)
-    block = context.block(sums)
-    column = [item.var for item in block.iters if item.kind is IterKind.SPATIAL][-1]
-    (load,) = [
-        item
-        for item in find_all(block.body, BufferLoad)
-        if item.indices[-1] is column and item.buffer is not block.writes[0].buffer
-    ]
-    if load.buffer in constants:
-        index_map = IndexMap.of(lambda *i: (i[-1] // width, *i[:-1], i[-1] % width), load.buffer.ndim)
-        context.sch.transform_layout(sums, load.buffer.name, index_map)
-        context.packing[constants[load.buffer]] = index_map
-    return load.buffer
+    """The weights in panels, two steps side by side.
+
+    Before: `w[..., k, j]`; after: `w[j // width, ..., k // 2, j % width * 2 + k % 2]`.
+    """
+    load = _weights(context, sums)
+    assert load is not None
+    buffer = load.buffer
+
+    def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
+        *rest, step, column = i
+        return (column // width, *rest, step // 2, column % width * 2 + step % 2)
+
+    index_map = IndexMap.of(arrange, buffer.ndim)
+    context.packing[constant_parameters(context.sch.func)[buffer]] = index_map
+    context.sch.transform_layout(sums, buffer.name, index_map)
+    return buffer
+
+
+def _join_halves(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Keep the two halves of each sum side by side in one dimension: `c[..., j, h]` becomes `c[..., j * 2 + h]`."""
+    buffer = context.block(handle).writes[0].buffer
+    index_map = IndexMap.of(lambda *i: (*i[:-2], i[-2] * 2 + i[-1]), buffer.ndim)
+    context.sch.transform_layout(handle, buffer.name, index_map)
 
 
 def _reduction_first(
@@ -167,12 +169,11 @@ def _reduction_first(
     return below[-count:], below[:-count]
 
 
-def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
-    """The innermost loop in vectors, short outer ones unrolled."""
+def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> list[LoopHandle]:
+    """The two innermost loops, columns and halves, in vectors; gives the loops around them."""
     sch = context.sch
-    *rest, lane = loops
-    extent = context.extent(lane)
-    if extent is not None and extent > lanes:
-        vector, lane = sch.split(lane, [None, lanes])
-        rest.append(vector)
+    *rest, column, half = loops
+    vector, lane = sch.split(sch.fuse(column, half), [None, lanes])
     sch.vectorize(lane)
+    sch.unroll(vector)
+    return rest
