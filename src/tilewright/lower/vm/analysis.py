@@ -8,7 +8,6 @@ uses, and is computed there once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import (
@@ -27,20 +26,11 @@ from tilewright.graph.expr import (
 )
 from tilewright.graph.op import Operator, introduces_symbols
 from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.scopes import Scope, place
 from tilewright.graph.traverse import pattern_variables, post_order
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.order import children_first
-
-
-@dataclass(eq=False)
-class Block:
-    """A place where values are computed: the body of a function, or a branch inside one."""
-
-    parent: Block | None
-    owner: GraphExpr
-    position: int
-    depth: int
 
 
 def host_call(item: GraphExpr) -> Call | None:
@@ -75,10 +65,9 @@ class Analysis:
                         self._introducers.setdefault(symbol, item)
         self._children: dict[int, list[tuple[GraphExpr, int]]] = {}
         self.order = self._order()
-        self.body = Block(None, function, 0, 0)
-        self.blocks: dict[tuple[int, int], Block] = {(id(function), 0): self.body}
-        self.block_of: dict[int, Block] = {}
-        self._place()
+        self._scopes = place(self.order, self._opening)
+        self.body = self._scopes.outermost
+        self.block_of = self._blocks()
         self.users: dict[int, list[GraphExpr]] = {id(item): [] for item in self.order}
         for item in self.order:
             for child, _ in self.children(item):
@@ -147,31 +136,26 @@ class Analysis:
             [self.value(self.function.body)], lambda item: [child for child, _ in self.children(item)]
         )
 
-    def _place(self) -> None:
-        self.block_of[id(self.order[-1])] = self.body
-        # A variable belongs where it is bound, wherever it is used.
-        variables = {id(param): self.body for param in self.function.params}
-        for item in reversed(self.order):
-            own = self.block_of[id(item)]
-            for child, position in self.children(item):
-                block = own
-                if position:
-                    block = Block(own, item, position, own.depth + 1)
-                    self.blocks[(id(item), position)] = block
-                    variables.update(dict.fromkeys(map(id, _bound_by(item, position)), block))
-                before = self.block_of.get(id(child))
-                self.block_of[id(child)] = block if before is None else _common(before, block)
-        self.block_of.update(variables)
+    def _opening(self, item: GraphExpr) -> Iterator[tuple[GraphExpr, int | None]]:
+        return ((child, position or None) for child, position in self.children(item))
 
-    def inside(self, item: GraphExpr, position: int) -> Block:
+    def _blocks(self) -> dict[int, Scope]:
+        """The block of each value; a variable belongs where it is bound, wherever it is used."""
+        found = {**self._scopes.of_node, **dict.fromkeys(map(id, self.function.params), self.body)}
+        for block in self._scopes.opened.values():
+            assert block.owner is not None
+            found.update(dict.fromkeys(map(id, _bound_by(block.owner, block.position)), block))
+        return found
+
+    def inside(self, item: GraphExpr, position: int) -> Scope:
         """The block that a value opens."""
-        return self.blocks[(id(item), position)]
+        return self._scopes.inside(item, position)
 
-    def computed_in(self, block: Block) -> list[GraphExpr]:
+    def computed_in(self, block: Scope) -> list[GraphExpr]:
         """The values of a block, those that are needed first."""
         return [item for item in self.order if self.block_of[id(item)] is block]
 
-    def reaches(self, item: GraphExpr, blocks: Iterable[Block]) -> list[GraphExpr]:
+    def reaches(self, item: GraphExpr, blocks: Iterable[Scope]) -> list[GraphExpr]:
         """The values of some blocks that the inside of a branch or closure needs, in order of first use."""
         wanted = set(map(id, blocks))
         found: dict[int, GraphExpr] = {}
@@ -189,15 +173,6 @@ class Analysis:
             if block.depth > depth:
                 stack.extend(child for child, _ in reversed(self.children(part)))
         return list(found.values())
-
-    def outside(self, block: Block) -> list[Block]:
-        """The blocks around a block."""
-        found: list[Block] = []
-        around = block.parent
-        while around is not None:
-            found.append(around)
-            around = around.parent
-        return found
 
 
 def _around_kernels(function: Function) -> Iterator[GraphExpr]:
@@ -226,15 +201,6 @@ def _bound_by(item: GraphExpr, position: int) -> Iterable[Var]:
     if isinstance(item, Function):
         return item.params
     return pattern_variables(item.clauses[position - 1].pattern) if isinstance(item, Match) else ()
-
-
-def _common(a: Block, b: Block) -> Block:
-    while a is not b:
-        if a.depth >= b.depth and a.parent is not None:
-            a = a.parent
-        elif b.parent is not None:
-            b = b.parent
-    return a
 
 
 def is_leaf(item: GraphExpr) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.passes.fuse import is_view
+from tilewright.graph.scopes import Scope
 from tilewright.ir.types import FunctionType, TupleType, Type
-from tilewright.lower.vm.analysis import Analysis, Block, is_kernel, is_leaf
+from tilewright.lower.vm.analysis import Analysis, is_kernel, is_leaf
 from tilewright.support.errors import CompilerBug
 
 Key = tuple[int, int]
@@ -32,7 +33,7 @@ class Carved:
         return _SegmentFunction(analysis, self.kernels).make()
 
 
-def carve(analysis: Analysis, block: Block, items: Sequence[GraphExpr]) -> list[Carved]:
+def carve(analysis: Analysis, block: Scope, items: Sequence[GraphExpr]) -> list[Carved]:
     """The turns of a block, for its values in an order that respects needs."""
     turn: dict[int, int] = {}
     native: set[int] = set()
@@ -74,7 +75,7 @@ def _waits_for_no_machine(analysis: Analysis, item: GraphExpr, turn: dict[int, i
     return id(base) in native or id(base) not in turn
 
 
-def _needed(analysis: Analysis, block: Block, item: GraphExpr) -> list[GraphExpr]:
+def _needed(analysis: Analysis, block: Scope, item: GraphExpr) -> list[GraphExpr]:
     """What must be there before a value is computed: its operands, and what its branches and closures use."""
     direct = [child for child, position in analysis.children(item) if not position]
     has_blocks = any(position for _, position in analysis.children(item))

@@ -27,13 +27,14 @@ from tilewright.graph.expr import (
 )
 from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.passes.fuse import is_view, view_offset
+from tilewright.graph.scopes import Scope
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.ir.visit import variables
 from tilewright.lower.segment import tensor_dims
 from tilewright.lower.symbols import SymbolTable
-from tilewright.lower.vm.analysis import Analysis, Block, host_call, is_kernel, is_leaf
+from tilewright.lower.vm.analysis import Analysis, host_call, is_kernel, is_leaf
 from tilewright.lower.vm.assembler import Assembler, Label
 from tilewright.lower.vm.carve import Carved, carve
 from tilewright.lower.vm.tables import Tables
@@ -94,7 +95,7 @@ class FunctionLowering:
         self,
         analysis: Analysis,
         function: Function,
-        body: Block,
+        body: Scope,
         closures: Closures,
         captured: Sequence[GraphExpr] = (),
         symbols: Sequence[Symbol] = (),
@@ -135,7 +136,7 @@ class FunctionLowering:
 
     # Blocks
 
-    def _block(self, block: Block, root: GraphExpr, result: int | None) -> None:
+    def _block(self, block: Scope, root: GraphExpr, result: int | None) -> None:
         """Compute a block; its value goes to a register, or (None) is what the function gives back."""
         items = self.analysis.computed_in(block)
         last = root if result is None and self._ends(root) and self.analysis.block_of[id(root)] is block else None
@@ -425,7 +426,7 @@ class FunctionLowering:
         """A function value: lowered when it is met, with what it captures."""
         analysis = self.analysis
         inner = analysis.inside(item, 1)
-        around = analysis.outside(inner)
+        around = list(inner.around())
         captured = [
             part
             for part in analysis.reaches(item, around)
