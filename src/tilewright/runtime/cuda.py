@@ -207,12 +207,6 @@ class CudaDevice(Device):
         if array.nbytes:
             self._call("cuMemcpyHtoDAsync", memory.address, address_of(array), array.nbytes, self.stream)
 
-    def upload(self, array: Array) -> Any:
-        """Memory with the contents of an array."""
-        memory = self.allocate(array.nbytes)
-        self.write(memory, array)
-        return memory
-
     def download(self, memory: Any, array: Array) -> None:
         """Copy memory into an array."""
         if array.nbytes:

@@ -116,6 +116,12 @@ class Device(ABC):
         """Overwrite memory with an array, in order with launches."""
         raise UnsupportedError(f"{type(self).__name__} does not write to memory that is there already")
 
+    def upload(self, array: Array) -> Any:
+        """Memory with the contents of an array."""
+        memory = self.allocate(array.nbytes)
+        self.write(memory, array)
+        return memory
+
     def read(self, memory: Any, offset: int, array: Array) -> None:
         """Copy a part of memory into an array; waits until it is there."""
         part = memory if not offset else self.view(memory, offset, array.nbytes)
@@ -155,10 +161,6 @@ class Device(ABC):
     @abstractmethod
     def allocate(self, size: int) -> Any:
         """Memory of so many bytes."""
-
-    @abstractmethod
-    def upload(self, array: Array) -> Any:
-        """Memory with the contents of an array."""
 
     @abstractmethod
     def download(self, memory: Any, array: Array) -> None:

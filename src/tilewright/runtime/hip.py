@@ -191,12 +191,6 @@ class HipDevice(Device):
         """Copy an array to memory."""
         self._copy(memory.pointer, address_of(array), array.nbytes, _TO_DEVICE)
 
-    def upload(self, array: Array) -> Any:
-        """Memory with the contents of an array."""
-        memory = self.allocate(array.nbytes)
-        self.write(memory, array)
-        return memory
-
     def download(self, memory: Any, array: Array) -> None:
         """Copy memory into an array."""
         self.wait()

@@ -73,12 +73,6 @@ class OpenCLDevice(Device):
         if array.nbytes:
             self._cl.enqueue_copy(self._queue, memory, array)
 
-    def upload(self, array: Array) -> Any:
-        """A buffer with the contents of an array."""
-        memory = self.allocate(array.nbytes)
-        self.write(memory, array)
-        return memory
-
     def download(self, memory: Any, array: Array) -> None:
         """Copy a buffer into an array."""
         if array.nbytes:

@@ -89,12 +89,6 @@ class WebGPUDevice(Device):
             )
         return self._device.create_buffer(size=whole, usage=self._usage)
 
-    def upload(self, array: Array) -> Any:
-        """A storage buffer with the contents of an array."""
-        memory = self.allocate(array.nbytes)
-        self.write(memory, array)
-        return memory
-
     def write(self, memory: Any, array: Array) -> None:
         """Copy an array to a buffer; launches that were collected before come first."""
         if not array.nbytes:
