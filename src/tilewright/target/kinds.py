@@ -61,8 +61,10 @@ _GPU = (
 _KIB = 1024
 
 
-def _gpu_numbers(cores: int, registers: int, l2: int, threads: int, warp: int, shared: int) -> dict[str, int]:
-    return {
+def _gpu(
+    name: str, meaning: str, arch: str, cores: int, registers: int, l2: int, threads: int, warp: int, shared: int
+) -> TargetKind:
+    defaults = {
         "cores": cores,
         "vector_bits": 128,
         "vector_registers": registers,
@@ -73,6 +75,7 @@ def _gpu_numbers(cores: int, registers: int, l2: int, threads: int, warp: int, s
         "warp_size": warp,
         "shared_bytes": shared,
     }
+    return TargetKind(name, meaning, _GPU, is_cpu=False, arch=arch, defaults=defaults)
 
 
 TARGET_KINDS: dict[str, TargetKind] = {
@@ -80,54 +83,12 @@ TARGET_KINDS: dict[str, TargetKind] = {
     for kind in (
         TargetKind("llvm", "machine code for a CPU, through LLVM", _CPU, is_cpu=True),
         TargetKind("c", "C source for a CPU", _CPU, is_cpu=True),
-        TargetKind(
-            "cuda",
-            "NVIDIA GPUs",
-            _GPU,
-            is_cpu=False,
-            arch="sm_80",
-            defaults=_gpu_numbers(108, 255, 40 << 20, 1024, 32, 48 * _KIB),
-        ),
-        TargetKind(
-            "rocm",
-            "AMD GPUs",
-            _GPU,
-            is_cpu=False,
-            arch="gfx90a",
-            defaults=_gpu_numbers(104, 256, 8 << 20, 1024, 64, 64 * _KIB),
-        ),
-        TargetKind(
-            "opencl",
-            "devices with OpenCL",
-            _GPU,
-            is_cpu=False,
-            arch="generic",
-            defaults=_gpu_numbers(16, 128, 1 << 20, 256, 1, 32 * _KIB),
-        ),
-        TargetKind(
-            "metal",
-            "Apple GPUs",
-            _GPU,
-            is_cpu=False,
-            arch="generic",
-            defaults=_gpu_numbers(8, 128, 4 << 20, 1024, 32, 32 * _KIB),
-        ),
-        TargetKind(
-            "vulkan",
-            "GPUs through Vulkan",
-            _GPU,
-            is_cpu=False,
-            arch="generic",
-            defaults=_gpu_numbers(16, 128, 1 << 20, 256, 1, 16 * _KIB),
-        ),
-        TargetKind(
-            "webgpu",
-            "GPUs through WebGPU",
-            _GPU,
-            is_cpu=False,
-            arch="generic",
-            defaults=_gpu_numbers(16, 128, 1 << 20, 256, 1, 16 * _KIB),
-        ),
+        _gpu("cuda", "NVIDIA GPUs", "sm_80", 108, 255, 40 << 20, 1024, 32, 48 * _KIB),
+        _gpu("rocm", "AMD GPUs", "gfx90a", 104, 256, 8 << 20, 1024, 64, 64 * _KIB),
+        _gpu("opencl", "devices with OpenCL", "generic", 16, 128, 1 << 20, 256, 1, 32 * _KIB),
+        _gpu("metal", "Apple GPUs", "generic", 8, 128, 4 << 20, 1024, 32, 32 * _KIB),
+        _gpu("vulkan", "GPUs through Vulkan", "generic", 16, 128, 1 << 20, 256, 1, 16 * _KIB),
+        _gpu("webgpu", "GPUs through WebGPU", "generic", 16, 128, 1 << 20, 256, 1, 16 * _KIB),
     )
 }
 

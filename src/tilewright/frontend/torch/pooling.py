@@ -99,7 +99,7 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
     return b.reshape(over(stack, (0, -1)), (batch, channels, *how.count))
 
 
-def _max_pool(rank: int) -> Converter:
+def _max_pool(rank: int, with_places: bool) -> Converter:
     def convert(
         b: TorchBuilder,
         x: GraphExpr,
@@ -108,46 +108,25 @@ def _max_pool(rank: int) -> Converter:
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
-    ) -> tuple[GraphExpr, GraphExpr]:
+    ) -> GraphExpr | tuple[GraphExpr, GraphExpr]:
         if 0 in b.shape:
-            return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
+            nothing = b.empty(b.shape, b.dtype)
+            return (nothing, b.empty(b.shape, INT64)) if with_places else nothing
         how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
         data = _batched(b, x, rank)
         found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
+        if not with_places:
+            return found
         _, places = _maxima(b, data, [how.taps(axis) for axis in range(rank)])
         return found, b.reshape(places, b.shape)
 
-    convert.__doc__ = f"The greatest of each window in {rank} dimensions, and where it is."
+    convert.__doc__ = f"The greatest of each window in {rank} dimensions{', and where it is' if with_places else ''}."
     return convert
 
 
-converter("max_pool1d_with_indices")(_max_pool(1))
-converter("max_pool2d_with_indices")(_max_pool(2))
-converter("max_pool3d_with_indices")(_max_pool(3))
-
-
-def _max_pool_alone(rank: int) -> Converter:
-    def convert(
-        b: TorchBuilder,
-        x: GraphExpr,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] = (),
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
-        ceil_mode: bool = False,
-    ) -> GraphExpr:
-        if 0 in b.shape:
-            return b.empty(b.shape, b.dtype)
-        how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
-        return b.reshape(_pooled(b, "nn.max_pool2d", _batched(b, x, rank), how), b.shape)
-
-    convert.__doc__ = f"The greatest of each window in {rank} dimensions."
-    return convert
-
-
-converter("max_pool1d")(_max_pool_alone(1))
-converter("max_pool2d")(_max_pool_alone(2))
-converter("max_pool3d")(_max_pool_alone(3))
+for _rank in (1, 2, 3):
+    converter(f"max_pool{_rank}d_with_indices")(_max_pool(_rank, with_places=True))
+    converter(f"max_pool{_rank}d")(_max_pool(_rank, with_places=False))
 
 
 def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[Table]) -> tuple[GraphExpr, GraphExpr]:
