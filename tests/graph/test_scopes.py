@@ -35,5 +35,4 @@ def test_what_a_node_needs_may_be_said_otherwise():
 
     scopes = place(order, needs)
     assert scopes.scope(branch.then_value) is scopes.scope(x) is scopes.outermost
-    assert scopes.scope(branch.else_value) is scopes.inside(branch, 2)
-    assert scopes.scope(c).parent is scopes.outermost
+    assert scopes.scope(branch.else_value) is scopes.scope(c) is scopes.inside(branch, 2)

@@ -91,7 +91,7 @@ def place(order: Sequence[GraphExpr], needs: Needs) -> ScopeMap:
         for child, position in needs(item):
             scope = own
             if position is not None:
-                scope = opened[(id(item), position)] = Scope(own, item, position, own.depth + 1)
+                scope = opened.setdefault((id(item), position), Scope(own, item, position, own.depth + 1))
             before = of_node.get(id(child))
             of_node[id(child)] = scope if before is None else _common(before, scope)
     return ScopeMap(outermost, of_node, opened)
