@@ -45,8 +45,9 @@ from tilewright.topi.schedule.choices import Answer, Choices
 class Compilation:
     """The compilation of one model with all its stages: what `compile` does, step by step.
 
-    `imported` and `optimized` are graph modules; `lowered` holds the kernels, the memory plan and the steps;
-    `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel at each stage; `artifact()` compiles.
+    `imported` and `optimized` are graph modules, `questions` what graph passes decided for speed alone; `lowered` holds
+    the kernels, the memory plan and the steps; `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel
+    at each stage; `artifact()` compiles.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class Compilation:
     @property
     def questions(self) -> tuple[GraphQuestion, ...]:
         """What graph passes decided for speed alone, by estimates or by what the database says."""
-        assert self.optimized
+        # Passes ask while they run.
+        _ = self.optimized
         return tuple(self._choices.asked.values())
 
     @cached_property

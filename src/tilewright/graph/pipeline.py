@@ -88,8 +88,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [
             products.with_options(target=options.target),
             *_SIMPLIFY,
-            halves.with_options(target=options.target, winograd=options.winograd),
-            steps.with_options(target=options.target),
+            halves.with_options(target=options.target, winograd=options.winograd, choices=options.choices),
+            steps.with_options(target=options.target, choices=options.choices),
         ]
     if options.target is not None:
         attend = module_pass("attention", requires="graph_typed")(attention)

@@ -109,7 +109,8 @@ def tune_model(
         on_tasks(tasks)
         with _measuring(measurer, compilation) as measuring:
             report = tune(tasks, opened, options, measurer=measuring, on_batch=on_batch)
-            report = replace(report, algorithms=algorithms, seconds=report.seconds + spent)
+            total, measuring_seconds = report.seconds + spent, report.measuring_seconds + spent
+            report = replace(report, algorithms=algorithms, seconds=total, measuring_seconds=measuring_seconds)
             if not in_graph or report.stopped or not is_here:
                 return report
             return _with_choice(report, _in_model(compilation, opened, measuring, on_exchange))

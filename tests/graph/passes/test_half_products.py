@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator, call
+from tilewright.graph.op import Operator, call, is_call_to
 from tilewright.graph.ops.half import HalfConv2dAttributes
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.traverse import post_order
@@ -16,6 +17,7 @@ from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError
+from tilewright.support.span import Span
 from tilewright.target import Target
 
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
@@ -105,6 +107,16 @@ def test_convolutions_of_few_multiplications_are_converted(size: int, channels: 
     main = half_products(module, target, winograd)["main"]
     assert isinstance(main, Function) and isinstance(main.body, Call) and isinstance(main.body.callee, Operator)
     assert main.body.callee.name == name
+    if not winograd:
+        return
+    # What was measured goes before the estimate.
+    body.span = Span("conv")
+    half_products(module, target, winograd, asking := GraphChoices())
+    (question,) = asking.asked.values()
+    assert question.default == ("converted" if name == "cast" else "halves")
+    for answer, other in (("converted", "cast"), ("halves", "half.conv2d"), ("thirds", name)):
+        main = half_products(module, target, winograd, GraphChoices({question.key: answer}))["main"]
+        assert isinstance(main, Function) and is_call_to(main.body, other)
 
 
 def test_processors_without_such_arithmetic_add_in_float32() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var, constant
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import Operator, call, is_call_to
@@ -13,6 +14,7 @@ from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.support.span import Span
 from tilewright.target import Target
 
 MANY = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
@@ -107,3 +109,26 @@ def test_single_steps_in_half_precision_keep_their_states() -> None:
 def test_other_layers_stay(source: IRModule, target: Target) -> None:
     _, names = optimized(source, target)
     assert "nn.lstm" in names
+
+
+def test_what_was_measured_goes_before_the_number_of_cores() -> None:
+    source = named(module())
+    for target, estimated in ((MANY, "together"), (MANY.replace(cores=1), "apart")):
+        asking = GraphOptions(target=target, fuse=False)
+        optimize(source, asking)
+        (question,) = asking.choices.asked.values()
+        assert (question.default, question.nodes) == (estimated, ("product", "steps"))
+        for answer in question.options:
+            choices = GraphChoices({question.key: answer})
+            made = optimize(source, GraphOptions(target=target, fuse=False, choices=choices))
+            found = [item for item in post_order(made["main"]) if is_call_to(item, "nn.lstm")]  # type: ignore[arg-type]
+            assert len(found) == (answer == "apart")
+
+
+def named(source: IRModule) -> IRModule:
+    """A module whose product and steps are nodes of a user's."""
+    for item in post_order(source["main"]):  # type: ignore[arg-type]
+        for operator, name in (("matmul", "product"), ("nn.lstm", "steps")):
+            if is_call_to(item, operator):
+                item.span = Span(name)
+    return source

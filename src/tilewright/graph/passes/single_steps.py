@@ -7,13 +7,17 @@ After:   gates = matmul(concatenate(x, h), [w; r]) + b         one stream, and a
 On GPUs all of it is one operator, `nn.lstm_step`: each kernel has its price there. In half precision its weights are
 halves, and its states stay as they are.
 
-Many steps keep the operator: its input products are made for all of them at once.
+Many steps keep the operator: its input products are made for all of them at once. On CPUs what was measured
+(`graph/choices.py`) goes before the estimate, that products are better merged for several cores.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, constant
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import is_call_to
@@ -28,11 +32,13 @@ from tilewright.target import Target
 _ACTIVATIONS = ("sigmoid", "tanh", "tanh")
 
 
-def single_steps(module: IRModule, target: Target) -> IRModule:
+def single_steps(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
     """Merge the products of single steps where several cores share them: each round of all cores has its price."""
-    if target.cores < 2:
+    if not target.is_cpu and target.cores < 2:
         return module
-    rules = RULES if target.is_cpu else GPU_RULES
+    estimated = "together" if target.cores > 1 else "apart"
+    asked = GraphChoices() if choices is None else choices
+    rules = GPU_RULES if not target.is_cpu else (Rule(_NAME, _STEP, partial(_merged, asked, estimated)),)
 
     def rewritten(function: Function) -> Function:
         return apply_rules(function, rules)
@@ -42,7 +48,7 @@ def single_steps(module: IRModule, target: Target) -> IRModule:
     return result
 
 
-def _merged(b: Bindings) -> GraphExpr | None:
+def _merged(choices: GraphChoices, estimated: str, b: Bindings) -> GraphExpr | None:
     lstm, product = b.call("lstm"), b.call("product")
     attributes, how = lstm.attributes, product.attributes
     assert isinstance(attributes, LstmAttributes) and isinstance(how, MatmulAttributes)
@@ -54,6 +60,8 @@ def _merged(b: Bindings) -> GraphExpr | None:
         return None
     shape = static_shape(x)
     if shape is None or len(shape) != 2 or entering.data.ndim != 2 or b.uses(product) > 1:
+        return None
+    if choices.choose([product, lstm], ("apart", "together"), estimated) == "apart":
         return None
     rows = entering.data.T if how.transpose_b else entering.data
     weights = np.concatenate([rows, recurrent.data.reshape(4 * size, size).T])
@@ -125,16 +133,10 @@ def _joined(b: Bindings) -> GraphExpr | None:
 _PRODUCT = P.op("matmul", P.any("x"), P.const("w"), name="product")
 _DATA = P.op("reshape", P.op("add", _PRODUCT, P.any("bias")), name="data")
 _STATES = (P.const("r"), P.any("hidden"), P.any("cell"))
-RULES = (
-    Rule(
-        "single step of an LSTM",
-        P.op("nn.lstm", _DATA, *_STATES, name="lstm"),
-        _merged,
-    ),
-)
-"""All rules, tried in order at each node."""
+_STEP = P.op("nn.lstm", _DATA, *_STATES, name="lstm")
+_NAME = "single step of an LSTM"
 GPU_RULES = (
-    Rule("single step of an LSTM", P.op("nn.lstm", _DATA, *_STATES, name="lstm"), _joined),
+    Rule(_NAME, _STEP, _joined),
     Rule("single step of an LSTM, halved", P.op("nn.lstm", P.op("cast", _DATA), *_STATES, name="lstm"), _joined),
 )
-"""Those for GPUs."""
+"""The rules for GPUs, tried in order at each node."""
