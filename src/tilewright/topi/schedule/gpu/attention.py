@@ -10,7 +10,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.attention_choice import schedule_attention_fragments
-from tilewright.topi.schedule.gpu.attention_stream import mask_of
+from tilewright.topi.schedule.gpu.attention_operands import mask_of
 from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
 from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes
 

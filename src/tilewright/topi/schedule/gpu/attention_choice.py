@@ -9,7 +9,7 @@ from tilewright.topi.intrinsics.group_rows import PANEL
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention_groups import AttentionGroups, divide_over_groups
-from tilewright.topi.schedule.gpu.attention_stream import operands_of
+from tilewright.topi.schedule.gpu.attention_operands import operands_of
 from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes
 from tilewright.topi.schedule.gpu.attention_warps import AttentionWarps, divide_over_warps
 

@@ -23,7 +23,7 @@ from tilewright.tir.row_instructions import ROW_MAX
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.attention_division import WARP, Division, Rows
-from tilewright.topi.schedule.gpu.attention_stream import operands_of
+from tilewright.topi.schedule.gpu.attention_operands import operands_of
 from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
 
 _PARTS = 8

@@ -9,10 +9,11 @@ from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.group_choice import schedule_by_groups
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
-from tilewright.topi.schedule.gpu.tiles import VECTOR, Tile, schedule_tiles
+from tilewright.topi.schedule.gpu.tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.warp_choice import schedule_on_tensor_cores
 
 _LEAST_SIDE = 4

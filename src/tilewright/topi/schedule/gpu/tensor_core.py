@@ -15,19 +15,24 @@ share the steps between two copies, and their sums are added up through shared m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.gpu.block_tile import (
+    BlockTile,
+    bind_blocks,
+    place_sum_of_parts,
+    slice_steps,
+    write_lanes,
+)
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
-
-_VECTOR = 4
-"""Sums that a thread takes from shared memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class WarpTile:
+class WarpTile(BlockTile):
     """How a product is divided over warps: rows and columns of a warp, warps of a block, steps at a time."""
 
     rows: int
@@ -44,19 +49,9 @@ class WarpTile:
     """Blocks of a cluster that take a part of the steps each."""
 
     @property
-    def parts(self) -> int:
-        """Parts of the steps that are summed up separately."""
-        return self.slices * self.cluster
-
-    @property
-    def block_rows(self) -> int:
-        """Rows that a block of threads computes."""
-        return self.rows * self.row_warps
-
-    @property
-    def block_columns(self) -> int:
-        """Columns that a block of threads computes."""
-        return self.columns * self.column_warps
+    def workers(self) -> tuple[int, int]:
+        """Warps along rows and along columns."""
+        return self.row_warps, self.column_warps
 
     @property
     def threads(self) -> int:
@@ -83,7 +78,7 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
     """Compute a product in matrix form by tiles of warps."""
     sch = context.sch
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
-    sums = _slice_steps(context, form, tile)
+    sums = slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
     if tile.parts == 1:
@@ -104,26 +99,6 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
 
 
-def _slice_steps(context: ScheduleContext, form: MatrixForm, tile: WarpTile) -> BlockHandle:
-    """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
-    sch = context.sch
-    if tile.parts == 1:
-        sch.set_scope(form.anchor, 0, "local")
-        return form.anchor
-    *_, k = sch.get_loops(form.anchor)
-    block, step, part, inside = sch.split(k, [tile.cluster, None, tile.slices, tile.step // tile.slices])
-    sch.reorder(block, part, step, inside)
-    partial = sch.rfactor(sch.fuse(block, part), 1 if form.batch > 1 else 0)
-    sch.set_scope(partial, 0, "shared")
-    sch.cache_write(partial, 0, "local")
-    return partial
-
-
-def _bind_blocks(context: ScheduleContext, outer: list[LoopHandle]) -> None:
-    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
-        context.sch.bind(loop, axis)
-
-
 def _place_output(context: ScheduleContext, form: MatrixForm, tile: WarpTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warps, threads as the sums lie in them; gives the last of blocks."""
     sch = context.sch
@@ -133,46 +108,15 @@ def _place_output(context: ScheduleContext, form: MatrixForm, tile: WarpTile) ->
     block_column, rest_column = sch.split(column, [None, tile.block_columns])
     sch.reorder(block_row, block_column, rest_row, rest_column)
     element = _divide_tile(context, tile, rest_row, rest_column)
-    if lanes == 2:
-        sch.vectorize(element)
-    else:
-        sch.unroll(element)
-    _bind_blocks(context, [*batch, block_row, block_column])
+    write_lanes(context, element, lanes == 2)
+    bind_blocks(context, [*batch, block_row, block_column])
     return block_column
 
 
 def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: WarpTile) -> LoopHandle:
     """The loops of the result where slices are added up: vectors of it over all threads; gives the last of blocks."""
     sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
-    *batch, row, column = sch.get_loops(form.output)
-    block_row, row_inner = sch.split(row, [None, tile.block_rows])
-    block_column, vector, lane = sch.split(column, [None, tile.block_columns // _VECTOR, _VECTOR])
-    sch.reorder(block_row, block_column, row_inner, vector, lane)
-    sch.set_scope(form.anchor, 0, "local")
-    sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
-    *_, m, n, part = loops_below(context, form.anchor, vector)
-    held, own = sch.split(part, [tile.cluster, tile.slices])
-    sch.reorder(held, own, m, n)
-    sch.unroll(held)
-    sch.unroll(own)
-    start = sch.decompose_reduction(form.anchor, held)
-    sch.vectorize(n)
-    sch.vectorize(loops_below(context, start, vector)[-1])
-    if lanes == _VECTOR:
-        sch.vectorize(lane)
-    else:
-        sch.unroll(lane)
-    _bind_blocks(context, [*batch, block_row, block_column])
-    (written,) = sch.get_consumers(sums)
-    sch.compute_at(written, block_column, preserve_unit_loops=True)
-    sch.compute_at(sums, block_column, preserve_unit_loops=True)
-    # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
-    if tile.cluster > 1:
-        # Each block gives some rows: neighbouring threads then read neighbours of another block's memory.
-        rank, row_inner = sch.split(row_inner, [tile.cluster, None])
-        sch.bind(rank, "clusterIdx.x")
-    _spread(context, row_inner, vector, tile)
+    block_column, written = place_sum_of_parts(context, form, sums, tile, partial(_spread, context, tile))
     *_, part, written_row, written_column = loops_below(context, written, block_column)
     element = _divide_tile(context, tile, written_row, written_column)
     sch.vectorize(element)
@@ -285,7 +229,7 @@ def _load_fragment(
     sch.bind(sch.fuse(column_thread, step_thread), "threadIdx.x")
 
 
-def _spread(context: ScheduleContext, outer: LoopHandle, inner: LoopHandle, tile: WarpTile) -> None:
+def _spread(context: ScheduleContext, tile: WarpTile, outer: LoopHandle, inner: LoopHandle) -> None:
     """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
 
     Where the inner loop fits the threads, the outer one alone is guarded: by the very index that counts rows.
@@ -313,9 +257,6 @@ def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: 
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
-    _spread(context, outer, inner, tile)
+    _spread(context, tile, outer, inner)
     if lane is not None:
         sch.vectorize(lane)
-
-
-__all__ = ["WarpTile", "schedule_warp_tiles"]

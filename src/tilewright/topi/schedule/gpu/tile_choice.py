@@ -10,7 +10,8 @@ from itertools import product
 from typing import Final
 
 from tilewright.target import Target
-from tilewright.topi.schedule.gpu.tiles import VECTOR, Tile
+from tilewright.topi.schedule.gpu.block_tile import VECTOR
+from tilewright.topi.schedule.gpu.tiles import Tile
 
 _RESULTS: Final = (
     (8, 8),

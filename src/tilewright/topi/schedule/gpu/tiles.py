@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from functools import partial
 from math import gcd
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.gpu.block_tile import (
+    VECTOR,
+    BlockTile,
+    bind_blocks,
+    place_sum_of_parts,
+    slice_steps,
+    write_lanes,
+)
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
-VECTOR = 4
-"""Elements of float32 that one instruction moves."""
 _UNROLLED = 4
 """Vectors of steps that are written out in the innermost loop."""
 _SUM_BYTES = 4
@@ -20,7 +27,7 @@ _SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(BlockTile):
     """How a product is divided: results of a thread, threads of a block, steps at a time."""
 
     rows: int
@@ -39,19 +46,9 @@ class Tile:
     """Blocks of a cluster that take a part of the steps each."""
 
     @property
-    def parts(self) -> int:
-        """Parts of the steps that are summed up separately."""
-        return self.slices * self.cluster
-
-    @property
-    def block_rows(self) -> int:
-        """Rows that a block of threads computes."""
-        return self.rows * self.row_threads
-
-    @property
-    def block_columns(self) -> int:
-        """Columns that a block of threads computes."""
-        return self.columns * self.column_threads
+    def workers(self) -> tuple[int, int]:
+        """Threads along rows and along columns."""
+        return self.row_threads, self.column_threads
 
     @property
     def threads(self) -> int:
@@ -70,8 +67,8 @@ class Tile:
         """
         staged = self.stages * (self.block_rows * (self.step + VECTOR) + self.step * self.block_columns) * item
         sums = self.slices * self.block_rows * self.block_columns if self.parts > 1 else 0
-        partial = sums * max(item, _SUM_BYTES)
-        return max(staged, partial) if reused else staged + partial
+        added = sums * max(item, _SUM_BYTES)
+        return max(staged, added) if reused else staged + added
 
 
 def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> None:
@@ -86,21 +83,13 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> No
     """
     sch = context.sch
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
-    sums = _slice_steps(context, form, tile)
-    block_column, place = _place_output(context, form, tile)
-    if place is None:
+    sums = slice_steps(context, form, tile)
+    if tile.parts == 1:
+        block_column = _place_output(context, form, tile)
         sch.compute_at(sums, block_column, preserve_unit_loops=True)
     else:
-        (written,) = sch.get_consumers(sums)
-        sch.compute_at(written, block_column, preserve_unit_loops=True)
-        sch.compute_at(sums, block_column, preserve_unit_loops=True)
-        # Tiles are whole until here: threads that have nothing to do would hide that all of them is read.
-        row, vector = place
-        if tile.cluster > 1:
-            # Each block gives some rows: neighbouring threads then read neighbours of another block's memory.
-            rank, row = sch.split(row, [tile.cluster, None])
-            sch.bind(rank, "clusterIdx.x")
-        _spread(context, row, vector, tile)
+        spread = partial(_spread, context, tile)
+        block_column, written = place_sum_of_parts(context, form, sums, tile, spread)
         _bind_tile(context, tile, loops_below(context, written, block_column))
     # After the placement: regions of the plain arrangement are boxes under any guard.
     _give_threads_places(context, sums, tile)
@@ -109,22 +98,6 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> No
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
     for copy in (form.rows, form.columns):
         _spread_copy(context, copy, step, tile)
-
-
-def _slice_steps(context: ScheduleContext, form: MatrixForm, tile: Tile) -> BlockHandle:
-    """The block that sums products in registers: the product itself, or its part for each slice of the steps."""
-    sch = context.sch
-    if tile.parts == 1:
-        sch.set_scope(form.anchor, 0, "local")
-        return form.anchor
-    *_, k = sch.get_loops(form.anchor)
-    block, step, part, inside = sch.split(k, [tile.cluster, None, tile.slices, tile.step // tile.slices])
-    sch.reorder(block, part, step, inside)
-    part = sch.fuse(block, part)
-    partial = sch.rfactor(part, 1 if form.batch > 1 else 0)
-    sch.set_scope(partial, 0, "shared")
-    sch.cache_write(partial, 0, "local")
-    return partial
 
 
 def _give_threads_places(context: ScheduleContext, sums: BlockHandle, tile: Tile) -> None:
@@ -146,57 +119,30 @@ def _give_threads_places(context: ScheduleContext, sums: BlockHandle, tile: Tile
     context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
 
 
-def _place_output(
-    context: ScheduleContext, form: MatrixForm, tile: Tile
-) -> tuple[LoopHandle, tuple[LoopHandle, LoopHandle] | None]:
-    """The loops of the result: blocks of threads, and what each thread writes.
-
-    Gives the innermost loop over blocks and, where slices are summed up, the loops over rows and vectors of the tile.
-    """
+def _place_output(context: ScheduleContext, form: MatrixForm, tile: Tile) -> LoopHandle:
+    """The loops of the result: blocks of threads, and what each thread writes; gives the last of blocks."""
     sch = context.sch
-    place: tuple[LoopHandle, LoopHandle] | None = None
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
     *batch, row, column = sch.get_loops(form.output)
-    if tile.parts == 1:
-        block_row, row_inner, row_thread = sch.split(row, [None, tile.rows, tile.row_threads])
-        block_column, column_inner, column_thread, lane = sch.split(
-            column, [None, tile.columns // VECTOR, tile.column_threads, VECTOR]
-        )
-        sch.reorder(block_row, block_column, row_thread, column_thread, row_inner, column_inner, lane)
-        sch.bind(row_thread, "threadIdx.y")
-        sch.bind(column_thread, "threadIdx.x")
-        for loop in (row_inner, column_inner):
-            sch.unroll(loop)
-    else:
-        block_row, row_inner = sch.split(row, [None, tile.block_rows])
-        block_column, vector, lane = sch.split(column, [None, tile.block_columns // VECTOR, VECTOR])
-        sch.reorder(block_row, block_column, row_inner, vector, lane)
-        place = (row_inner, vector)
-        sch.set_scope(form.anchor, 0, "local")
-        sch.compute_at(form.anchor, vector, preserve_unit_loops=True)
-        *_, m, n, part = loops_below(context, form.anchor, vector)
-        held, own = sch.split(part, [tile.cluster, tile.slices])
-        sch.reorder(held, own, m, n)
-        sch.unroll(held)
-        sch.unroll(own)
-        start = sch.decompose_reduction(form.anchor, held)
-        sch.vectorize(n)
-        sch.vectorize(loops_below(context, start, vector)[-1])
-    if lanes == VECTOR:
-        sch.vectorize(lane)
-    else:
-        sch.unroll(lane)
-    outer = [*batch, block_row, block_column]
-    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
-        sch.bind(loop, axis)
-    return block_column, place
+    block_row, row_inner, row_thread = sch.split(row, [None, tile.rows, tile.row_threads])
+    block_column, column_inner, column_thread, lane = sch.split(
+        column, [None, tile.columns // VECTOR, tile.column_threads, VECTOR]
+    )
+    sch.reorder(block_row, block_column, row_thread, column_thread, row_inner, column_inner, lane)
+    sch.bind(row_thread, "threadIdx.y")
+    sch.bind(column_thread, "threadIdx.x")
+    for loop in (row_inner, column_inner):
+        sch.unroll(loop)
+    write_lanes(context, lane, lanes == VECTOR)
+    bind_blocks(context, [*batch, block_row, block_column])
+    return block_column
 
 
-def _spread(context: ScheduleContext, outer: LoopHandle, inner: LoopHandle, tile: Tile) -> LoopHandle:
+def _spread(context: ScheduleContext, tile: Tile, outer: LoopHandle, inner: LoopHandle) -> None:
     """Divide two nested loops over all threads of a block, the inner one to neighbouring threads.
 
-    Gives the loop over what each thread does. Only the outer loop is guarded, if any: the guard is of the very index
-    that counts rows of what is copied, so that its range is seen.
+    Only the outer loop is guarded, if any: the guard is of the very index that counts rows of what is copied, so that
+    its range is seen.
     """
     sch = context.sch
     width, threads = context.extent(inner), tile.threads
@@ -215,7 +161,6 @@ def _spread(context: ScheduleContext, outer: LoopHandle, inner: LoopHandle, tile
     for loop, axis in zip(loops, ("threadIdx.z", "threadIdx.y", "threadIdx.x"), strict=True):
         sch.bind(loop, axis)
     sch.unroll(own)
-    return own
 
 
 def _bind_tile(context: ScheduleContext, tile: Tile, loops: list[LoopHandle]) -> None:
@@ -325,8 +270,8 @@ def _spread_copy(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, 
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, VECTOR)
     *_, outer, inner = loops_below(context, copy, step)
     if lanes == 1:
-        _spread(context, outer, inner, tile)
+        _spread(context, tile, outer, inner)
         return
     vector, lane = context.sch.split(inner, [None, lanes])
-    _spread(context, outer, vector, tile)
+    _spread(context, tile, outer, vector)
     context.sch.vectorize(lane)

@@ -18,6 +18,7 @@ from tilewright.target import Target
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import cluster_room
@@ -51,8 +52,6 @@ _ODD: Final = 44.0
 """Cycles more of a step whose place in shared memory is not found by a mask."""
 _HIDING: Final = 4.0
 """How well the parts of a step overlap; infinity: perfectly."""
-_VECTOR: Final = 4
-"""Results that a thread has in the end, at least."""
 _TRIED: Final = 8
 """Tiles that are tried."""
 _OPTIONS: Final = 48
@@ -90,7 +89,7 @@ def _all_tiles(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
                 if slabs % slices:
                     continue
                 tile = WarpTile(rows, columns, row_warps, column_warps, slabs * item.depth, stages, slices, cluster)
-                if tile.parts > 1 and tile.block_rows * tile.block_columns < tile.threads * cluster * _VECTOR:
+                if tile.parts > 1 and tile.block_rows * tile.block_columns < tile.threads * cluster * VECTOR:
                     continue
                 if tile.shared_bytes(item) <= target.shared_bytes and tile.threads <= target.max_threads:
                     yield tile

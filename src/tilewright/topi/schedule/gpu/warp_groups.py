@@ -22,6 +22,7 @@ from tilewright.tir.passes.pipeline_loops import LATE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.gpu.block_tile import bind_blocks, write_lanes
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
 _THREADS = 128
@@ -179,13 +180,8 @@ def _place_output(context: ScheduleContext, form: MatrixForm, item: GroupProduct
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     element = _divide_tile(context, item, tile, rest_row, rest_column)
-    if lanes == item.vector:
-        sch.vectorize(element)
-    else:
-        sch.unroll(element)
-    outer = [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row]
-    for loop, axis in zip(reversed(outer), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=True):
-        sch.bind(loop, axis)
+    write_lanes(context, element, lanes == item.vector)
+    bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
 
 

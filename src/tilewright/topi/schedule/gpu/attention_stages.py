@@ -1,0 +1,229 @@
+"""Stages of an attention whose keys come in tiles: blocks of a program by what they belong to, row, part or key.
+
+What all of a row share is held in parts, by the threads that have the row's scores: of four parts with runs of two
+columns each, the second has columns 2 and 3 of every eight. Queries, keys and elements of a head are padded to whole
+tiles.
+
+Several slices may each have a part of every tile of keys, and all queries of a block. Until they are merged, they are
+heads of their own: slice s of head h is number h * slices + s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tilewright.ir import build
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Var
+from tilewright.ir.visit import substitute
+from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.tir.buffer import Buffer, make_buffer
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt
+from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
+
+LEAST = const(-math.inf, FLOAT32)
+"""A score that no key has."""
+NOTHING = const(0.0, FLOAT32)
+Axis = tuple[int, IterKind, PrimExpr]
+"""An iterator of a stage: its extent, its kind, and its value in terms of loops."""
+
+
+class AttentionStages:
+    """Buffers and stages of one attention; its loops over sequences, heads and tiles stand around them."""
+
+    def __init__(self, sizes: AttentionSizes, tile: AttentionTile) -> None:
+        self.sizes, self.tile = sizes, tile
+        self.rows, self.all_keys = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys * tile.slices)
+        self.columns = self.all_keys // tile.slices
+        """Keys of a slice."""
+        self.tiles = self.columns // tile.keys
+        self.sequence, self.head = Var("sequence"), Var("head")
+        self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
+        self.made: list[Buffer] = []
+
+    # ---------------------------------------------------------------- pieces
+
+    def _buffer(
+        self, name: str, shape: tuple[int, ...], scope: str = "local", dtype: DataType = FLOAT32, sliced: bool = True
+    ) -> Buffer:
+        """A buffer with a place for each sequence, head and slice."""
+        heads = self.sizes.heads * (self.tile.slices if sliced else 1)
+        buffer = make_buffer(name, (self.sizes.batch, heads, *shape), dtype, scope)
+        self.made.append(buffer)
+        return buffer
+
+    def _head(self, sliced: PrimExpr) -> PrimExpr:
+        """The head of a slice."""
+        return sliced if self.tile.slices == 1 else sliced // self.tile.slices
+
+    def _of_all(self, sliced: PrimExpr, key: PrimExpr) -> PrimExpr:
+        """The number among all keys of a key of a slice."""
+        if self.tile.slices == 1:
+            return key
+        count = self.tile.keys
+        return (key // count * self.tile.slices + sliced % self.tile.slices) * count + key % count
+
+    def _part(self, element: PrimExpr) -> PrimExpr:
+        """Which of the parts of a row has an element of its result."""
+        return element % (self.tile.parts * self.tile.width_run) // self.tile.width_run
+
+    def _row(self, loop: PrimExpr) -> Axis:
+        return self.rows, IterKind.SPATIAL, self.row_tile * self.tile.queries + loop
+
+    def _key(self, loop: PrimExpr, kind: IterKind = IterKind.SPATIAL) -> Axis:
+        return self.columns, kind, self.key_tile * self.tile.keys + loop
+
+    def _any_key(self, loop: PrimExpr) -> Axis:
+        """A key of any slice."""
+        return self.all_keys, IterKind.SPATIAL, self.key_tile * (self.tile.keys * self.tile.slices) + loop
+
+    def _step(self, kind: IterKind = IterKind.SPATIAL) -> Axis:
+        """The tile of keys."""
+        return self.tiles, kind, self.key_tile
+
+    def _guarded(self, value: PrimExpr, other: PrimExpr, *limits: tuple[PrimExpr, int, int]) -> PrimExpr:
+        """A value where places are within limits; each limit comes with what it is padded to."""
+        conditions = [build.lt(place, const(size)) for place, size, padded in limits if size < padded]
+        return build.select(build.all_of(conditions), value, other) if conditions else value
+
+    def _stage(
+        self,
+        name: str,
+        loops: Sequence[int],
+        axes: Callable[..., Sequence[Axis]],
+        store: Callable[..., BufferStore],
+        init: Callable[..., BufferStore] | None = None,
+        predicate: Callable[..., PrimExpr] | None = None,
+        sliced: bool = True,
+    ) -> Stmt:
+        """Loops around one block: `axes` from loops to iterators, the rest from iterators (sequence, head, ...)."""
+        running = [Var(f"{name}_{letter}") for letter in "ijkl"[: len(loops)]]
+        heads, head, slices = self.sizes.heads, self.head, self.tile.slices
+        slice_loop = Var(f"{name}_slice") if sliced and slices > 1 else None
+        outer: list[Axis] = [
+            (self.sizes.batch, IterKind.SPATIAL, self.sequence),
+            (heads, IterKind.SPATIAL, head)
+            if slice_loop is None
+            else (heads * slices, IterKind.SPATIAL, head * slices + slice_loop),
+        ]
+        iters = tuple(
+            BlockIter(Var(f"v{number}"), Range(ZERO, const(extent)), kind, value)
+            for number, (extent, kind, value) in enumerate([*outer, *axes(*running)])
+        )
+        places = [item.var for item in iters]
+        guard = const(True) if predicate is None else substitute(predicate(*places), {i.var: i.value for i in iters})
+        block = Block(f"attention_{name}", iters, (), (), store(*places), init(*places) if init else None, guard)
+        result: Stmt = with_detected_accesses(block)
+        for var, extent in reversed(list(zip(running, loops, strict=True))):
+            result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
+        return result if slice_loop is None else For(slice_loop, ZERO, const(slices), LoopKind.SERIAL, result)
+
+    # ---------------------------------------------------------------- stages
+
+    def _cells(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
+        """A value for each query and key of a tile."""
+
+        def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), self._key(j)]
+
+        def store(*place: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, place, value(*place))
+
+        return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
+
+    def _each(
+        self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, steps: bool = False, name: str = ""
+    ) -> Stmt:
+        """What belongs to each row and part, or to each row and element: (b, h, i, part), and the step of keys."""
+
+        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
+            step = [self._step()] if steps else []
+            return [*step, self._row(i), (extent, IterKind.SPATIAL, part)]
+
+        def store(*place: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, place, value(*place))
+
+        return self._stage(name or buffer.name, [self.tile.queries, extent], axes, store)
+
+    def _update(self, name: str, buffer: Buffer, extent: int, value: Callable[..., PrimExpr]) -> Stmt:
+        """A change in place of what belongs to each row and part, or element, with each step of keys."""
+
+        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), (extent, IterKind.SPATIAL, part), self._step(IterKind.REDUCE)]
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, step: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, (b, h, i, part), value(buffer[b, h, i, part], b, h, step, i, part))
+
+        return self._stage(name, [self.tile.queries, extent], axes, store)
+
+    def _product(
+        self,
+        name: str,
+        sums: Buffer,
+        columns: tuple[int, Callable[[PrimExpr], Axis]],
+        steps: tuple[int, Callable[[PrimExpr], Axis]],
+        operands: Callable[..., tuple[PrimExpr, PrimExpr]],
+        starts: bool = False,
+    ) -> Stmt:
+        """Sums of products; they must be zeros before, or what is added to, unless it starts them."""
+
+        def init(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
+            return BufferStore(sums, (b, h, i, j), NOTHING)
+
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
+            left, right = operands(b, h, i, j, k)
+            return BufferStore(sums, (b, h, i, j), sums[b, h, i, j] + cast(left, FLOAT32) * cast(right, FLOAT32))
+
+        def axes(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), columns[1](j), steps[1](k)]
+
+        return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store, init if starts else None)
+
+    def _over_columns(
+        self, name: str, buffer: Buffer, value: Callable[[PrimExpr, PrimExpr], PrimExpr], source: Buffer, *, steps: bool
+    ) -> Stmt:
+        """What each part combines of its columns of a tile, with what is there before."""
+        parts, span, run = self.tile.parts, self.tile.span, self.tile.run
+        runs = self.tile.keys // span
+
+        def axes(i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr) -> Sequence[Axis]:
+            return [
+                self._row(i),
+                (parts, IterKind.SPATIAL, part),
+                (self.columns // span, IterKind.REDUCE, self.key_tile * runs + number),
+                (run, IterKind.REDUCE, element),
+                *([self._step()] if steps else []),
+            ]
+
+        def store(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            place = (b, h, *step, i, part)
+            return BufferStore(
+                buffer, place, value(buffer[place], source[b, h, i, number * span + part * run + element])
+            )
+
+        return self._stage(name, [self.tile.queries, parts, runs, run], axes, store)
+
+    def _combined(self, buffer: Buffer, held: Buffer, largest: bool, *, steps: bool) -> Stmt:
+        """What the parts of a row hold, combined: each part gets it."""
+        parts = self.tile.parts
+
+        def axes(i: PrimExpr, part: PrimExpr, other: PrimExpr) -> Sequence[Axis]:
+            places = [self._row(i), (parts, IterKind.SPATIAL, part), (parts, IterKind.REDUCE, other)]
+            return [*places, self._step()] if steps else places
+
+        def store(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            old, more = buffer[(b, h, *step, i, part)], held[(b, h, *step, i, other)]
+            return BufferStore(buffer, (b, h, *step, i, part), build.maximum(old, more) if largest else old + more)
+
+        def init(
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+        ) -> BufferStore:
+            return BufferStore(buffer, (b, h, *step, i, part), LEAST if largest else NOTHING)
+
+        return self._stage(buffer.name, [self.tile.queries, parts, parts], axes, store, init)
