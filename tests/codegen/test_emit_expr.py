@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.codegen.compiled import assert_stages_agree, run
+from tests.codegen.compiled import HOST, assert_stages_agree, run
+from tilewright.codegen.llvm.build import functions_to_ir
 from tilewright.ir import build, intrinsics
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, Mod, PrimExpr, Var
 from tilewright.target.target import Target
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, For, IfThenElse, LoopKind
+from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind, seq
 
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -245,6 +246,29 @@ def test_loads_and_stores_of_all_shapes(dtype: str, lanes: int, which: int, stor
     loops = For(outer, ZERO, IntImm(COUNT // lanes), LoopKind.SERIAL, For(inner, ZERO, IntImm(lanes), kind, body))
     func = PrimFunc("access", (source, result), loops)
     assert_stages_agree(func, edge_values(dtype, 4), np.zeros(3 * COUNT, DataType.of(dtype).numpy()))
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_strided_loads_from_the_stack(stride: int, extra: int) -> None:
+    """Elements of the same groups come from the same loads; the last group may not be there as a whole."""
+    lanes, count = 16, 16 * stride
+    source, result = make_buffer("source", (count,), "float32"), make_buffer("result", (stride * lanes,), "float32")
+    size = count - extra
+    kept = make_buffer("kept", (size,), "float32", scope="local")
+    i = Var("i")
+    fill = For(i, ZERO, IntImm(size), LoopKind.SERIAL, BufferStore(kept, (i,), source[i]))
+    picks = []
+    for first in range(stride - extra):
+        lane = Var("lane")
+        store = BufferStore(result, (lane + first * lanes,), kept[lane * stride + first])
+        picks.append(For(lane, ZERO, IntImm(lanes), LoopKind.VECTORIZED, store))
+    func = PrimFunc("strided", (source, result), Allocate(kept, seq(fill, *picks)))
+    data = np.arange(count, dtype=np.float32)
+    assert_stages_agree(func, data, np.zeros(stride * lanes, np.float32))
+    # Whole groups begin at multiples of the lanes; without the last element, the last load is moved back.
+    text = functions_to_ir([func], HOST)
+    assert (f"i64 {(lanes - 1) * stride + 1 - lanes}" in text) == bool(extra)
 
 
 def test_short_circuit_reads_only_what_it_may() -> None:

@@ -96,6 +96,21 @@ def test_what_is_used_after_the_loop_is_fetched_while_it_runs() -> None:
     assert_stages_agree(func, integers(64), integers(16 * 32), np.zeros(1, "float32"), np.zeros(8 * 32, "float32"))
 
 
+def test_the_rows_of_a_tile() -> None:
+    # Each p writes rows 3p to 3p + 2, of 64 elements, in the first 32 columns: their lines are fetched before.
+    out = make_buffer("B", (4 * 3 * 64,))
+    p, r, j = Var("p"), Var("r"), Var("j")
+    store = BufferStore(out, ((p * 3 + r) * 64 + j,), const(1.0, "float32"))
+    tile = For(r, ZERO, IntImm(3), LoopKind.SERIAL, For(j, ZERO, IntImm(32), LoopKind.SERIAL, store))
+    notes = {PREFETCH: {"B": [32, 0, 3, 64]}}
+    func = PrimFunc("tiles", (out,), For(p, ZERO, IntImm(4), LoopKind.SERIAL, tile, annotations=notes))
+    lines = functions_to_ir([func], HOST).splitlines()
+    assert sum("call void @llvm.prefetch" in line for line in lines) == 3 * 2
+    steps = [int(line.split("i64 ")[1]) for line in lines if "getelementptr float, ptr %p" in line]
+    assert steps == [16, 64, 80, 128, 144]
+    assert_stages_agree(func, np.zeros(4 * 3 * 64, "float32"))
+
+
 def test_rows_further_ahead() -> None:
     image = make_buffer("X", (4096,))
     loops = nest([8, 4, 8], seq())

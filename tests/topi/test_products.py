@@ -57,9 +57,11 @@ def convolution(
     return kernel([data, weight, zero], call("maximum", body, call("negative", body)) if epilogue else body)
 
 
-def half_product(m: int, n: int, k: int, block: int) -> PrimFunc:
-    a, b = Var("a", tensor_type((m, k), "float16")), Var("b", tensor_type((k, n), "float16"))
-    return kernel([a, b], call("half.matmul", a, b, block=block))
+def half_product(m: int | tuple[int, ...], n: int, k: int, block: int, epilogue: bool = False) -> PrimFunc:
+    rows = (m,) if isinstance(m, int) else m
+    a, b = Var("a", tensor_type((*rows, k), "float16")), Var("b", tensor_type((k, n), "float16"))
+    body: GraphExpr = call("half.matmul", a, b, block=block)
+    return kernel([a, b], call("nn.relu", call("add", body, body)) if epilogue else body)
 
 
 def arguments(func: PrimFunc) -> Arrays:
@@ -176,6 +178,39 @@ def test_products_of_halves() -> None:
     check(half_product(2, 16, 6, 6), target, "half")
 
 
+@pytest.mark.skipif(not HOST.has_feature("avx512fp16"), reason="this processor has no half-precision arithmetic")
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "block"),
+    [
+        (13, 128, 64, 64),  # One block; a tile of fewer rows at the end.
+        ((2, 3, 5), 48, 96, 32),
+        (1, 16, 130, 130),
+        (64, 1024, 512, 256),
+    ],
+)
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_products_of_halves_on_this_machine(
+    rows: int | tuple[int, ...], columns: int, depth: int, block: int, far: bool, cores: int
+) -> None:
+    """Weights and results that stay in the near caches, or are fetched ahead."""
+    target = HOST.replace(cores=cores, l2_bytes=1 << (12 if far else 22))
+    func = half_product(rows, columns, depth, block, epilogue=True)
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    a, b, result = arguments(func)
+    packed = np.ascontiguousarray(packing_of(made)[1].rearrange(b))
+    expected = np.maximum(2 * (a.astype(np.float32) @ b.astype(np.float32)), 0)
+    actual = run(made, a, packed, result, target=target)[-1]
+    np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=0.02 * np.sqrt(depth))
+    # Two steps of 16 columns in a vector, and a tile of them in registers: no sum leaves these inside a block.
+    assert "<16 x i32>" in functions_to_ir([made], target)
+
+
+def test_products_of_halves_with_weights_that_are_computed_take_the_plain_way() -> None:
+    made = schedule_cpu(half_product(4, 32, 16, 16), target_of("amx"))
+    assert "half_multiply_add" not in to_script(made)
+
+
 Options = dict[str, tuple[int, ...] | int]
 
 
@@ -184,9 +219,9 @@ def half_convolution(shape: tuple[int, ...], weight: tuple[int, ...], options: O
     return kernel([data, taps], call("nn.relu", call("half.conv2d", data, taps, **options)))
 
 
-@pytest.mark.parametrize("block", [16, 48])
+@pytest.mark.parametrize("block", [16, 24])
 def test_convolutions_of_halves_at_every_stage(block: int) -> None:
-    """Blocks of channels, and of a row of taps."""
+    """Blocks of channels, and of some channels of a row of taps."""
     options: Options = {"padding": (0, 1, 0, 1), "block": block}
     check(half_convolution((1, 1, 2, 16), (1, 3, 16, 32), options), target_of("amx"), "half")
 
@@ -199,6 +234,7 @@ def test_convolutions_of_halves_at_every_stage(block: int) -> None:
         ((2, 9, 8, 16), (3, 3, 16, 64), {"padding": (1, 1, 1, 1), "strides": (2, 2), "block": 48}),
         ((1, 14, 14, 64), (1, 1, 64, 128), {"block": 32}),
         ((1, 5, 11, 8), (3, 1, 8, 32), {"dilation": (2, 1), "block": 8}),
+        ((1, 6, 7, 16), (3, 3, 16, 16), {"padding": (1, 1, 1, 1), "block": 24}),
     ],
 )
 @pytest.mark.parametrize("far", [False, True])

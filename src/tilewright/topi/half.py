@@ -73,10 +73,14 @@ _add_up = reduction.comm_reducer(_add, lambda dtype: const(-0.0, dtype), "add")
 
 def _joined(sums: Tensor, shape: tuple[PrimExpr, ...], steps: list[Axis], name: str) -> Tensor:
     """The blocks of both halves of each sum added up in float32."""
-    total = compute(
-        (*shape, 2),
-        lambda *i: _add_up(cast(sums[(*steps, *i)], FLOAT32), steps),
-        "half_total",
-        {"anchor": "half_total"},
-    )
-    return compute(shape, lambda *i: cast(total[(*i, 0)] + total[(*i, 1)], sums.dtype), name)
+    counts = [const_value(dim) for dim in sums.shape[: len(steps)]]
+
+    def total(*i: ExprLike) -> PrimExpr:
+        if all(count == 1 for count in counts):
+            return cast(sums[(*[0] * len(steps), *i)], FLOAT32)
+        result = _add_up(cast(sums[(*steps, *i)], FLOAT32), steps)
+        assert isinstance(result, PrimExpr)
+        return result
+
+    totals = compute((*shape, 2), total, "half_total", {"anchor": "half_total", "kept": True})
+    return compute(shape, lambda *i: cast(totals[(*i, 0)] + totals[(*i, 1)], sums.dtype), name)

@@ -25,7 +25,7 @@ from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.script.parser import parse_script
-from tilewright.tir.stmt import Allocate, Block, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, seq
+from tilewright.tir.stmt import ROLLED, Allocate, Block, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, seq
 
 
 def script(text: str) -> PrimFunc:
@@ -549,6 +549,17 @@ def registers(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
         )
         after = unroll_loops(func)
         assert not find_all(after.body, For)
+        agree(func, after, data(4), data(4))
+
+    def test_loops_that_are_noted_as_rolled_leave_arrays_in_memory(self) -> None:
+        t, a, b = make_buffer("T", (4,), scope="local"), make_buffer("A", (4,)), make_buffer("B", (4,))
+        i, j = Var("i"), Var("j")
+        stores = BufferStore(t, (i,), BufferLoad(a, (i,))), BufferStore(b, (j,), BufferLoad(t, (j,)))
+        first = For(i, ZERO, IntImm(4), LoopKind.SERIAL, stores[0])
+        second = For(j, ZERO, IntImm(4), LoopKind.SERIAL, stores[1], annotations={ROLLED: 1})
+        func = PrimFunc("f", (a, b), Allocate(t, seq(first, second)))
+        after = unroll_loops(func)
+        assert [loop.var for loop in find_all(after.body, For)] == [j]
         agree(func, after, data(4), data(4))
 
     def test_symbolic_unroll_becomes_serial(self) -> None:

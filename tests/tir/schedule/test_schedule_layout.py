@@ -49,6 +49,25 @@ def test_intermediate_buffer() -> None:
     np.testing.assert_array_equal(after, before)
 
 
+def test_dimensions_that_stay_may_be_symbolic() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, 6), name="A")
+    b = te.compute((n, 3, 2), lambda i, j, h: a[i, j * 2 + h] * 2.0, name="B")
+    c = te.compute((n, 3), lambda i, j: b[i, j, 0] + b[i, j, 1], name="C")
+    func = te.create_prim_func([a, c], "pairs")
+    schedule = Schedule(func)
+    schedule.transform_layout(schedule.get_block("B"), "B", lambda i, j, h: (i, j * 2 + h))
+    (buffer,) = schedule.func.root.allocations
+    assert buffer.ndim == 2 and buffer.static_shape is None
+    data = np.arange(24, dtype=np.float32).reshape(4, 6)
+    before, after = np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32)
+    interpret(func, data, before)
+    interpret(schedule.func, data, after)
+    np.testing.assert_array_equal(after, before)
+    with pytest.raises(ScheduleError, match="dimensions of B that change must be constant"):
+        Schedule(func).transform_layout(schedule.get_block("B"), "B", lambda i, j, h: (j, h, i // 2, i % 2))
+
+
 def test_trace_replays() -> None:
     func = matmul()
     schedule = Schedule(func)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.itermap import detect_iter_map
-from tilewright.ir.expr import FloorMod, IntImm, PrimExpr, const_value
+from tilewright.ir.expr import FloorMod, IntImm, PrimExpr, Var, const_value
 from tilewright.ir.node import Node
+from tilewright.ir.visit import uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.state import ScheduleState, transform_users
@@ -48,14 +49,18 @@ def _keeps_apart(buffer: Buffer, index_map: IndexMap) -> bool:
 
 def _shape(state: ScheduleState, block: Block, buffer: Buffer, index_map: IndexMap) -> tuple[PrimExpr, ...]:
     """The extents that hold every new index: from the bounds of each output over the old shape."""
-    static = buffer.static_shape
-    if static is None or any(dim == 0 for dim in static):
-        state.fail(f"transform_layout: the shape of {buffer.name} must be constant and not empty", block)
     analyzer = Analyzer()
     for var, domain in index_map.domains(buffer).items():
         analyzer.bind(var, domain)
+    whole = dict(zip(index_map.inputs, buffer.shape, strict=True))
     dims: list[PrimExpr] = []
     for item in index_map.outputs:
+        if isinstance(item, Var) and item in whole:
+            dims.append(whole[item])
+            continue
+        used = [const_value(dim) for var, dim in whole.items() if uses_any(item, [var])]
+        if None in used or 0 in used:
+            state.fail(f"transform_layout: dimensions of {buffer.name} that change must be constant, not empty", block)
         bounds = analyzer.bounds(item)
         if bounds.upper is None or bounds.lower is None or bounds.lower < 0:
             state.fail(f"transform_layout: the new indices of {buffer.name} are not provably within bounds", block)

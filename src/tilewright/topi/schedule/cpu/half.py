@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH, ROLLED, IterKind
 from tilewright.topi.intrinsics.half import half_multiply_add
-from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
@@ -35,8 +35,9 @@ def is_half_product(context: ScheduleContext) -> bool:
     names = {context.block(handle).annotations.get("anchor"): handle for handle in sch.blocks()}
     if "half" not in names or "half_total" not in names or len(sch.get_output_blocks()) != 1:
         return False
-    columns = (context.block(names["half_total"]).writes[0].buffer.static_shape or (0, 1, 0))[-2]
-    return _weights(context, names["half"]) is not None and columns % _columns(context) == 0
+    columns = const_value(context.block(names["half_total"]).writes[0].buffer.shape[-2])
+    is_constant = _weights(context, names["half"]) is not None
+    return is_constant and columns is not None and columns % _columns(context) == 0
 
 
 def _columns(context: ScheduleContext) -> int:
@@ -63,18 +64,53 @@ def schedule_half_product(context: ScheduleContext) -> None:
     for producer in sch.get_producers(sums):
         schedule_injective(context, producer)
     (output,) = sch.get_output_blocks()
-    loops = sch.get_loops(output)
-    extents = context.sizes(loops)
-    lanes, registers = _columns(context), context.target.vector_registers
-    tile = vector_tile(extents[-2], extents[-1], lanes, registers)
-    widths = divisors(extents[-1] // lanes, tile.vectors)
-    tile = choose_tile(context, tile, extents[-2], extents[-1], widths=widths)
+    *_, rows, columns = context.sizes(sch.get_loops(output))
+    tile = vector_tile(rows, columns, _columns(context), context.target.vector_registers)
+    widths = divisors(columns // tile.lanes, tile.vectors)
+    tile = choose_tile(context, tile, rows, columns, widths=widths)
     weights = _pack(context, sums, tile.columns)
-    column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, lanes])
     stay = buffer_bytes(weights) <= context.target.l2_bytes * _WEIGHTS_SHARE
     stay = context.choose("weights_stay", (False, True), stay)
-    order, row = loops[:-2], loops[-2]
-    # A panel of weights meets all rows of a block, or all lines of an image, before the next.
+    order, unrolled = _order(context, output, weights, tile, stay)
+    sch.compute_at(total, order[-1], preserve_unit_loops=True)
+    blocks = _reduction_first(context, total)
+    sch.compute_at(sums, (blocks or order)[-1], preserve_unit_loops=True)
+    steps = _reduction_first(context, sums)
+    filled = [total, *([sch.decompose_reduction(total, blocks[0])] if blocks else [])]
+    start = sch.decompose_reduction(sums, steps[0])
+    size = prod(context.sizes(order)) * tile.rows * tile.columns
+    context.parallelize_tiles(order, size * prod(weights.static_shape or (1,)) // columns)
+    _fetch_results(context, total, output, blocks, tile)
+    for handle in (sums, total):
+        sch.set_scope(handle, 0, "local")
+        _join_halves(context, handle)
+    for loop in (loop for handle in filled for loop in _vectorize(context, handle, 2 * tile.lanes)):
+        # Converted from memory, vectors of halves cost one operation less each than from registers.
+        sch.annotate(loop, ROLLED, 1)
+    unrolled += _vectorize(context, start, 2 * tile.lanes)
+    *inner, column, _ = _own_loops(context, sums)
+    vectors, lane = sch.split(column, [None, tile.lanes])
+    sch.tensorize(lane, half_multiply_add(2 * tile.lanes))
+    for loop in (*unrolled, *inner, vectors):
+        if not context.is_symbolic(loop):
+            sch.unroll(loop)
+    step = unroll_steps(context, steps[-1], tile.rows * tile.vectors)
+    if not stay and context.choose("fetch_weights", (False, True), True):
+        panel = prod(weights.static_shape or (0,)) // columns * tile.columns
+        sch.annotate(step, PREFETCH, {weights.name: panel})
+
+
+def _order(
+    context: ScheduleContext, output: BlockHandle, weights: Buffer, tile: RegisterTile, stay: bool
+) -> tuple[list[LoopHandle], list[LoopHandle]]:
+    """The loops over tiles, and those of a tile around its vectors.
+
+    A panel of weights meets all rows of a block, or all lines of an image, before the next panel's turn; or a tile of
+    rows all panels, where those stay in the near caches.
+    """
+    sch = context.sch
+    *order, row, column = sch.get_loops(output)
+    column_outer, vector, lane = sch.split(column, [None, tile.vectors, tile.lanes])
     place = 1
     if weights.ndim == _PRODUCT_RANK and not stay:
         row_block, row = sch.split(row, [None, _rows_in_block(context, row, weights, tile)])
@@ -84,38 +120,19 @@ def schedule_half_product(context: ScheduleContext) -> None:
     order.append(row_outer)
     order.insert(len(order) if stay else place, column_outer)
     sch.reorder(*order, row_inner, vector, lane)
-    sch.compute_at(total, order[-1], preserve_unit_loops=True)
-    blocks, totals = _reduction_first(context, total, order[-1])
-    sch.compute_at(sums, blocks[-1], preserve_unit_loops=True)
-    depth, inner = _reduction_first(context, sums, blocks[-1])
-    start = sch.decompose_reduction(total, blocks[0])
-    start_totals = loops_below(context, start, order[-1])
-    start = sch.decompose_reduction(sums, depth[0])
-    start_sums = loops_below(context, start, blocks[-1])
-    work = prod(extents) * prod(weights.static_shape or (1,)) // extents[-1]
-    context.parallelize_tiles(order, work)
-    for handle in (sums, total):
-        sch.set_scope(handle, 0, "local")
-        _join_halves(context, handle)
-    for loop in (*_vectorize(context, totals, 2 * lanes), *_vectorize(context, start_totals, 2 * lanes)):
-        # Converted from memory, vectors of halves cost one operation less each than from registers.
-        sch.annotate(loop, ROLLED, 1)
-    rows = _vectorize(context, start_sums, 2 * lanes)
-    vectors, lane_inner = sch.split(inner[-2], [None, lanes])
-    sch.tensorize(lane_inner, half_multiply_add(2 * lanes))
-    for loop in (*rows, *inner[:-2], vectors, row_inner, vector):
-        if context.extent(loop) is not None:
-            sch.unroll(loop)
     sch.vectorize(lane)
-    step = unroll_steps(context, depth[-1], tile.rows * tile.vectors)
-    if not stay and context.choose("fetch_weights", (False, True), True):
-        panel = prod(weights.static_shape or (0,)) // extents[-1] * tile.columns
-        sch.annotate(step, PREFETCH, {weights.name: panel})
+    return order, [row_inner, vector]
+
+
+def _fetch_results(
+    context: ScheduleContext, total: BlockHandle, output: BlockHandle, blocks: list[LoopHandle], tile: RegisterTile
+) -> None:
+    """Fetch the places of a tile's results before its sums are computed, where results leave the near caches."""
     result = context.block(output).writes[0].buffer
+    width = const_value(result.shape[-1])
     if context.choose("fetch_results", (False, True), buffer_bytes(result) > context.target.l2_bytes * _RESULTS_SHARE):
-        around = sch.get_loops(total)
-        tiles = around[[loop.var for loop in around].index(blocks[0].var) - 1]
-        sch.annotate(tiles, PREFETCH, {result.name: [tile.columns, 0, tile.rows, extents[-1]]})
+        tiles = context.sch.get_loops(total)[-len(_own_loops(context, total)) - len(blocks) - 1]
+        context.sch.annotate(tiles, PREFETCH, {result.name: [tile.columns, 0, tile.rows, width]})
 
 
 def _rows_in_block(context: ScheduleContext, rows: LoopHandle, weights: Buffer, tile: RegisterTile) -> int:
@@ -159,20 +176,26 @@ def _join_halves(context: ScheduleContext, handle: BlockHandle) -> None:
     context.sch.transform_layout(handle, buffer.name, index_map)
 
 
-def _reduction_first(
-    context: ScheduleContext, handle: BlockHandle, attach: LoopHandle
-) -> tuple[list[LoopHandle], list[LoopHandle]]:
-    """The loops of a sum below a loop: those of the reduction, which come first now, and the others."""
-    below = loops_below(context, handle, attach)
-    count = sum(item.kind is IterKind.REDUCE for item in context.block(handle).iters)
-    context.sch.reorder(*below[-count:], *below[:-count])
-    return below[-count:], below[:-count]
+def _reduction_first(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
+    """The loops of a sum's reduction, which come before its other loops now."""
+    iters = context.block(handle).iters
+    loops = context.sch.get_loops(handle)[-len(iters) :]
+    count = sum(item.kind is IterKind.REDUCE for item in iters)
+    if count:
+        context.sch.reorder(*loops[-count:], *loops[:-count])
+    return loops[len(loops) - count :]
 
 
-def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> list[LoopHandle]:
-    """The two innermost loops, columns and halves, in vectors; gives the loops around them."""
+def _own_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
+    """The innermost loops of a stage, which count its elements in a tile."""
+    count = sum(item.kind is IterKind.SPATIAL for item in context.block(handle).iters)
+    return context.sch.get_loops(handle)[-count:]
+
+
+def _vectorize(context: ScheduleContext, handle: BlockHandle, lanes: int) -> list[LoopHandle]:
+    """The two innermost loops of a stage, columns and halves, in vectors; gives the loops of rows around them."""
     sch = context.sch
-    *rest, column, half = loops
+    *rest, column, half = _own_loops(context, handle)
     vector, lane = sch.split(sch.fuse(column, half), [None, lanes])
     sch.vectorize(lane)
     sch.unroll(vector)
