@@ -72,15 +72,15 @@ _add_up = reduction.comm_reducer(_add, lambda dtype: const(-0.0, dtype), "add")
 
 
 def _joined(sums: Tensor, shape: tuple[PrimExpr, ...], steps: list[Axis], name: str) -> Tensor:
-    """The blocks of both halves of each sum added up in float32."""
-    counts = [const_value(dim) for dim in sums.shape[: len(steps)]]
+    """The blocks of both halves of each sum added up in float32; the halves of a single block are added as they are."""
+    if all(const_value(dim) == 1 for dim in sums.shape[: len(steps)]):
+        first = [0] * len(steps)
+        return compute(shape, lambda *i: sums[(*first, *i, 0)] + sums[(*first, *i, 1)], name)
 
     def total(*i: ExprLike) -> PrimExpr:
-        if all(count == 1 for count in counts):
-            return cast(sums[(*[0] * len(steps), *i)], FLOAT32)
         result = _add_up(cast(sums[(*steps, *i)], FLOAT32), steps)
         assert isinstance(result, PrimExpr)
         return result
 
-    totals = compute((*shape, 2), total, "half_total", {"anchor": "half_total", "kept": True})
+    totals = compute((*shape, 2), total, "half_total", {"anchor": "half_total"})
     return compute(shape, lambda *i: cast(totals[(*i, 0)] + totals[(*i, 1)], sums.dtype), name)

@@ -32,12 +32,16 @@ _ROWS_SHARE = 0.375
 def is_half_product(context: ScheduleContext) -> bool:
     """Whether a program is a product in half precision, of constant weights in whole vectors, with one result."""
     sch = context.sch
-    names = {context.block(handle).annotations.get("anchor"): handle for handle in sch.blocks()}
-    if "half" not in names or "half_total" not in names or len(sch.get_output_blocks()) != 1:
+    sums = _anchor(context, "half")
+    if sums is None or len(sch.get_output_blocks()) != 1:
         return False
-    columns = const_value(context.block(names["half_total"]).writes[0].buffer.shape[-2])
-    is_constant = _weights(context, names["half"]) is not None
-    return is_constant and columns is not None and columns % _columns(context) == 0
+    columns = const_value(context.block(sums).writes[0].buffer.shape[-2])
+    return _weights(context, sums) is not None and columns is not None and columns % _columns(context) == 0
+
+
+def _anchor(context: ScheduleContext, kind: str) -> BlockHandle | None:
+    """The stage of a kind."""
+    return next((item for item in context.sch.blocks() if context.block(item).annotations.get("anchor") == kind), None)
 
 
 def _columns(context: ScheduleContext) -> int:
@@ -59,8 +63,8 @@ def schedule_half_product(context: ScheduleContext) -> None:
     Rows of a convolution are the pixels of a line.
     """
     sch = context.sch
-    names = {context.block(handle).annotations.get("anchor"): handle for handle in sch.blocks()}
-    sums, total = names["half"], names["half_total"]
+    sums, total = _anchor(context, "half"), _anchor(context, "half_total")
+    assert sums is not None
     for producer in sch.get_producers(sums):
         schedule_injective(context, producer)
     (output,) = sch.get_output_blocks()
@@ -72,19 +76,21 @@ def schedule_half_product(context: ScheduleContext) -> None:
     stay = buffer_bytes(weights) <= context.target.l2_bytes * _WEIGHTS_SHARE
     stay = context.choose("weights_stay", (False, True), stay)
     order, unrolled = _order(context, output, weights, tile, stay)
-    sch.compute_at(total, order[-1], preserve_unit_loops=True)
-    blocks = _reduction_first(context, total)
+    blocks: list[LoopHandle] = []
+    if total is not None:
+        sch.compute_at(total, order[-1], preserve_unit_loops=True)
+        blocks = _reduction_first(context, total)
     sch.compute_at(sums, (blocks or order)[-1], preserve_unit_loops=True)
     steps = _reduction_first(context, sums)
-    filled = [total, *([sch.decompose_reduction(total, blocks[0])] if blocks else [])]
+    totals = [] if total is None else [total, sch.decompose_reduction(total, blocks[0])]
     start = sch.decompose_reduction(sums, steps[0])
     size = prod(context.sizes(order)) * tile.rows * tile.columns
     context.parallelize_tiles(order, size * prod(weights.static_shape or (1,)) // columns)
-    _fetch_results(context, total, output, blocks, tile)
-    for handle in (sums, total):
+    _fetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
+    for handle in (sums, *totals[:1]):
         sch.set_scope(handle, 0, "local")
         _join_halves(context, handle)
-    for loop in (loop for handle in filled for loop in _vectorize(context, handle, 2 * tile.lanes)):
+    for loop in (loop for handle in totals for loop in _vectorize(context, handle, 2 * tile.lanes)):
         # Converted from memory, vectors of halves cost one operation less each than from registers.
         sch.annotate(loop, ROLLED, 1)
     unrolled += _vectorize(context, start, 2 * tile.lanes)
@@ -124,14 +130,11 @@ def _order(
     return order, [row_inner, vector]
 
 
-def _fetch_results(
-    context: ScheduleContext, total: BlockHandle, output: BlockHandle, blocks: list[LoopHandle], tile: RegisterTile
-) -> None:
+def _fetch_results(context: ScheduleContext, output: BlockHandle, tiles: LoopHandle, tile: RegisterTile) -> None:
     """Fetch the places of a tile's results before its sums are computed, where results leave the near caches."""
     result = context.block(output).writes[0].buffer
     width = const_value(result.shape[-1])
     if context.choose("fetch_results", (False, True), buffer_bytes(result) > context.target.l2_bytes * _RESULTS_SHARE):
-        tiles = context.sch.get_loops(total)[-len(_own_loops(context, total)) - len(blocks) - 1]
         context.sch.annotate(tiles, PREFETCH, {result.name: [tile.columns, 0, tile.rows, width]})
 
 
