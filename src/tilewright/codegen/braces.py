@@ -27,13 +27,13 @@ class BracedValues(KernelValues):
     def variable(self, kind: str, name: str) -> str:
         """The declaration of a variable that is given its value later."""
 
-    @abstractmethod
-    def type_of(self, expr: PrimExpr) -> str:
-        """The type of an expression's text."""
+    def truth(self, value: bool) -> str:
+        """A constant condition."""
+        return "true" if value else "false"
 
-    @abstractmethod
-    def needs_branch(self, expr: PrimExpr) -> bool:
-        """Whether an expression that is not always computed must stand in a branch of its own."""
+    def connect(self, conjunction: bool, a: str, b: str) -> str:
+        """Both of two conditions, or one of them."""
+        return f"({a} {'&&' if conjunction else '||'} {b})"
 
     def declare(self, kind: str, text: str) -> str:
         """A constant of a value; gives its name."""
@@ -73,19 +73,6 @@ def not_text(c: BracedValues, expr: PrimExpr) -> str:
     """The opposite of a condition."""
     assert isinstance(expr, e.Not)
     return f"(!{c.value(expr.a)})"
-
-
-def logical_text(c: BracedValues, expr: PrimExpr) -> str:
-    """Both or one of two conditions; the second is computed where the first does not decide."""
-    assert isinstance(expr, (e.And, e.Or))
-    conjunction = isinstance(expr, e.And)
-    a = c.value(expr.a)
-    if c.needs_branch(expr.b):
-        # What the right side declares must not stand before the left side's decision.
-        if conjunction:
-            return c.choice(a, c.type_of(expr), lambda: c.value(expr.b), lambda: "false")
-        return c.choice(a, c.type_of(expr), lambda: "true", lambda: c.value(expr.b))
-    return f"({a} {'&&' if conjunction else '||'} {c.value(expr.b)})"
 
 
 B = TypeVar("B", bound=BracedValues)

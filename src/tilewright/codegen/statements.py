@@ -47,10 +47,6 @@ class KernelStatements(ABC, Generic[E]):
     # ---------------------------------------------------------------- what a language says in its own way
 
     @abstractmethod
-    def full(self, expr: PrimExpr) -> str:
-        """A value in its own type."""
-
-    @abstractmethod
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A loop that counts."""
 
@@ -165,7 +161,7 @@ class KernelStatements(ABC, Generic[E]):
         if mask is None:
             c.start(*values, *indices)
             self.prepare(stmt.value)
-            texts = [self.full(value) for value in values]
+            texts = [self.values.full(value) for value in values]
             if len(lanes) > 1 and self.store_whole(stmt, texts):
                 return
             if len(lanes) > 1 and _reads(stmt.value, stmt.buffer):
@@ -183,7 +179,7 @@ class KernelStatements(ABC, Generic[E]):
 
         def store() -> None:
             self.values.start(value, index)
-            self.assign(buffer, index, self.full(value))
+            self.assign(buffer, index, self.values.full(value))
 
         self.branch(self.values.value(condition), store, None)
 

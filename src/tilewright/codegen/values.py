@@ -7,11 +7,13 @@ nothing overflows, in 64 bits otherwise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import INDEX, INT32
+from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 
 _LOW, _HIGH = INT32.min_value(), INT32.max_value()
@@ -38,6 +40,34 @@ class KernelValues(ABC):
     @abstractmethod
     def share(self, expr: PrimExpr, text: str) -> str:
         """A constant of a value that is used more than once; gives its name."""
+
+    @abstractmethod
+    def type_of(self, expr: PrimExpr) -> str:
+        """The type of an expression's text."""
+
+    @abstractmethod
+    def widen(self, text: str) -> str:
+        """An index of 32 bits in 64."""
+
+    @abstractmethod
+    def truth(self, value: bool) -> str:
+        """A constant condition."""
+
+    @abstractmethod
+    def connect(self, conjunction: bool, a: str, b: str) -> str:
+        """Both of two conditions, or one of them."""
+
+    @abstractmethod
+    def select(self, kind: str, condition: str, a: str, b: str) -> str:
+        """One of two values of a type; both may be computed."""
+
+    @abstractmethod
+    def choice(self, condition: str, kind: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
+        """A value of one of two sides, only one of which is computed."""
+
+    def needs_branch(self, expr: PrimExpr) -> bool:
+        """Whether an expression that is not always computed must stand in a branch of its own: if it reads memory."""
+        return any(isinstance(item, BufferLoad) for item in pre_order(expr))
 
     # ---------------------------------------------------------------- names and lines
 
@@ -126,6 +156,11 @@ class KernelValues(ABC):
         """Say whether a variable is an int in the text."""
         self._narrow[var] = narrow
 
+    def divides_naturals(self, a: PrimExpr, b: PrimExpr) -> bool:
+        """Whether an index that is not negative is divided by a positive one. Data is unbounded."""
+        low, divisor = self.analyzer.lower_bound(a), self.analyzer.lower_bound(b)
+        return low is not None and low >= 0 and divisor is not None and divisor > 0
+
     # ---------------------------------------------------------------- values
 
     def value(self, expr: PrimExpr) -> str:
@@ -140,6 +175,25 @@ class KernelValues(ABC):
         self._known[-1][expr] = text
         return text
 
+    def full(self, expr: PrimExpr) -> str:
+        """The text of a value in its own type: indices in 64 bits."""
+        text = self.value(expr)
+        return self.widen(text) if self.is_narrow(expr) else text
+
+    def pair(self, a: PrimExpr, b: PrimExpr) -> tuple[str, str, DataType]:
+        """Two operands of one type, and that type."""
+        if self.is_narrow(a) and self.is_narrow(b):
+            return self.value(a), self.value(b), INT32
+        return self.full(a), self.full(b), a.dtype
+
+    def widened(self, expr: PrimExpr, text: str, dtype: DataType) -> str:
+        """A result of 32 bits as the index that it is: the least integer by -1 is none of them."""
+        return self.widen(text) if expr.dtype is INDEX and dtype is INT32 and not self.is_narrow(expr) else text
+
+    def index(self, expr: PrimExpr) -> str:
+        """The text of an index in 32 bits: the lowest where it is wider."""
+        return self.value(expr) if self.is_narrow(expr) else self.value(e.Cast(expr, INT32))
+
     def enter(self) -> None:
         """Go into a block of code that does not always run: what is computed there is not known after it."""
         self.depth += 1
@@ -149,3 +203,26 @@ class KernelValues(ABC):
         """Come back out of it."""
         self._known.pop()
         self.depth -= 1
+
+
+def logical_value(c: KernelValues, expr: PrimExpr) -> str:
+    """Both or one of two conditions; the second is computed where the first does not decide."""
+    assert isinstance(expr, (e.And, e.Or))
+    conjunction = isinstance(expr, e.And)
+    a = c.value(expr.a)
+    if not c.needs_branch(expr.b):
+        return c.connect(conjunction, a, c.value(expr.b))
+    # What the second declares must not stand before the decision of the first.
+    if conjunction:
+        return c.choice(a, c.type_of(expr), lambda: c.value(expr.b), lambda: c.truth(False))
+    return c.choice(a, c.type_of(expr), lambda: c.truth(True), lambda: c.value(expr.b))
+
+
+def select_value(c: KernelValues, expr: PrimExpr) -> str:
+    """One of two values; a side that reads memory is computed where it is chosen."""
+    assert isinstance(expr, e.Select)
+    condition, kind = c.value(expr.condition), c.type_of(expr)
+    side = c.value if c.is_narrow(expr) else c.full
+    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
+        return c.choice(condition, kind, lambda: side(expr.a), lambda: side(expr.b))
+    return c.select(kind, condition, side(expr.a), side(expr.b))

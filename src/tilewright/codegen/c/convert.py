@@ -56,7 +56,7 @@ def cast(c: Expressions, expr: e.Cast) -> str:
     if c.is_narrow(expr):
         return f"(({c.dialect.types['int32']}){text})"
     if source is target:
-        return c.wide(expr.value) if source is INDEX else text
+        return c.full(expr.value) if source is INDEX else text
     if target.is_bool:
         return f"({text} != 0)"
     if target.is_float:

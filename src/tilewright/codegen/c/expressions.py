@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tilewright.codegen.braces import OPERATORS, BracedValues, logical_text, not_text, variable_text
+from tilewright.codegen.braces import OPERATORS, BracedValues, not_text, variable_text
 from tilewright.codegen.c.convert import cast, load_value
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.intrinsics import call
 from tilewright.codegen.operators import by_family
+from tilewright.codegen.values import logical_value, select_value
 from tilewright.ir import expr as e
 from tilewright.ir.build import const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, INT32, DataType
@@ -106,16 +107,13 @@ class Expressions(BracedValues):
         """The C type of an expression's text."""
         return self.dialect.types["int32"] if self.is_narrow(expr) else self.dialect.register_type(expr.dtype)
 
-    def wide(self, expr: PrimExpr) -> str:
-        """The text of an index in 64 bits."""
-        text = self.value(expr)
-        return f"({self.dialect.types['int64']}){text}" if self.is_narrow(expr) else text
+    def widen(self, text: str) -> str:
+        """An index of 32 bits in 64."""
+        return f"({self.dialect.types['int64']}){text}"
 
-    def pair(self, a: PrimExpr, b: PrimExpr) -> tuple[str, str]:
-        """Two operands of one C type."""
-        if a.dtype is INDEX and self.is_narrow(a) != self.is_narrow(b):
-            return self.wide(a), self.wide(b)
-        return self.value(a), self.value(b)
+    def select(self, kind: str, condition: str, a: str, b: str) -> str:
+        """One of two values; only one of them is computed."""
+        return f"({condition} ? {a} : {b})"
 
 
 def integer_text(value: int, dtype: DataType, dialect: Dialect) -> str:
@@ -183,7 +181,7 @@ def _arithmetic(c: Expressions, expr: PrimExpr) -> str:
     if dtype is INDEX:
         if c.is_narrow(expr):
             return f"({c.value(expr.a)} {operator} {c.value(expr.b)})"
-        a, b = c.wide(expr.a), c.wide(expr.b)
+        a, b = c.full(expr.a), c.full(expr.b)
         if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
             return f"({a} {operator} {b})"
     else:
@@ -202,50 +200,29 @@ def _division(c: Expressions, expr: PrimExpr) -> str:
         return f"({c.value(expr.a)} / {c.value(expr.b)})"
     quotient = kind in (e.FloorDiv, e.Div)
     operator = "/" if quotient else "%"
-    a, b = c.pair(expr.a, expr.b)
-    narrow = c.is_narrow(expr.a) and c.is_narrow(expr.b)
-    dtype = INT32 if narrow else expr.dtype
+    a, b, dtype = c.pair(expr.a, expr.b)
     positive = isinstance(expr.b, e.IntImm) and expr.b.value > 0
     if expr.dtype.is_uint and positive:
         return f"(({c.dialect.register_type(dtype)})({a} {operator} {b}))"
-    if expr.dtype is INDEX:
-        # Bounds are of indices only: data is unbounded.
-        low, divisor = c.analyzer.lower_bound(expr.a), c.analyzer.lower_bound(expr.b)
-        if low is not None and low >= 0 and divisor is not None and divisor > 0:
-            text = f"({a} {operator} {b})"
-            return text if c.is_narrow(expr) or not narrow else f"(({c.dialect.types['int64']}){text})"
+    if expr.dtype is INDEX and c.divides_naturals(expr.a, expr.b):
+        return c.widened(expr, f"({a} {operator} {b})", dtype)
     floors = kind in (e.FloorDiv, e.FloorMod) and not expr.dtype.is_uint
-    text = f"{c.helpers.divide(dtype, floors, quotient)}({a}, {b})"
-    return f"(({c.dialect.types['int64']}){text})" if narrow and not c.is_narrow(expr) else text
+    return c.widened(expr, f"{c.helpers.divide(dtype, floors, quotient)}({a}, {b})", dtype)
 
 
 def _extreme(c: Expressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.BinaryExpr)
     lesser = isinstance(expr, e.Min)
-    a, b = c.pair(expr.a, expr.b)
-    if expr.dtype.is_bool:
-        return f"({a} {'&&' if lesser else '||'} {b})"
-    narrow = c.is_narrow(expr.a) and c.is_narrow(expr.b)
-    return f"{c.helpers.extreme(INT32 if narrow else expr.dtype, lesser)}({a}, {b})"
+    a, b, dtype = c.pair(expr.a, expr.b)
+    if dtype.is_bool:
+        return c.connect(lesser, a, b)
+    return c.widened(expr, f"{c.helpers.extreme(dtype, lesser)}({a}, {b})", dtype)
 
 
 def _compare(c: Expressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.CompareExpr)
-    a, b = c.pair(expr.a, expr.b)
+    a, b, _ = c.pair(expr.a, expr.b)
     return f"({a} {OPERATORS[type(expr)]} {b})"
-
-
-def _select(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Select)
-    condition = c.value(expr.condition)
-    narrow = c.is_narrow(expr)
-
-    def side(item: PrimExpr) -> str:
-        return c.wide(item) if item.dtype is INDEX and not narrow else c.value(item)
-
-    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
-        return c.choice(condition, c.type_of(expr), lambda: side(expr.a), lambda: side(expr.b))
-    return f"({condition} ? {side(expr.a)} : {side(expr.b)})"
 
 
 def _cast(c: Expressions, expr: PrimExpr) -> str:
@@ -262,9 +239,9 @@ _DISPATCH: Final[dict[type, Callable[[Expressions, PrimExpr], str]]] = {
     Var: variable_text,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_text),
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_value),
     e.Not: not_text,
-    e.Select: _select,
+    e.Select: select_value,
     e.Cast: _cast,
     e.Call: _call,
     BufferLoad: _load,

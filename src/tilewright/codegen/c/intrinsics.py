@@ -27,7 +27,7 @@ def call(c: Expressions, expr: Call) -> str:
     if name in ("likely", "async_copy"):
         return c.value(expr.args[0])
     # Indices that are ints in the text become what their type says: functions are chosen by types.
-    values = [c.wide(arg) if c.is_narrow(arg) else c.value(arg) for arg in expr.args]
+    values = [c.full(arg) for arg in expr.args]
     if name in _MATH:
         return f"{c.dialect.math(name, dtype)}({', '.join(values)})"
     if name in _TESTS:
@@ -68,7 +68,7 @@ def _count(c: Expressions, value: str, dtype: DataType, leading: bool) -> str:
 
 def _reinterpret(c: Expressions, expr: Call) -> str:
     source, target = expr.args[0].dtype, expr.dtype
-    value = c.wide(expr.args[0]) if c.is_narrow(expr.args[0]) else c.value(expr.args[0])
+    value = c.full(expr.args[0])
     if source.lanes != target.lanes:
         raise UnsupportedError(f"{c.dialect.name} kernels do not reinterpret {source} as {target}")
     if source.is_float == target.is_float:

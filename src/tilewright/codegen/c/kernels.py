@@ -123,10 +123,6 @@ class _Kernel(BracedStatements[Expressions]):
             self._lines(self._dialect.release_successors())
         super().statement(stmt)
 
-    def full(self, expr: PrimExpr) -> str:
-        """A value in its own type."""
-        return self.values.wide(expr)
-
     def evaluate(self, stmt: Evaluate) -> None:
         """Emit barriers, groups of copies that are under way, and instructions of the device."""
         value = stmt.value

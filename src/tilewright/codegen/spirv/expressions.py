@@ -19,11 +19,10 @@ from tilewright.codegen.spirv.types import (
     register_type,
     storage_type,
 )
-from tilewright.codegen.values import KernelValues
+from tilewright.codegen.values import KernelValues, logical_value, select_value
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import INDEX, INT32, DataType
+from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
 
@@ -63,6 +62,10 @@ class SpirvExpressions(KernelValues):
     def truth(self, value: bool) -> str:
         """A constant condition."""
         return self.module.constant("%bool", int(value))
+
+    def connect(self, conjunction: bool, a: str, b: str) -> str:
+        """Both of two conditions, or one of them."""
+        return self.op("OpLogicalAnd" if conjunction else "OpLogicalOr", "%bool", a, b)
 
     def select(self, kind: str, condition: str, a: str, b: str) -> str:
         """One of two values that are both there."""
@@ -106,25 +109,9 @@ class SpirvExpressions(KernelValues):
         """The type of an expression's result."""
         return "%u32" if self.is_narrow(expr) else register_type(expr.dtype)
 
-    def full(self, expr: PrimExpr) -> str:
-        """A value in its own type: indices in 64 bits."""
-        value = self.value(expr)
-        return self.op("OpSConvert", "%u64", value) if self.is_narrow(expr) else value
-
-    def pair(self, a: PrimExpr, b: PrimExpr) -> tuple[str, str, DataType]:
-        """Two operands of one type, and that type."""
-        if self.is_narrow(a) and self.is_narrow(b):
-            return self.value(a), self.value(b), INT32
-        return self.full(a), self.full(b), a.dtype
-
-    def index(self, expr: PrimExpr) -> str:
-        """An index in 32 bits: the lowest where it is wider."""
-        return self.value(expr) if self.is_narrow(expr) else self.value(e.Cast(expr, INT32))
-
-    def widened(self, expr: PrimExpr, value: str, dtype: DataType) -> str:
-        """A result of 32 bits as the index that it is."""
-        wide = expr.dtype is INDEX and dtype is INT32 and not self.is_narrow(expr)
-        return self.op("OpSConvert", "%u64", value) if wide else value
+    def widen(self, text: str) -> str:
+        """An index of 32 bits in 64."""
+        return self.op("OpSConvert", "%u64", text)
 
     def place(self, buffer: Buffer, index: str) -> tuple[str, str]:
         """A pointer to an element, and its type in memory."""
@@ -160,11 +147,6 @@ class SpirvExpressions(KernelValues):
     def _is_nan_by_bits(self, value: str) -> str:
         bits = self.op("OpBitwiseAnd", "%u32", self.op("OpBitcast", "%u32", value), self.integer(0x7FFFFFFF))
         return self.op("OpULessThan", "%bool", self.integer(0x7F800000), bits)
-
-
-def reads_memory(expr: PrimExpr) -> bool:
-    """Whether a value depends on memory."""
-    return any(isinstance(item, BufferLoad) for item in pre_order(expr))
 
 
 def _variable(c: SpirvExpressions, expr: PrimExpr) -> str:
@@ -224,9 +206,7 @@ def _division(c: SpirvExpressions, expr: PrimExpr) -> str:
     register = register_type(dtype)
     quotient = kind in (e.FloorDiv, e.Div)
     if expr.dtype is INDEX:
-        # Bounds are of indices only: data is unbounded.
-        low, divisor = c.analyzer.lower_bound(expr.a), c.analyzer.lower_bound(expr.b)
-        plain = low is not None and low >= 0 and divisor is not None and divisor > 0
+        plain = c.divides_naturals(expr.a, expr.b)
     else:
         plain = dtype.is_uint and isinstance(expr.b, e.IntImm) and expr.b.value > 0
     if plain:
@@ -296,7 +276,7 @@ def _extreme(c: SpirvExpressions, expr: PrimExpr) -> str:
     lesser = isinstance(expr, e.Min)
     a, b, dtype = c.pair(expr.a, expr.b)
     if dtype.is_bool:
-        return c.op("OpLogicalAnd" if lesser else "OpLogicalOr", "%bool", a, b)
+        return c.connect(lesser, a, b)
     kind = register_type(dtype)
     first, second = (a, b) if lesser else (b, a)
     if dtype.is_float:
@@ -322,38 +302,13 @@ def _compare(c: SpirvExpressions, expr: PrimExpr) -> str:
     if dtype.is_bool:
         if logical:
             return c.op(logical, "%bool", a, b)
-        less = isinstance(expr, e.LT)
-        return c.op("OpLogicalAnd" if less else "OpLogicalOr", "%bool", c.op("OpLogicalNot", "%bool", a), b)
+        return c.connect(isinstance(expr, e.LT), c.op("OpLogicalNot", "%bool", a), b)
     return c.op(floating if dtype.is_float else signed if dtype.is_int else unsigned, "%bool", a, b)
-
-
-def _logical(c: SpirvExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, (e.And, e.Or))
-    conjunction = isinstance(expr, e.And)
-    a = c.value(expr.a)
-    if not reads_memory(expr.b):
-        return c.op("OpLogicalAnd" if conjunction else "OpLogicalOr", "%bool", a, c.value(expr.b))
-    if conjunction:
-        return c.choice(a, "%bool", lambda: c.value(expr.b), lambda: c.truth(False))
-    return c.choice(a, "%bool", lambda: c.truth(True), lambda: c.value(expr.b))
 
 
 def _not(c: SpirvExpressions, expr: PrimExpr) -> str:
     assert isinstance(expr, e.Not)
     return c.op("OpLogicalNot", "%bool", c.value(expr.a))
-
-
-def _select(c: SpirvExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Select)
-    condition = c.value(expr.condition)
-    narrow, kind = c.is_narrow(expr), c.type_of(expr)
-
-    def side(item: PrimExpr) -> str:
-        return c.value(item) if narrow else c.full(item)
-
-    if reads_memory(expr.a) or reads_memory(expr.b):
-        return c.choice(condition, kind, lambda: side(expr.a), lambda: side(expr.b))
-    return c.select(kind, condition, side(expr.a), side(expr.b))
 
 
 def _cast(c: SpirvExpressions, expr: PrimExpr) -> str:
@@ -370,9 +325,9 @@ _HANDLERS: Final[dict[type, Callable[[SpirvExpressions, PrimExpr], str]]] = {
     Var: _variable,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=_logical),
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_value),
     e.Not: _not,
-    e.Select: _select,
+    e.Select: select_value,
     e.Cast: _cast,
     e.Call: _call,
     BufferLoad: _load,

@@ -177,10 +177,6 @@ class _Kernel(KernelStatements[SpirvExpressions]):
 
     # ---------------------------------------------------------------- statements
 
-    def full(self, expr: PrimExpr) -> str:
-        """A value in its own type."""
-        return self.values.full(expr)
-
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A loop that counts in a variable."""
         c = self.values

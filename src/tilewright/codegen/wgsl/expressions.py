@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.codegen.braces import OPERATORS, BracedValues, logical_text, not_text, variable_text
+from tilewright.codegen.braces import OPERATORS, BracedValues, not_text, variable_text
 from tilewright.codegen.operators import by_family
+from tilewright.codegen.values import logical_value, select_value
 from tilewright.codegen.wgsl.convert import convert, from_bits, wrapped
 from tilewright.codegen.wgsl.intrinsics import call
 from tilewright.codegen.wgsl.types import LONG, float_text, integer_text, is_packed, register_type
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import INDEX, INT32, DataType
+from tilewright.ir.dtype import INDEX, INT32
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
 
@@ -53,28 +53,17 @@ class WgslExpressions(BracedValues):
         """The declaration of a variable that is given its value later."""
         return f"var {name}: {kind};"
 
-    def needs_branch(self, expr: PrimExpr) -> bool:
-        """Whether an expression that is not always computed must stand in a branch of its own: if it reads memory."""
-        return any(isinstance(item, BufferLoad) for item in pre_order(expr))
-
     def type_of(self, expr: PrimExpr) -> str:
         """The WGSL type of an expression's text."""
         return "i32" if self.is_narrow(expr) else register_type(expr.dtype)
 
-    def full(self, expr: PrimExpr) -> str:
-        """The text of a value in its own type: indices in 64 bits."""
-        text = self.value(expr)
-        return f"tw_long({text})" if self.is_narrow(expr) else text
+    def widen(self, text: str) -> str:
+        """An index of 32 bits in 64."""
+        return f"tw_long({text})"
 
-    def pair(self, a: PrimExpr, b: PrimExpr) -> tuple[str, str, DataType]:
-        """Two operands of one type, and that type."""
-        if self.is_narrow(a) and self.is_narrow(b):
-            return self.value(a), self.value(b), INT32
-        return self.full(a), self.full(b), a.dtype
-
-    def index(self, expr: PrimExpr) -> str:
-        """The text of an index as an `i32`: the lowest bits where it is wider."""
-        return self.value(expr) if self.is_narrow(expr) else self.value(e.Cast(expr, INT32))
+    def select(self, kind: str, condition: str, a: str, b: str) -> str:
+        """One of two values, both of which are computed."""
+        return f"select({b}, {a}, {condition})"
 
     def element(self, buffer: Buffer, index: str) -> str:
         """The place of an element, of a whole word of small elements."""
@@ -129,9 +118,7 @@ def _division(c: WgslExpressions, expr: PrimExpr) -> str:
     operator = "/" if kind in (e.FloorDiv, e.Div) else "%"
     register = register_type(dtype)
     if register == "i32" and expr.dtype is INDEX:
-        # Bounds are of indices only: data is unbounded.
-        low, divisor = c.analyzer.lower_bound(expr.a), c.analyzer.lower_bound(expr.b)
-        plain = low is not None and low >= 0 and divisor is not None and divisor > 0
+        plain = c.divides_naturals(expr.a, expr.b)
     else:
         plain = register == "u32" and isinstance(expr.b, e.IntImm) and expr.b.value > 0
     if plain:
@@ -139,8 +126,7 @@ def _division(c: WgslExpressions, expr: PrimExpr) -> str:
     else:
         name = _DIVISIONS[kind].removeprefix("floor") if dtype.is_uint else _DIVISIONS[kind]
         text = wrapped(f"tw_{name}_{dtype.name if register == LONG else register}({a}, {b})", dtype)
-    # A quotient of ints that is not an int itself: the bounds of the least integer by -1.
-    return f"tw_long({text})" if expr.dtype is INDEX and dtype is INT32 and not c.is_narrow(expr) else text
+    return c.widened(expr, text, dtype)
 
 
 def _extreme(c: WgslExpressions, expr: PrimExpr) -> str:
@@ -149,12 +135,12 @@ def _extreme(c: WgslExpressions, expr: PrimExpr) -> str:
     a, b, dtype = c.pair(expr.a, expr.b)
     name = "min" if lesser else "max"
     if dtype.is_bool:
-        text = f"({a} {'&&' if lesser else '||'} {b})"
+        text = c.connect(lesser, a, b)
     elif dtype.is_float:
         text = f"tw_{name}_float({a}, {b})"
     else:
         text = f"tw_{name}_{dtype.name}({a}, {b})" if register_type(dtype) == LONG else f"{name}({a}, {b})"
-    return f"tw_long({text})" if expr.dtype is INDEX and dtype is INT32 and not c.is_narrow(expr) else text
+    return c.widened(expr, text, dtype)
 
 
 def _compare(c: WgslExpressions, expr: PrimExpr) -> str:
@@ -169,24 +155,11 @@ def _compare(c: WgslExpressions, expr: PrimExpr) -> str:
         less = f"tw_less_{dtype.name}"
         return f"{less}({a}, {b})" if kind is e.LT else f"(!{less}({b}, {a}))"
     if dtype.is_bool and kind in (e.LT, e.LE):
-        return f"(!{a} {'&&' if kind is e.LT else '||'} {b})"
+        return c.connect(kind is e.LT, f"!{a}", b)
     if dtype.is_float and kind is e.NE:
         # Compilers make of `!=` a comparison that is false with a NaN.
         return f"(!({a} == {b}))"
     return f"({a} {OPERATORS[kind]} {b})"
-
-
-def _select(c: WgslExpressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Select)
-    condition = c.value(expr.condition)
-    narrow = c.is_narrow(expr)
-
-    def side(item: PrimExpr) -> str:
-        return c.value(item) if narrow else c.full(item)
-
-    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
-        return c.choice(condition, c.type_of(expr), lambda: side(expr.a), lambda: side(expr.b))
-    return f"select({side(expr.b)}, {side(expr.a)}, {condition})"
 
 
 def _cast(c: WgslExpressions, expr: PrimExpr) -> str:
@@ -212,9 +185,9 @@ _DISPATCH: Final[dict[type, Callable[[WgslExpressions, PrimExpr], str]]] = {
     Var: variable_text,
     e.IntImm: _integer,
     e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_text),
+    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_value),
     e.Not: not_text,
-    e.Select: _select,
+    e.Select: select_value,
     e.Cast: _cast,
     e.Call: _call,
     BufferLoad: _load,

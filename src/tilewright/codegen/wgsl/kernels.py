@@ -134,10 +134,6 @@ class _Kernel(BracedStatements[WgslExpressions]):
 
     # ---------------------------------------------------------------- statements
 
-    def full(self, expr: PrimExpr) -> str:
-        """A value in its own type."""
-        return self.values.full(expr)
-
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A `for`."""
         c = self.values
