@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tilewright import te
-from tilewright.graph.op import get_operator
 from tilewright.ir.expr import PrimExpr
-from tilewright.ir.types import tensor_type
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 
 
 @dataclass(frozen=True)
@@ -144,15 +142,13 @@ def function_of(layer: Layer, dtype: str = "float32") -> PrimFunc:
     """The program of a layer, not scheduled."""
     names = ("x", "w", "bias", "other")
     x, w, *rest = [te.placeholder(shape, dtype, name) for shape, name in zip(layer.operands, names, strict=False)]
-    operator = get_operator("nn.conv2d" if layer.size else "matmul")
-    attributes = operator.attributes_class()
     if layer.size:
         strides, padding = (layer.stride,) * 2, (layer.window // 2,) * 4
-        attributes = operator.attributes_class(
-            strides=strides, padding=padding, data_layout="NHWC", kernel_layout="HWIO"
+        (y,) = apply_operator(
+            "nn.conv2d", [x, w], strides=strides, padding=padding, data_layout="NHWC", kernel_layout="HWIO"
         )
-    result = operator.infer([tensor_type(item.shape, item.dtype) for item in (x, w)], attributes)
-    (y,) = compute_operator(operator.name, [x, w], attributes, result)
+    else:
+        (y,) = apply_operator("matmul", [x, w])
     if layer.is_plain:
         return create_prim_func([x, w, y], "layer")
     bias, *other = rest

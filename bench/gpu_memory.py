@@ -25,13 +25,11 @@ import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from bench.cuda_kernels import CudaFunction, largest_error, seconds
 from bench.harness import say
-from tilewright.graph.op import get_operator
-from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
@@ -140,15 +138,10 @@ SMALL = (
 )
 
 
-def program(case: Case) -> tuple[PrimFunc, list[TensorType]]:
-    """The unscheduled program of a case, and the types of its results."""
-    operator = get_operator(case.operator)
-    values = operator.attributes_class(**case.attributes)
-    result = operator.infer([tensor_type(shape, case.dtype) for shape in case.shapes], values)
+def program(case: Case) -> PrimFunc:
+    """The unscheduled program of a case."""
     inputs = [placeholder(shape, case.dtype, f"in{n}") for n, shape in enumerate(case.shapes)]
-    outputs = compute_operator(case.operator, inputs, values, result)
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    return create_prim_func([*inputs, *outputs], "kernel"), [kind for kind in kinds if isinstance(kind, TensorType)]
+    return create_prim_func([*inputs, *apply_operator(case.operator, inputs, **case.attributes)], "kernel")
 
 
 def _reference(case: Case) -> Callable[..., Any]:
@@ -229,7 +222,7 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
     """Figures of a case: bytes a second, as a part of a copy's, and torch's."""
     import torch
 
-    func, kinds = program(case)
+    func = program(case)
     torch.manual_seed(0)
     kind = getattr(torch, case.dtype)
     inputs = [torch.randn(shape, device="cuda").to(kind) for shape in case.shapes]
@@ -238,7 +231,8 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
     reference = _reference(case)
     wanted = reference(*inputs)
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
-    outputs = [torch.full(item.static_shape or (), float("nan"), device="cuda", dtype=kind) for item in kinds]
+    shapes = [buffer.static_shape or () for buffer in func.buffers[len(inputs) :]]
+    outputs = [torch.full(shape, float("nan"), device="cuda", dtype=kind) for shape in shapes]
     repeats = 5 if case in CASES else 20
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *outputs))
     peer = seconds(_cudnn_lstm(*inputs) if case.operator == "nn.lstm" else lambda: reference(*inputs), repeats)

@@ -11,18 +11,15 @@ import tilewright as tw
 import tilewright.topi.library
 from tests.codegen.portable import Build
 from tests.tir.passes.test_bind_threads import tiled_product
-from tests.topi.differential import Array, run_reference
+from tests.topi.differential import Array, operator_program, results_of, run_reference
 from tilewright import te
-from tilewright.graph.op import get_operator
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
-from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BufferStore, For, LoopKind
-from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
@@ -42,25 +39,17 @@ def check_tiles(device: Build) -> None:
         np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
-def operator_program(case: Case, name: str, target: Target) -> tuple[PrimFunc, list[TensorType]]:
+def scheduled_operator(case: Case, name: str, target: Target) -> PrimFunc:
     """An operator under its default schedule."""
-    operator, arrays, attributes = case
-    declared = get_operator(operator)
-    values = declared.attributes_class(**attributes)
-    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
-    inputs = [te.placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
-    outputs = compute_operator(operator, inputs, values, result)
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    func = schedule_gpu(te.create_prim_func([*inputs, *outputs], name), target)
-    return func, [kind for kind in kinds if isinstance(kind, TensorType)]
+    return schedule_gpu(operator_program(case[0], case[1], name, **case[2]), target)
 
 
 def check_operators(device: Build, target: Target, cases: Sequence[Case]) -> None:
     """Operators against their references."""
-    programs = [operator_program(case, f"case{n}", target) for n, case in enumerate(cases)]
-    module = device([func for func, _ in programs])
-    for number, (case, (_, kinds)) in enumerate(zip(cases, programs, strict=True)):
-        got = [np.full(kind.static_shape or (), 77, kind.dtype.numpy()) for kind in kinds]
+    programs = [scheduled_operator(case, f"case{n}", target) for n, case in enumerate(cases)]
+    module = device(programs)
+    for number, (case, func) in enumerate(zip(cases, programs, strict=True)):
+        got = results_of(func, case[1])
         module[f"case{number}"](*case[1], *got)
         for one, other in zip(got, run_reference(case[0], case[1], **case[2]), strict=True):
             if one.dtype.kind == "f":

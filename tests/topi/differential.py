@@ -14,8 +14,9 @@ from tilewright.ir.dtype import DataType
 from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 
 Array = npt.NDArray[np.generic]
 
@@ -23,23 +24,30 @@ TOLERANCE = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}
 """Relative to the value, or to 1 where the value is small."""
 
 
+def operator_program(name: str, arrays: Sequence[Array], called: str = "kernel", /, **attributes: object) -> PrimFunc:
+    """The loop program of an operator on such arrays: they are its first parameters, the results the others."""
+    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
+    return create_prim_func([*inputs, *apply_operator(name, inputs, **attributes)], called)
+
+
+def results_of(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
+    """Arrays for the results of a program that takes some arrays: garbage, so that what is never written shows."""
+    results = func.buffers[len(arrays) :]
+    return [np.full(item.static_shape or (), 1 if item.dtype.is_bool else 77, item.dtype.numpy()) for item in results]
+
+
 def run_compiled(name: str, arrays: Sequence[Array], **attributes: object) -> list[Array]:
     """Results of an operator's loop program, interpreted."""
     found = get_operator(name)
-    values = found.attributes_class(**attributes)
     types = [tensor_type(array.shape, DataType.of(array.dtype.name)) for array in arrays]
-    result = found.infer(types, values)
-    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
-    outputs = compute_operator(name, inputs, values, result)
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    assert len(kinds) == len(outputs)
-    for tensor, kind in zip(outputs, kinds, strict=True):
+    declared = found.infer(types, found.attributes_class(**attributes))
+    func = operator_program(name, arrays, **attributes)
+    kinds = declared.items if isinstance(declared, TupleType) else (declared,)
+    for buffer, kind in zip(func.buffers[len(arrays) :], kinds, strict=True):
         assert isinstance(kind, TensorType)
-        assert tensor.dtype is kind.dtype, f"{name}: computes {tensor.dtype}, declared {kind.dtype}"
-        assert tensor.shape == kind.shape, f"{name}: computes {tensor.shape}, declared {kind.shape}"
-    func = create_prim_func([*inputs, *outputs], "kernel")
-    # Garbage where results go: an element that is never written shows.
-    results = [np.full(kind.static_shape, 1 if kind.dtype.is_bool else 77, kind.dtype.numpy()) for kind in kinds]
+        assert buffer.dtype is kind.dtype, f"{name}: computes {buffer.dtype}, declared {kind.dtype}"
+        assert buffer.shape == kind.shape, f"{name}: computes {buffer.shape}, declared {kind.shape}"
+    results = results_of(func, arrays)
     interpret(func, *arrays, *results)
     return results
 

@@ -10,23 +10,19 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_nvrtc
-from tests.topi.differential import Array, random_array, run_reference
+from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tests.topi.samples import SAMPLES
 from tests.topi.test_scheduled import CASES, CHANNELS_LAST, PADDED
-from tilewright.graph.op import get_operator
 from tilewright.ir.expr import IntImm
-from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.ir.visit import pre_order
 from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
-from tilewright.te.language import placeholder
-from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import Allocate, Evaluate
-from tilewright.topi.registry import compute_operator, registered
+from tilewright.topi.registry import registered
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
@@ -71,18 +67,9 @@ LARGER: list[Case] = [
 ]
 
 
-def _program(
-    case: Case, name: str, target: Target, constants: tuple[int, ...] = ()
-) -> tuple[PrimFunc, list[TensorType]]:
-    operator, arrays, attributes = case
-    declared = get_operator(operator)
-    values = declared.attributes_class(**attributes)
-    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
-    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
-    outputs = compute_operator(operator, inputs, values, result)
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    func = create_prim_func([*inputs, *outputs], name).replace(attributes={CONSTANTS: constants})
-    return schedule_gpu(func, target), [kind for kind in kinds if isinstance(kind, TensorType)]
+def _program(case: Case, name: str, target: Target, constants: tuple[int, ...] = ()) -> PrimFunc:
+    func = operator_program(case[0], case[1], name, **case[2])
+    return schedule_gpu(func.replace(attributes={CONSTANTS: constants}), target)
 
 
 def _check(case: Case, got: list[Array]) -> None:
@@ -95,10 +82,6 @@ def _check(case: Case, got: list[Array]) -> None:
             np.testing.assert_array_equal(one, other, err_msg=operator)
 
 
-def _results(kinds: list[TensorType]) -> list[Array]:
-    return [np.full(kind.static_shape or (), 77, kind.dtype.numpy()) for kind in kinds]
-
-
 def test_every_operator_has_a_sample() -> None:
     assert {name for name, _, _ in SAMPLES} == set(registered())
 
@@ -107,9 +90,9 @@ def test_operators_on_a_device() -> None:
     """Every operator, and shapes that fill blocks: one program for all."""
     cases = [*SAMPLES, *LARGER]
     programs = [_program(case, f"case{n}", OPENCL) for n, case in enumerate(cases)]
-    module = on_opencl([func for func, _ in programs])
-    for number, (case, (_, kinds)) in enumerate(zip(cases, programs, strict=True)):
-        got = _results(kinds)
+    module = on_opencl(programs)
+    for number, (case, func) in enumerate(zip(cases, programs, strict=True)):
+        got = results_of(func, case[1])
         module[f"case{number}"](*case[1], *got)
         _check(case, got)
 
@@ -117,8 +100,8 @@ def test_operators_on_a_device() -> None:
 @pytest.mark.parametrize("case", CASES[1::4], ids=lambda case: f"{case[0]}-{'-'.join(str(a.shape) for a in case[1])}")
 def test_lowered_programs_interpreted(case: Case) -> None:
     """Where no device is: the lowered program, threads in step from barrier to barrier."""
-    func, kinds = _program(case, "kernel", OPENCL)
-    got = _results(kinds)
+    func = _program(case, "kernel", OPENCL)
+    got = results_of(func, case[1])
     interpret(lower(func, OPENCL), *[array.reshape(-1) for array in case[1]], *[array.reshape(-1) for array in got])
     _check(case, got)
 
@@ -126,12 +109,12 @@ def test_lowered_programs_interpreted(case: Case) -> None:
 def test_all_operators_compile_for_cuda() -> None:
     require_nvrtc()
     cases = [*SAMPLES[::2], *LARGER]
-    text = cuda_text([_program(case, f"case{n}", CUDA)[0] for n, case in enumerate(cases)])
+    text = cuda_text([_program(case, f"case{n}", CUDA) for n, case in enumerate(cases)])
     assert len(compile_cuda(text, "sm_80")) > 10000
 
 
 def test_long_reductions_are_divided_over_threads() -> None:
-    func, _ = _program(LARGER[3], "rows", OPENCL)
+    func = _program(LARGER[3], "rows", OPENCL)
     lowered = lower(func, OPENCL)
     assert sum(isinstance(item, Evaluate) for item in pre_order(lowered.body)) == 2
     shared = [
@@ -143,7 +126,7 @@ def test_long_reductions_are_divided_over_threads() -> None:
 
 
 def _kernels(case: Case, target: Target) -> SplitFunction:
-    return split_host_device(lower(_program(case, "kernel", target)[0], target), target)
+    return split_host_device(lower(_program(case, "kernel", target), target), target)
 
 
 def test_stages_of_rows_are_one_kernel() -> None:
@@ -152,7 +135,7 @@ def test_stages_of_rows_are_one_kernel() -> None:
     (kernel,) = _kernels(case, CUDA).kernels
     assert kernel.block == (32, 8, 1)
     assert not kernel.shared
-    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    text = cuda_text([_program(case, "kernel", CUDA)])
     assert "float4" in text
     assert "__syncthreads" not in text
 
@@ -182,7 +165,7 @@ def test_long_sequences_of_small_layers_are_one_kernel() -> None:
 
 @pytest.mark.parametrize(("batch", "load"), [(1, "*(const float2*)(in1_"), (16, "= in1_[")])
 def test_a_step_reads_its_weights_before_it_waits_for_the_step_before(batch: int, load: str) -> None:
-    func = _program(_plain_layer(3, 650, batch), "layer", CUDA.replace(cores=132), constants=(1,))[0]
+    func = _program(_plain_layer(3, 650, batch), "layer", CUDA.replace(cores=132), constants=(1,))
     step = cuda_text([func]).split("__global__")[-1]
     wait = step.index("griddepcontrol.wait")
     assert 0 < step.index(load) < wait and "in1_" not in step[wait:].split("{", 1)[1].replace("in1_local", "")
@@ -193,13 +176,13 @@ def test_a_step_reads_its_weights_before_it_waits_for_the_step_before(batch: int
 def test_windows_are_read_as_vectors() -> None:
     shapes = [np.zeros((1, 56, 56, 128), np.float32), np.zeros((3, 3, 1, 128), np.float32)]
     case: Case = ("nn.conv2d", shapes, {**PADDED, **CHANNELS_LAST, "groups": 128})
-    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    text = cuda_text([_program(case, "kernel", CUDA)])
     assert text.count("*(const float4*)") == 2
     assert text.count("*(float4*)") == 1
     # Nothing stands between the reads of a window: places outside are read at the start, and not used.
     assert " ? " in text[text.index("*(const float4*)(in0_") :].split(";")[0] and "if (" not in text
     # A thread has its weights before it waits for other kernels, and its window before it computes.
-    text = cuda_text([_program(case, "kernel", CUDA, constants=(1,))[0]])
+    text = cuda_text([_program(case, "kernel", CUDA, constants=(1,))])
     order = ["*(const float4*)(in1_", "griddepcontrol.wait", "*(const float4*)(in0_", "*(float4*)(depthwise_conv2d"]
     places = [text.index(word) for word in order]
     assert places == sorted(places)
@@ -207,13 +190,13 @@ def test_windows_are_read_as_vectors() -> None:
 
 def test_windows_of_half_precision_are_read_as_vectors() -> None:
     case: Case = ("nn.max_pool2d", [_(1, 28, 28, 1024, dtype="float16")], {**LARGER[-2][2]})
-    text = cuda_text([_program(case, "kernel", CUDA)[0]])
+    text = cuda_text([_program(case, "kernel", CUDA)])
     assert text.count("*(const ushort4*)(in0_") == 2 and "in0_[" not in text
 
 
 def test_small_devices_get_small_blocks() -> None:
-    func, kinds = _program(LARGER[0], "small", Target("opencl -max-threads=64"))
-    got = _results(kinds)
+    func = _program(LARGER[0], "small", Target("opencl -max-threads=64"))
+    got = results_of(func, LARGER[0][1])
     lowered = lower(func, Target("opencl -max-threads=64"))
     interpret(lowered, *[array.reshape(-1) for array in LARGER[0][1]], got[0].reshape(-1))
     _check(LARGER[0], got)

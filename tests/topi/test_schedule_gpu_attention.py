@@ -11,15 +11,13 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
 from tilewright.codegen.devices import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
-from tilewright.graph.op import get_operator
-from tilewright.ir.types import TensorType, tensor_type
 from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
@@ -34,12 +32,8 @@ Shape = tuple[int, ...]
 def program(shapes: list[Shape], dtype: str, mask: str = "", **attributes: Any) -> PrimFunc:
     """An attention; the last shape is the mask's, if it has one."""
     kinds = [dtype] * 3 + ([mask] if mask else [])
-    operator = get_operator("nn.attention")
-    values = operator.attributes_class(**attributes)
-    result = operator.infer([tensor_type(*item) for item in zip(shapes, kinds, strict=True)], values)
-    assert isinstance(result, TensorType)
     inputs = [placeholder(*item, f"in{n}") for n, item in enumerate(zip(shapes, kinds, strict=True))]
-    return create_prim_func([*inputs, *compute_operator("nn.attention", inputs, values, result)], "attention")
+    return create_prim_func([*inputs, *apply_operator("nn.attention", inputs, **attributes)], "attention")
 
 
 def arrays(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:
@@ -165,10 +159,6 @@ def test_warp_groups() -> None:
 @pytest.mark.parametrize(("dtype", "given"), [("float16", WARPS), ("float32", THREADS)])
 def test_queries_may_be_keys_and_values(dtype: str, given: dict[str, Any]) -> None:
     """One parameter may be all three operands."""
-    operator = get_operator("nn.attention")
-    values = operator.attributes_class(scale=0.5)
-    kind = tensor_type((1, 33, 1, 16), dtype)
     data = placeholder((1, 33, 1, 16), dtype, "data")
-    result = operator.infer([kind] * 3, values)
-    func = create_prim_func([data, *compute_operator("nn.attention", [data] * 3, values, result)], "attention")
+    func = create_prim_func([data, *apply_operator("nn.attention", [data] * 3, scale=0.5)], "attention")
     check(func, given, arrays(func), 2e-3)

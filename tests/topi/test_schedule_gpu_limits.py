@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
-from tilewright.graph.op import get_operator
-from tilewright.ir.types import tensor_type
 from tilewright.target import Target
 from tilewright.target.kinds import TARGET_KINDS
 from tilewright.te.language import placeholder
@@ -20,7 +18,7 @@ from tilewright.te.program import create_prim_func
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.tir.pipeline import lower
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
@@ -101,11 +99,8 @@ def layers(draw: Draw) -> Made:
 def _launches(made: Made, target: Target, choices: Choices | None = None, dtype: str = "float32") -> SplitFunction:
     """The kernels of an operator: what is too large for the target raises an error here."""
     name, shapes, attributes = made
-    operator = get_operator(name)
-    values = operator.attributes_class(**attributes)
-    result = operator.infer([tensor_type(shape, dtype) for shape in shapes], values)
     inputs = [placeholder(shape, dtype, f"in{n}") for n, shape in enumerate(shapes)]
-    func = create_prim_func([*inputs, *compute_operator(name, inputs, values, result)], "kernel")
+    func = create_prim_func([*inputs, *apply_operator(name, inputs, **attributes)], "kernel")
     return split_host_device(lower(schedule_gpu(func, target, choices), target), target)
 
 

@@ -12,21 +12,18 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import OPENCL, cuda_text, on_opencl, require_nvrtc
-from tests.topi.differential import Array, random_array, run_reference
+from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tilewright import te
-from tilewright.graph.op import get_operator
 from tilewright.ir.expr import const_value
-from tilewright.ir.types import TensorType, tensor_type
 from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
-from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.contraction import is_tileable
@@ -70,15 +67,8 @@ CASES: list[Case] = [
 ]
 
 
-def _unscheduled(case: Case, name: str = "kernel") -> tuple[PrimFunc, TensorType]:
-    operator, arrays, attributes = case
-    declared = get_operator(operator)
-    values = declared.attributes_class(**attributes)
-    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
-    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
-    outputs = compute_operator(operator, inputs, values, result)
-    assert isinstance(result, TensorType)
-    return create_prim_func([*inputs, *outputs], name), result
+def _unscheduled(case: Case, name: str = "kernel") -> PrimFunc:
+    return operator_program(case[0], case[1], name, **case[2])
 
 
 def _check(case: Case, got: Array) -> None:
@@ -91,8 +81,8 @@ def _check(case: Case, got: Array) -> None:
 def test_lowered_programs_compute_the_same(number: int, target: Target) -> None:
     """Interpreted, threads in step from barrier to barrier: one that is missing gives other results."""
     case = CASES[number]
-    func, kind = _unscheduled(case)
-    got = np.full(kind.static_shape, np.nan, "float32")
+    func = _unscheduled(case)
+    (got,) = results_of(func, case[1])
     lowered = lower(schedule_gpu(func, target), target)
     interpret(lowered, *[array.reshape(-1) for array in case[1]], got.reshape(-1))
     _check(case, got)
@@ -100,9 +90,9 @@ def test_lowered_programs_compute_the_same(number: int, target: Target) -> None:
 
 def test_products_on_a_device() -> None:
     programs = [_unscheduled(case, f"case{n}") for n, case in enumerate(CASES)]
-    module = on_opencl([schedule_gpu(func, OPENCL) for func, _ in programs])
-    for number, (case, (_, kind)) in enumerate(zip(CASES, programs, strict=True)):
-        got = np.full(kind.static_shape, 77, "float32")
+    module = on_opencl([schedule_gpu(func, OPENCL) for func in programs])
+    for number, (case, func) in enumerate(zip(CASES, programs, strict=True)):
+        (got,) = results_of(func, case[1])
         module[f"case{number}"](*case[1], got)
         _check(case, got)
 
@@ -110,11 +100,9 @@ def test_products_on_a_device() -> None:
 @cache
 def _layer(rows: int = 14, channels: int = 64, columns: int = 32) -> tuple[PrimFunc, list[Array]]:
     """A convolution with bias, an addition and ReLU."""
-    operator = get_operator("nn.conv2d")
-    attributes = operator.attributes_class(padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")
     shapes = [(1, rows, rows, channels), (3, 3, channels, columns), (columns,), (1, rows, rows, columns)]
     x, w, bias, other = (te.placeholder(shape, "float32", f"in{n}") for n, shape in enumerate(shapes))
-    (y,) = compute_operator("nn.conv2d", [x, w], attributes, tensor_type(shapes[3], "float32"))
+    (y,) = apply_operator("nn.conv2d", [x, w], padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")
     z = te.compute(
         shapes[3],
         lambda n, i, j, c: te.maximum(y[n, i, j, c] + bias[c] + other[n, i, j, c], te.const(0.0, "float32")),
@@ -215,7 +203,7 @@ def test_tiles_are_as_large_as_they_were_asked_for(tile: Tile, monkeypatch: pyte
 
 
 def test_constant_weights_are_stored_in_the_order_of_their_copy() -> None:
-    func, _ = _unscheduled(CASES[2])
+    func = _unscheduled(CASES[2])
     func = func.replace(attributes={**func.attributes, CONSTANTS: (1,)})
     packing = packing_of(schedule_gpu(func, HOPPER))
     assert packing[1].rearrange(np.zeros((40, 24), "float32")).shape == (24, 40)
@@ -238,7 +226,7 @@ def test_the_form_knows_what_can_be_read_at_once() -> None:
     assert lanes_along(context, form.rows, 0) == 1
     assert lanes_along(context, form.columns, 1) == 4
     # Three channels: neighbours along the steps are not at multiples of anything.
-    odd, _ = _unscheduled(CASES[6])
+    odd = _unscheduled(CASES[6])
     context = ScheduleContext(Schedule(odd), HOPPER)
     anchor = context.sch.get_block("conv2d")
     form = matrix_form(context, anchor, anchor)

@@ -10,18 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.topi.differential import Array, random_array, run_reference
-from tilewright.graph.op import get_operator
+from tests.topi.differential import operator_program, random_array, results_of, run_reference
 from tilewright.ir.expr import Call
-from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
-from tilewright.te.language import placeholder
-from tilewright.te.program import create_prim_func
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
 from tilewright.tir.row_instructions import ROW_MAX, ROW_SUM
-from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Answer, Choices, Question
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
@@ -84,17 +79,8 @@ def _check(made: Made, target: Target, answer: Callable[[Question], Answer]) -> 
     name, shapes, attributes = made
     rng = np.random.default_rng(0)
     arrays = [random_array(rng, shape) for shape in shapes]
-    operator = get_operator(name)
-    values = operator.attributes_class(**attributes)
-    result = operator.infer([tensor_type(shape, "float32") for shape in shapes], values)
-    inputs = [placeholder(shape, "float32", f"in{n}") for n, shape in enumerate(shapes)]
-    outputs = compute_operator(name, inputs, values, result)
-    func = schedule_gpu(create_prim_func([*inputs, *outputs], "kernel"), target, Choices(answer=answer))
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    got: list[Array] = []
-    for kind in kinds:
-        assert isinstance(kind, TensorType)
-        got.append(np.full(kind.static_shape or (), 77, kind.dtype.numpy()))
+    func = schedule_gpu(operator_program(name, arrays, **attributes), target, Choices(answer=answer))
+    got = results_of(func, arrays)
     lowered = lower(func, target)
     if any(call.name in WARPS for call in find_all(lowered.body, Call)):
         # What threads of a warp combine is one operation of the scheduled program; lowered, no interpreter runs it.

@@ -14,11 +14,9 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.codegen.cuda.dialect import CudaDialect
 from tilewright.graph.interpreter import to_bfloat16, to_float32
-from tilewright.graph.op import get_operator
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import const_value
-from tilewright.ir.types import tensor_type
 from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
@@ -31,7 +29,7 @@ from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import GroupProduct, group_product
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
@@ -111,13 +109,9 @@ def test_scheduled_products_mean_the_same(
 
 
 def test_convolutions_and_batches_of_products_use_them() -> None:
-    operator = get_operator("nn.conv2d")
-    attributes = operator.attributes_class(
-        strides=(2, 2), padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO"
-    )
     x, w = te.placeholder((1, 14, 14, 16), "float16", "x"), te.placeholder((3, 3, 16, 32), "float16", "w")
-    kind = operator.infer([tensor_type(item.shape, item.dtype) for item in (x, w)], attributes)
-    (y,) = compute_operator("nn.conv2d", [x, w], attributes, kind)
+    how = {"strides": (2, 2), "padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    (y,) = apply_operator("nn.conv2d", [x, w], **how)
     z = te.compute(y.shape, lambda *i: te.maximum(y[i], te.const(0.0, "float16")), "z")
     source = text(schedule_gpu(create_prim_func([x, w, z], "conv"), HOPPER))
     assert all(

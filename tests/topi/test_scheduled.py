@@ -8,15 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.topi.differential import Array, random_array, run_reference
+from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tilewright.compiler import build
-from tilewright.graph.op import get_operator
 from tilewright.ir.dtype import DataType
-from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.target import Target
-from tilewright.te.language import placeholder
-from tilewright.te.program import create_prim_func
-from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 RNG = np.random.default_rng(0)
@@ -103,15 +98,10 @@ def _label(case: object) -> str:
 @pytest.mark.parametrize("case", CASES, ids=_label)
 def test_scheduled_and_compiled(case: tuple[str, Sequence[Array], dict[str, Any]], cores: int) -> None:
     name, arrays, attributes = case
-    declared = get_operator(name)
-    values = declared.attributes_class(**attributes)
-    result = declared.infer([tensor_type(array.shape, array.dtype.name) for array in arrays], values)
-    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
-    outputs = compute_operator(name, inputs, values, result)
     target = Target("native").replace(cores=cores)
-    function = build(schedule_cpu(create_prim_func([*inputs, *outputs], "kernel"), target), target=target)
-    kinds = result.items if isinstance(result, TupleType) else (result,)
-    got = [np.full(kind.static_shape or (), 77, kind.dtype.numpy()) for kind in kinds if isinstance(kind, TensorType)]
+    func = operator_program(name, arrays, **attributes)
+    function = build(schedule_cpu(func, target), target=target)
+    got = results_of(func, arrays)
     function(*arrays, *got)
     for one, other in zip(got, run_reference(name, arrays, **attributes), strict=True):
         if one.dtype.kind == "f":

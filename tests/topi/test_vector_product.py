@@ -7,15 +7,13 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import CUDA, cuda_text
-from tilewright.graph.op import get_operator
-from tilewright.ir.types import TensorType, tensor_type
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
-from tilewright.topi.registry import compute_operator
+from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
@@ -24,13 +22,9 @@ SMALL = [Target("cuda -arch=sm_90 -num-cores=2 -max-threads=128"), Target("openc
 
 
 def _program(vectors: int, steps: int, results: int, transposed: bool, dtype: str = "float32") -> PrimFunc:
-    rule = get_operator("matmul")
-    attributes = rule.attributes_class(transpose_b=transposed)
     shapes = [(vectors, steps), (results, steps) if transposed else (steps, results)]
-    kind = rule.infer([tensor_type(shape, dtype) for shape in shapes], attributes)
-    assert isinstance(kind, TensorType)
     inputs = [placeholder(shape, dtype, name) for shape, name in zip(shapes, ("x", "w"), strict=True)]
-    outputs = compute_operator("matmul", inputs, attributes, kind)
+    outputs = apply_operator("matmul", inputs, transpose_b=transposed)
     return create_prim_func([*inputs, *outputs], "product").replace(attributes={CONSTANTS: (1,)})
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tilewright.graph.op import get_operator
 from tilewright.ir.expr import PrimExpr
-from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.ir.types import TensorType, TupleType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.extensions import note_registration
 from tilewright.te.tensor import Tensor
@@ -40,6 +41,14 @@ def compute_operator(name: str, inputs: list[Tensor], attributes: object, result
         )
     outputs = function(inputs, attributes, result)
     return outputs if isinstance(outputs, list) else [outputs]
+
+
+def apply_operator(name: str, inputs: Sequence[Tensor], /, **attributes: object) -> list[Tensor]:
+    """The results of an operator, attributes by name: `apply_operator("matmul", [a, b], transpose_b=True)`."""
+    operator = get_operator(name)
+    values = operator.attributes_class(**attributes)
+    result = operator.infer([tensor_type(item.shape, item.dtype) for item in inputs], values)
+    return compute_operator(name, list(inputs), values, result)
 
 
 def registered() -> tuple[str, ...]:

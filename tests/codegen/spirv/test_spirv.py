@@ -55,7 +55,7 @@ def test_the_validator_accepts_programs(tmp_path: Path) -> None:
     with pytest.raises(_CollectedError):
         portable.check_floats(collect, (*TYPES, "float16", "bfloat16", "float64"))
     funcs.append(tiled_product(9, 17, 8, (2, 8), (3, 2), 4))
-    funcs += [portable_kernels.operator_program(case, f"case{n}", VULKAN)[0] for n, case in enumerate(SAMPLES[1::4])]
+    funcs += [portable_kernels.scheduled_operator(case, f"case{n}", VULKAN) for n, case in enumerate(SAMPLES[1::4])]
     _validate(funcs, tmp_path)
 
 
