@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import helper
 
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model, onnxruntime_outputs
 from tilewright.graph.choices import stored_answer
 from tilewright.lower.database import Database, Selection
+from tilewright.support import settings as tilewright_settings
 
 pytest.importorskip("onnxruntime")
 
@@ -136,3 +140,52 @@ def test_exactness_goes_before_answers(tmp_path: Path) -> None:
     assert sum("winograd" in kernel.symbol for kernel in kernels) >= 2
     direct = tw.Compilation(content, threads=1, database=database, winograd=False)
     assert not direct.questions and not any("winograd" in kernel.symbol for kernel in direct.kernels)
+
+
+@st.composite
+def separable_layers(draw: st.DrawFn) -> onnx.ModelProto:
+    """A depthwise convolution, something after it, and a 1 x 1 convolution, of any sizes."""
+    channels, outputs = draw(st.integers(2, 40)), draw(st.integers(1, 70))
+    taps, stride, size = draw(st.sampled_from([1, 2, 3, 5])), draw(st.integers(1, 2)), draw(st.integers(5, 19))
+    before, after = draw(st.integers(0, taps - 1)), draw(st.integers(0, taps - 1))
+    nodes = [
+        helper.make_node(
+            "Conv", ["x", "w0"], ["a"], name="d", pads=[before, after] * 2, strides=[stride] * 2, group=channels
+        ),
+        helper.make_node(draw(st.sampled_from(["Relu", "Tanh", "Identity"])), ["a"], ["b"], name="between"),
+        helper.make_node("Conv", ["b", "w1", "b1"], ["y"], name="p"),
+    ]
+    weights = _weights(w0=(channels, 1, taps, taps), w1=(outputs, channels, 1, 1), b1=(outputs,))
+    return model(
+        nodes, {"x": (FLOAT, [draw(st.integers(1, 2)), channels, size, size + 1])}, {"y": (FLOAT, None)}, weights
+    )
+
+
+def check_separable(source: onnx.ModelProto) -> None:
+    """Compare the kernels that the estimate would not make with onnxruntime."""
+    content = bytes(source.SerializeToString())
+    shape = [dim.dim_value for dim in source.graph.input[0].type.tensor_type.shape.dim]
+    inputs = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    (expected,) = onnxruntime_outputs(source, inputs)
+    plain = tw.Compilation(content, threads=1)
+    (question,) = [item for item in plain.questions if item.nodes == ("d", "p")]
+    request = replace(plain.request, answers={question.key: stored_answer(question.alternatives[0])})
+    # Random kernels would only fill the cache.
+    with tilewright_settings.CACHE.override(False):
+        made = tw.Compilation.of(request)
+        assert abs(len(made.kernels) - len(plain.kernels)) == 1
+        (got,) = made.executable().run(inputs)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+@given(separable_layers())
+def test_separable_layers_of_any_sizes(source: onnx.ModelProto) -> None:
+    check_separable(source)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@given(separable_layers())
+def test_many_separable_layers_of_any_sizes(source: onnx.ModelProto) -> None:
+    check_separable(source)

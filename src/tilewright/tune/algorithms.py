@@ -93,40 +93,48 @@ def choose_algorithms(
         wanted = replace(compilation.request, model=compilation.imported, shapes=None, answers={**kept, **stored})
         return Compilation.of(wanted)
 
-    choices: list[AlgorithmChoice] = []
-    answers: dict[str, str] = {}
     first = present = form({})
+    choices: list[AlgorithmChoice] = []
     estimated = chosen = 0.0
     trials = 0
     while questions := [item for item in present.questions if item.key not in done]:
         done.update(item.key for item in questions)
         tried = _combined(questions)[: most_models(present.lowered)]
         on_step(f"compiling {plural(len(tried) + 1, 'form')} of the model for {plural(len(questions), 'choice')}")
-        models = [present.executable(), *(form({**answers, **changed}).executable() for changed in tried)]
+        answers = _changes(choices)
+        models = [present.executable(), *(form({**answers, **changes}).executable() for changes in tried)]
         on_step(f"running {plural(len(models), 'form')} of the model in turns")
         measured = time_in_turns(models, partial(_questions_of, questions), seconds)
         trials += measured.profiles
-        found = [_choice(item, tried, measured.parts) for item in questions]
-        choices += found
+        choices += [_choice(item, tried, measured.parts) for item in questions]
         estimated = chosen = measured.whole[0]
         # An algorithm may bring questions of its own, which are asked when it is chosen.
-        answers |= {item.question.key: item.answer for item in found if not item.is_as_estimated}
-        present = form(answers)
-    if answers:
+        present = form(_changes(choices))
+    if _changes(choices):
         on_step("running the model as chosen")
         whole = time_in_turns([first.executable(), present.executable()], seconds=seconds)
-        estimated, chosen = whole.whole
         trials += whole.profiles
+        estimated, chosen = whole.whole
         if chosen >= estimated * _WHOLE:
             # All of it was noise, or too little to be told from it.
             choices = [replace(item, answer=item.question.default) for item in choices]
             chosen = estimated
-    selections = []
-    for item in choices:
-        taken = {} if item.is_as_estimated else stored_answer(item.answer)
-        selections.append(Selection(item.question.key, str(compilation.target), {**taken, _COMPILER: compiler}))
-    database.select(selections)
+    _keep(choices, str(compilation.target), compiler, database)
     return Algorithms(tuple(choices), estimated, chosen, trials, time.monotonic() - began)
+
+
+def _changes(choices: Iterable[AlgorithmChoice]) -> dict[str, str]:
+    """The answers that are not as estimated."""
+    return {item.question.key: item.answer for item in choices if not item.is_as_estimated}
+
+
+def _keep(choices: Sequence[AlgorithmChoice], target: str, compiler: str, database: Database) -> None:
+    """Tell the database what is to be used; where that is as estimated, estimates may get better."""
+    changes = _changes(choices)
+    database.select(
+        Selection(key, target, {**(stored_answer(changes[key]) if key in changes else {}), _COMPILER: compiler})
+        for key in [item.question.key for item in choices]
+    )
 
 
 def measured_answers(answers: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, str]]:

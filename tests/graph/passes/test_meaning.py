@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.graph.generate import random_module
 from tests.graph.helpers import inputs_for
+from tilewright.graph.choices import GraphChoices
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -21,10 +22,24 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
+from tilewright.target import Target
+
+CPU = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 
 
 def optimize_channels_last(module):
     return optimize(module, GraphOptions(layout="NHWC"))
+
+
+class Contrary(GraphChoices):
+    """Always another answer than the estimate's."""
+
+    def choose(self, calls, options, default):
+        return next((option for option in reversed(options) if option != default), default)
+
+
+def optimize_against_the_estimates(module):
+    return optimize(module, GraphOptions(layout="NHWC", target=CPU, choices=Contrary()))
 
 
 PASSES = [
@@ -38,6 +53,7 @@ PASSES = [
     convert_layout,
     optimize,
     optimize_channels_last,
+    optimize_against_the_estimates,
 ]
 
 
