@@ -58,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.json or harness.RESULTS_FOLDER / f"tuned-{threads}t.json"
     results = {} if options.again else known_results(path)
     for name in names:
+        if options.compare and name in results:
+            results[name] |= compare(name, threads, database, options.rounds)
+            harness.write_json(path, summary(results, threads))
+            continue
         if name in results:
             harness.say(f"{name}: is done")
             continue
@@ -86,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="the file of figures")
     parser.add_argument("--reports", type=Path, help="a folder for the HTML report of each model")
     parser.add_argument("--again", action="store_true", help="tune on also what is done")
+    parser.add_argument("--compare", action="store_true", help="of what is done, only time tuned against untuned anew")
     parser.add_argument(
         "--ship", action="store_true", help="write the best records into the package and do nothing else"
     )

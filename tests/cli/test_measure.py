@@ -50,3 +50,20 @@ def test_patience_ends(patience: int) -> None:
     timing = measure.measure({"one": Clock(1.0)}, 2, watch=Watch(*[False] * 9), patience=patience)["one"]
     assert timing.samples == [1.0] * (2 * patience)
     assert timing.disturbed == []
+
+
+def test_quiet_rounds_of_one_are_not_compared_with_disturbed_ones_of_another() -> None:
+    clocks = {"one": Clock(1.0, 1.0, 1.0), "two": Clock(1.0, 1.4, 1.4)}
+    # Rounds: one, two; two, one. The first competitor was alone once, the second never.
+    timings = measure.measure(clocks, 2, watch=Watch(True, False, False, False))
+    assert [timing.samples for timing in timings.values()] == [[1.0, 1.0], [1.4, 1.4]]
+    assert [timing.disturbed for timing in timings.values()] == [[], []]
+    assert [(timing.rounds_alone, timing.rounds) for timing in timings.values()] == [(1, 2), (0, 2)]
+
+
+def test_a_few_quiet_rounds_of_all_are_enough() -> None:
+    clocks = {"one": Clock(*[1.0] * 9), "two": Clock(*[2.0] * 9)}
+    alone = [True, True, True, True, True, True, False, False]
+    timings = measure.measure(clocks, 4, watch=Watch(*alone))
+    assert [len(timing.samples) for timing in timings.values()] == [3, 3]
+    assert [len(timing.disturbed) for timing in timings.values()] == [1, 1]

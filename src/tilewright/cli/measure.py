@@ -22,6 +22,8 @@ Array = npt.NDArray[np.generic]
 _SETTLE_SECONDS = 0.02
 _ROUND_SECONDS = 0.15
 _MOST_CALLS_PER_ROUND = 200
+_LEAST_ALONE = 3
+"""Undisturbed rounds that every competitor must have for the disturbed ones to be left out."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Timing:
 
     samples: list[float] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
+    rounds: int = 0
+    rounds_alone: int = 0
 
     @property
     def median_ms(self) -> float:
@@ -90,16 +94,16 @@ def measure(
 
     The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
     after each round. What a `watch` says was disturbed does not count; there are then up to `patience` times as many
-    rounds, until every competitor has its number of undisturbed ones. One that has none at all keeps the disturbed.
+    rounds, until every competitor has its number of undisturbed ones. Where one has hardly any, all rounds of all
+    count: the quiet moments of one compare with nothing of another.
     """
     samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
     # Warm up, and learn how many calls make a round of useful length.
     quickest = {name: sampler.sample(1)[0] for name, sampler in samplers.items()}
     timings = {name: Timing() for name in samplers}
-    good = dict.fromkeys(samplers, 0)
     order = list(samplers)
     for index in range(rounds * patience):
-        if index >= rounds and min(good.values(), default=rounds) >= rounds:
+        if index >= rounds and min((timing.rounds_alone for timing in timings.values()), default=rounds) >= rounds:
             break
         turn = index % len(order) if order else 0
         for name in order[turn:] + order[:turn]:
@@ -108,15 +112,16 @@ def measure(
             before = watch.look() if watch is not None else 0.0
             samples = samplers[name].sample(_calls_per_round(quickest[name]))
             alone = watch is None or watch.was_alone(before, watch.look())
-            good[name] += alone
             timing = timings[name]
+            timing.rounds += 1
+            timing.rounds_alone += alone
             (timing.samples if alone else timing.disturbed).extend(samples)
             # The first call may have met a busy machine.
             quickest[name] = min(quickest[name], *samples)
         round_done()
-    for timing in timings.values():
-        if not timing.samples:
-            timing.samples, timing.disturbed = timing.disturbed, []
+    if any(timing.rounds_alone < min(rounds, _LEAST_ALONE) for timing in timings.values()):
+        for timing in timings.values():
+            timing.samples, timing.disturbed = timing.samples + timing.disturbed, []
     return timings
 
 
