@@ -2,6 +2,7 @@
 
     python3 -m bench.gpu                                   # everything: ten models, batch 1 and 16, three precisions
     python3 -m bench.gpu --models resnet18,dqn --precisions fp32 --batch 1 --no-compile --rounds 5
+    python3 -m bench.gpu --batch 1 --precisions fp32 --ahead 12     # compile in 12 processes first, then time
 
 PyTorch runs as a CUDA graph of its operators, and compiled (`reduce-overhead`, `max-autotune`), each in its own layout
 and in channels_last where the model has images. Times: `wall` is from the start of a run until the GPU is done, with
@@ -19,8 +20,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,8 @@ import onnx
 import torch
 
 import tilewright as tw
-from bench import gpu_models, gpu_torch, harness, zoo
+from bench import gpu_ahead, gpu_models, gpu_torch, harness, zoo
+from bench.gpu_ahead import OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
 from tilewright.runtime.device_model import BoundRun, DeviceRunner
@@ -36,10 +39,7 @@ from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 
 TOLERANCES = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2}
-_PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16"}
-OURS = "tilewright"
 _RUNS_A_ROUND = 10
-_IMAGES = ("resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "dqn", "dcgan")
 Result = dict[str, Any]
 
 
@@ -56,12 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.json or harness.RESULTS_FOLDER / "gpu.json"
     started = time.perf_counter()
     results: list[Result] = []
-    for batch, precision, name in itertools.product(batches, precisions, names):
+    configurations = list(itertools.product(batches, precisions, names))
+    hopeless: dict[gpu_ahead.Program, str] = {}
+    if options.ahead:
+        wanted = gpu_ahead.programs(configurations, list(gpu_torch.COMPILED) if options.compile else [])
+        hopeless = gpu_ahead.prepare_all(wanted, options.ahead, options.ahead_limit)
+    for batch, precision, name in configurations:
         left = options.limit - (time.perf_counter() - started)
         if left <= 0:
             results.append({"model": name, "batch": batch, "precision": precision, "error": "no time left"})
             continue
-        results.append(measure_model(name, batch, precision, options, left))
+        results.append(measure_model(name, batch, precision, options, left, hopeless))
         harness.say(_line(results[-1]))
         # Peers may take minutes to get ready: what is known is kept whatever happens to the rest.
         harness.write_json(path, summary(results))
@@ -87,8 +92,18 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def measure_model(name: str, batch: int, precision: str, options: argparse.Namespace, left: float) -> Result:
-    """Compile, check and time one model in one precision. A failure is a result, not the end."""
+def measure_model(
+    name: str,
+    batch: int,
+    precision: str,
+    options: argparse.Namespace,
+    left: float,
+    hopeless: Mapping[gpu_ahead.Program, str] = MappingProxyType({}),
+) -> Result:
+    """Compile, check and time one model in one precision. A failure is a result, not the end.
+
+    `hopeless` says why programs of peers could not be compiled ahead: they are not tried again.
+    """
     half = precision == "fp16"
     result: Result = {"model": name, "batch": batch, "precision": precision}
     model, inputs = gpu_models.model(name, batch, False), gpu_models.inputs(name, batch, False)
@@ -106,11 +121,15 @@ def measure_model(name: str, batch: int, precision: str, options: argparse.Names
         result["kernels"] = sum(map(len, ours.calls()))
     except TilewrightError as error:
         result["error"] = f"{type(error).__name__}: {error}"[:400]
-    failures: dict[str, str] = {}
+    failures = {
+        program.peer: why
+        for program, why in hopeless.items()
+        if (program.model, program.batch, program.precision) == (name, batch, precision) and program.way != OURS
+    }
     if half:
         # Ours computes a float32 model in half precision; theirs is one of half precision throughout.
         model, inputs = gpu_models.model(name, batch, True), gpu_models.inputs(name, batch, True)
-    calls.update(_peers(model, inputs, precision, name in _IMAGES, expected, options, left, failures))
+    calls.update(_peers(model, inputs, precision, gpu_ahead.layouts(name), expected, options, left, failures))
     walls: dict[str, list[float]] = {peer: [] for peer in calls}
     for _ in range(options.rounds):
         for peer, call in calls.items():
@@ -133,7 +152,7 @@ def measure_model(name: str, batch: int, precision: str, options: argparse.Names
 
 
 def _compile(model: onnx.ModelProto, precision: str, database: Path | None) -> tw.Executable:
-    return tw.compile(model.SerializeToString(), target="cuda", database=database, precision=_PRECISIONS[precision])
+    return tw.compile(model.SerializeToString(), target="cuda", database=database, precision=PRECISIONS[precision])
 
 
 def _bound(executable: tw.Executable, inputs: zoo.Arrays) -> BoundRun:
@@ -148,33 +167,39 @@ def _peers(
     model: onnx.ModelProto,
     inputs: zoo.Arrays,
     precision: str,
-    has_images: bool,
+    layouts: Sequence[str],
     expected: Sequence[np.ndarray],
     options: argparse.Namespace,
     left: float,
     failures: dict[str, str],
 ) -> dict[str, gpu_torch.Call]:
-    """PyTorch in all ways that were asked for; what fails, or gives other results, is said in `failures`."""
+    """PyTorch in all ways that were asked for; what fails, or gives other results, is said in `failures`.
+
+    What is in there already is not tried.
+    """
     found: dict[str, gpu_torch.Call] = {}
-    for layout in ("", " channels_last") if has_images else ("",):
+    for layout in layouts:
         ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
         ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {"graph": lambda ready: ready.graph()}
         if options.compile:
             for way, mode in gpu_torch.COMPILED.items():
                 ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
         for way, prepare in ways.items():
+            peer = gpu_ahead.Program("", 0, precision, way, layout).peer
+            if peer in failures:
+                continue
             try:
                 with gpu_torch.at_most(int(min(options.patience, left))):
                     call = prepare(ready)
                 error = max_relative_error(list(gpu_torch.outputs_of(call)), list(expected))
                 if error > 5 * TOLERANCES[precision]:
-                    failures[way + layout] = f"its outputs are wrong: max relative error {error:.1e}"
+                    failures[peer] = f"its outputs are wrong: max relative error {error:.1e}"
                 else:
-                    found[way + layout] = call
+                    found[peer] = call
             except gpu_torch.TooLong:
-                failures[way + layout] = "took too long to get ready"
+                failures[peer] = "took too long to get ready"
             except (RuntimeError, ValueError) as problem:
-                failures[way + layout] = str(problem)[:200]
+                failures[peer] = str(problem)[:200]
     return found
 
 
@@ -239,6 +264,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=10, help=f"rounds of {_RUNS_A_ROUND} runs of each")
     parser.add_argument("--patience", type=int, default=120, help="seconds that a peer may take to get ready")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no other model is begun")
+    parser.add_argument("--ahead", type=int, default=0, metavar="N", help="first compile everything in N processes")
+    parser.add_argument("--ahead-limit", type=float, default=3600, help="seconds that this may take")
     parser.add_argument("--database", type=Path, help="measured schedules")
     parser.add_argument("--json", type=Path, help="where the figures go")
     return parser

@@ -1,0 +1,198 @@
+"""Getting the programs of `bench.gpu` ready ahead of time, each in a process of its own.
+
+torch.compile takes tens of seconds a model, minutes where it tries kernels; ours takes seconds. Both keep what they
+made on disk. `bench.gpu --ahead 12` compiles all programs in 12 processes before it times the first one: then each is
+timed from warm caches, with the GPU to itself. While kernels are being tried out to choose between them, the GPU is one
+process's (a file lock), so that the choices are those of a compilation that runs alone.
+
+    python3 -m bench.gpu_ahead resnet50 1 fp16 autotune channels_last      # one program
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+
+OURS = "tilewright"
+IMAGES = ("resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "dqn", "dcgan")
+"""The models that have a layout to choose."""
+
+PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16"}
+"""The precisions of the benchmark and what `tilewright.compile` calls them."""
+
+_LONGEST_FIRST = ("resnet50", "mobilenet_v2", "resnet18", "mobilenet_v1", "bert_base", "lstm_lm_35", "bert_small")
+_WAYS = (OURS, "autotune", "compile")
+_LOCK = Path(tempfile.gettempdir()) / "tilewright-bench-gpu.lock"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program to be timed: a model in one size and precision, compiled in one way, in one layout."""
+
+    model: str
+    batch: int
+    precision: str
+    way: str
+    layout: str = ""
+
+    @property
+    def peer(self) -> str:
+        """The way and the layout: what the program is called beside others of its model."""
+        return f"{self.way} {self.layout}".rstrip()
+
+    def __str__(self) -> str:
+        return " ".join(str(part) for part in astuple(self) if part != "")
+
+
+def layouts(model: str) -> tuple[str, ...]:
+    """The layouts that a model is run in."""
+    return ("", "channels_last") if model in IMAGES else ("",)
+
+
+def programs(configurations: Sequence[tuple[int, str, str]], compiled: Sequence[str]) -> list[Program]:
+    """What has to be compiled for configurations (batch, precision, model), ours first, then what takes longest."""
+    found = [
+        Program(model, batch, precision, way, layout)
+        for batch, precision, model in configurations
+        for way in (*compiled, OURS)
+        for layout in (layouts(model) if way != OURS else ("",))
+    ]
+    rank = {model: place for place, model in enumerate(_LONGEST_FIRST)}
+    return sorted(found, key=lambda item: (_WAYS.index(item.way), rank.get(item.model, len(rank))))
+
+
+def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict[Program, str]:
+    """Compile programs in processes of their own; those that did not get ready, and why.
+
+    After `limit` seconds, those that still run are stopped and no other is begun.
+    """
+    started = time.perf_counter()
+    waiting, failed = list(wanted), dict[Program, str]()
+    running: dict[Program, subprocess.Popen[bytes]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {program: Path(folder) / str(number) for number, program in enumerate(wanted)}
+        try:
+            while waiting or running:
+                if time.perf_counter() - started > limit:
+                    failed.update(dict.fromkeys((*waiting, *running), "no time left to compile it"))
+                    break
+                while waiting and len(running) < processes:
+                    program = waiting.pop(0)
+                    running[program] = _start(program, logs[program])
+                time.sleep(0.05)
+                for program, process in list(running.items()):
+                    if process.poll() is None:
+                        continue
+                    del running[program]
+                    if process.returncode:
+                        failed[program] = _last_error(logs[program]) or f"exit code {process.returncode}"
+                    ready = f"{len(wanted) - len(waiting) - len(running)} of {len(wanted)}"
+                    text = f"ahead: {ready} after {time.perf_counter() - started:.0f} s: {program}"
+                    harness.say(f"{text}: {failed[program]}" if program in failed else text)
+        finally:
+            for process in running.values():
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return failed
+
+
+def _start(program: Program, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-W", "ignore", "-m", "bench.gpu_ahead", *map(str, astuple(program))]
+    # Many compilers at once leave no core for the helper processes of each.
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    with log.open("wb") as file:
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+
+
+def _last_error(log: Path) -> str:
+    """The line of a log that says what went wrong: the last one that looks like an exception."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed|TooLong)\b", line)]
+    return (errors or lines or [""])[-1][:200]
+
+
+def prepare(program: Program) -> None:
+    """Compile one program, so that what it made is in the caches on disk."""
+    from bench import gpu_models, gpu_torch
+
+    half = program.precision == "fp16"
+    if program.way == OURS:
+        from tilewright.compiler import Compilation
+
+        model = gpu_models.model(program.model, program.batch, False)
+        Compilation(model.SerializeToString(), target="cuda", precision=PRECISIONS[program.precision]).artifact()
+        return
+    _try_kernels_alone()
+    model = gpu_models.model(program.model, program.batch, half)
+    inputs = gpu_models.inputs(program.model, program.batch, half)
+    ready = gpu_torch.TorchModel(model, inputs, bool(program.layout), program.precision == "tf32")
+    ready.compiled(gpu_torch.COMPILED[program.way])
+
+
+def _try_kernels_alone() -> None:
+    """Let torch's compiler time kernels only while no other process here does."""
+    from torch._inductor.runtime import benchmarking
+
+    place = getattr(benchmarking, "set_gpu_benchmark_lock_context", None)
+    if place is not None:
+        place(alone)
+        return
+    kind = type(benchmarking.benchmarker)
+    for name in ("benchmark", "benchmark_gpu"):
+        setattr(kind, name, _locked(getattr(kind, name)))
+
+
+def _locked(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        with alone():
+            return function(*arguments, **named)
+
+    return call
+
+
+class _Held(threading.local):
+    depth = 0
+
+
+_held = _Held()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the file lock of the GPU; may be entered again by the thread that holds it."""
+    with _LOCK.open("w") as file:
+        if not _held.depth:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        _held.depth += 1
+        try:
+            yield
+        finally:
+            _held.depth -= 1  # closing the file gives the lock back
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prepare the program that the arguments name."""
+    model, batch, precision, way, *layout = arguments
+    prepare(Program(model, int(batch), precision, way, *layout))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
