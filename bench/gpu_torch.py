@@ -104,10 +104,13 @@ class TorchModel:
         return call
 
     def compiled(self, mode: str) -> Call:
-        """Compiled by torch."""
+        """Compiled by torch, for exactly these shapes and strides.
+
+        Left to itself it would take strides that differ between two layouts of a model for symbols.
+        """
         self._set()
         torch._dynamo.reset()
-        module = torch.compile(self.module, mode=mode)
+        module = torch.compile(self.module, mode=mode, dynamic=False)
 
         def call() -> Any:
             with torch.inference_mode():
