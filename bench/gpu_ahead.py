@@ -36,7 +36,7 @@ PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16"}
 """The precisions of the benchmark and what `tilewright.compile` calls them."""
 
 _LONGEST_FIRST = ("resnet50", "mobilenet_v2", "resnet18", "mobilenet_v1", "bert_base", "lstm_lm_35", "bert_small")
-_WAYS = (OURS, "autotune", "compile")
+_WAYS = (OURS, "compile", "autotune")
 _LOCK = Path(tempfile.gettempdir()) / "tilewright-bench-gpu.lock"
 
 
@@ -149,22 +149,16 @@ def _try_kernels_alone() -> None:
     """Let torch's compiler time kernels only while no other process here does."""
     from torch._inductor.runtime import benchmarking
 
-    place = getattr(benchmarking, "set_gpu_benchmark_lock_context", None)
-    if place is not None:
-        place(alone)
-        return
     kind = type(benchmarking.benchmarker)
-    for name in ("benchmark", "benchmark_gpu"):
-        setattr(kind, name, _locked(getattr(kind, name)))
+    time_kernel = kind.benchmark_gpu
 
-
-def _locked(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
+    @functools.wraps(time_kernel)
+    def benchmark_gpu(self: Any, kernel: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
+        kernel()  # The first call compiles it, which takes longer than timing it and needs no GPU.
         with alone():
-            return function(*arguments, **named)
+            return time_kernel(self, kernel, *arguments, **named)
 
-    return call
+    kind.benchmark_gpu = benchmark_gpu
 
 
 class _Held(threading.local):
