@@ -20,7 +20,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = parse_models(options.models)
         precisions = _choices(options.precisions, TOLERANCES, "precision")
         batches = [int(text) for text in options.batch.split(",")]
+        modes = _choices(options.modes, gpu_torch.COMPILED.values(), "mode") if options.compile else []
+        options.compiled = [way for way, mode in gpu_torch.COMPILED.items() if mode in modes]
     except (UserError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configurations = list(itertools.product(batches, precisions, names))
     hopeless: dict[gpu_ahead.Program, str] = {}
     if options.ahead:
-        wanted = gpu_ahead.programs(configurations, list(gpu_torch.COMPILED) if options.compile else [])
+        wanted = gpu_ahead.programs(configurations, options.compiled)
         hopeless = gpu_ahead.prepare_all(wanted, options.ahead, options.ahead_limit)
     for batch, precision, name in configurations:
         left = options.limit - (time.perf_counter() - started)
@@ -181,9 +183,9 @@ def _peers(
     for layout in layouts:
         ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
         ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {"graph": lambda ready: ready.graph()}
-        if options.compile:
-            for way, mode in gpu_torch.COMPILED.items():
-                ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
+        for compiled in options.compiled:
+            mode = gpu_torch.COMPILED[compiled]
+            ways[compiled] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
         for way, prepare in ways.items():
             peer = gpu_ahead.Program("", 0, precision, way, layout).peer
             if peer in failures:
@@ -203,7 +205,7 @@ def _peers(
     return found
 
 
-def _choices(text: str, known: dict[str, float], what: str) -> list[str]:
+def _choices(text: str, known: Collection[str], what: str) -> list[str]:
     wanted = text.split(",")
     for word in wanted:
         if word not in known:
@@ -261,6 +263,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precisions", default="fp32,tf32,fp16", help="of fp32, tf32 and fp16")
     parser.add_argument("--batch", default="1,16", help="batch sizes")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--modes", default=",".join(gpu_torch.COMPILED.values()), help="of torch.compile")
     parser.add_argument("--rounds", type=int, default=10, help=f"rounds of {_RUNS_A_ROUND} runs of each")
     parser.add_argument("--patience", type=int, default=120, help="seconds that a peer may take to get ready")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no other model is begun")

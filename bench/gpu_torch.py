@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from torch._inductor import config as inductor_config
 
 from bench.peers.onnx_to_torch import OnnxModule
 
@@ -109,6 +110,14 @@ class TorchModel:
         Left to itself it would take strides that differ between two layouts of a model for symbols.
         """
         self._set()
+        try:
+            return self._ready(mode)
+        except RuntimeError:
+            # In float16 its search for patterns of attention fails on masks: without it, it can compile the model.
+            with inductor_config.patch(pattern_matcher=False):
+                return self._ready(mode)
+
+    def _ready(self, mode: str) -> Call:
         torch._dynamo.reset()
         module = torch.compile(self.module, mode=mode, dynamic=False)
 
