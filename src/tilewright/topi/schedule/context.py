@@ -23,6 +23,10 @@ _WORTH_DIVIDING = 1.04
 """How much smaller pieces must gain."""
 _LEAST_PIECE = 1 << 12
 """Elements of work that a piece has at least: taking one costs about a hundred cycles."""
+_PIECES = 4
+"""Pieces for each core, where they stay large: cores are not equally quick, and who is done takes from the others."""
+_LARGE_PIECE = 1 << 15
+"""Elements of work that such a piece has at least."""
 TYPICAL_SIZE = 128
 """What a symbolic extent is taken for where a size decides how, never whether it is right."""
 
@@ -112,13 +116,21 @@ class ScheduleContext:
         self.parallelize(outer, work)
 
     def _parts(self, pieces: int, extent: int, work: int) -> int:
-        """Into how many parts a loop inside a number of pieces is divided so that cores have about equal work."""
+        """Into how many parts a loop inside a number of pieces is divided so that cores have about equal work.
+
+        There may be more parts than that needs, so that a core that is slow today leaves some of them to the others.
+        """
         best, least = 1, self._idle(pieces)
         for parts in range(2, extent + 1):
             if least <= _IDLE or work < pieces * parts * _LEAST_PIECE:
                 break
             if extent % parts == 0 and self._idle(pieces * parts) * _WORTH_DIVIDING < least:
                 best, least = parts, self._idle(pieces * parts)
+        for parts in range(best, extent + 1):
+            if pieces * best >= _PIECES * self.target.cores or work < pieces * parts * _LARGE_PIECE:
+                break
+            if extent % parts == 0:
+                best = parts
         return best
 
     def _idle(self, pieces: int) -> float:
