@@ -1,0 +1,196 @@
+"""Loops are cut where their guards change: main bodies without guards, and right tails."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.tir.passes.programs import agree, data, loops_of, script
+from tilewright.ir.expr import IntImm, Select
+from tilewright.ir.visit import find_all
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.partition_loops import partition_loops
+from tilewright.tir.stmt import BufferStore, For, IfThenElse, LoopKind, SeqStmt
+
+
+class TestPartitionLoops:
+    def test_tail_of_a_split(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for i in range(13):
+        for j in range(8):
+            if i * 8 + j < 100:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert loops_of(after) == [("serial", 12), ("serial", 8), ("serial", 4)]
+        assert not find_all(after.body, IfThenElse)
+        agree(func, after, data(100), data(100))
+
+    def test_padding_of_a_convolution(self) -> None:
+        func = script(
+            """
+@script.function
+def blur(A: Buffer[(20,), "float32"], B: Buffer[(20,), "float32"]):
+    for i in range(20):
+        B[i] = 0.0
+        for k in range(3):
+            B[i] = B[i] + (A[i + k - 1] if 1 <= i + k and i + k < 21 else 0.0)
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, SeqStmt)
+        (main,) = [stmt for stmt in after.body.stmts if isinstance(stmt, For) and stmt.extent is IntImm(18)]
+        assert not find_all(main, Select)
+        agree(func, after, data(20), data(20))
+
+    def test_parallel_loops_choose_inside(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for i in parallel(13):
+        for j in vectorized(8):
+            if i * 8 + j < 100:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        assert after.body.kind is LoopKind.PARALLEL
+        choice = after.body.body
+        assert isinstance(choice, IfThenElse)
+        assert not find_all(choice.then_body, IfThenElse)
+        agree(func, after, data(100), data(100))
+
+    def test_the_edge_of_a_parallel_loop_is_cut_further_in(self) -> None:
+        func = script(
+            """
+@script.function
+def edge(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for c in parallel(3):
+        for i in range(5):
+            for j in range(8):
+                if c * 40 + i * 8 + j < 100:
+                    B[c * 40 + i * 8 + j] = A[c * 40 + i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        choice = after.body.body
+        assert isinstance(choice, IfThenElse) and choice.else_body is not None
+        # Most of the edge is free of guards as well.
+        loops = [loop for loop in find_all(choice.else_body, For) if loop.var.name == "i"]
+        assert len(loops) == 2
+        assert not find_all(loops[0].body, IfThenElse)
+        agree(func, after, data(100), data(100))
+
+    def test_a_tail_is_a_shorter_vector(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(A: Buffer[(100,), "float32"], B: Buffer[(100,), "float32"]):
+    for i in range(13):
+        for j in vectorized(8):
+            if i * 8 + j < 100:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert loops_of(after) == [("serial", 12), ("vectorized", 8), ("vectorized", 4)]
+        agree(func, after, data(100), data(100))
+
+    def test_a_vector_of_unknown_length_stays_masked(self) -> None:
+        func = script(
+            """
+@script.function
+def triangle(A: Buffer[(8, 8), "float32"], B: Buffer[(8, 8), "float32"]):
+    for i in range(8):
+        for j in vectorized(8):
+            if j <= i:
+                B[i, j] = A[i, j]
+"""
+        )
+        after = partition_loops(func)
+        assert all(kind != "vectorized" or isinstance(extent, int) for kind, extent in loops_of(after))
+        agree(func, after, data(8, 8), data(8, 8))
+
+    def test_triangles_are_trimmed(self) -> None:
+        func = script(
+            """
+@script.function
+def triangle(A: Buffer[(9, 9), "float32"], B: Buffer[(9, 9), "float32"]):
+    for i in range(9):
+        for j in range(9):
+            if j <= i:
+                B[i, j] = A[i, j]
+"""
+        )
+        agree(func, partition_loops(func), data(9, 9), data(9, 9))
+
+    def test_blocks_of_tiles_of_symbolic_extent(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(n: int64, A: Buffer[(90,), "float32"], B: Buffer[(90,), "float32"]):
+    for o in range((n + 31) // 32):
+        for i in range(8):
+            for j in unroll(4):
+                if o * 32 + i * 4 + j < n:
+                    B[o * 32 + i * 4 + j] = A[o * 32 + i * 4 + j]
+"""
+        )
+        after = partition_loops(func)
+        guarded = [loop for loop in find_all(after.body, For) if find_all(loop, IfThenElse)]
+        # Whole blocks, whole tiles of the last block, then the only tile that needs guards.
+        assert len(find_all(after.body, BufferStore)) == 3
+        assert len(guarded) == 3
+        for n in (0, 3, 4, 31, 32, 70, 90):
+            one, other = data(90, seed=1), data(90, seed=1)
+            interpret(func, n, data(90), one)
+            interpret(after, n, data(90), other)
+            np.testing.assert_array_equal(one, other)
+
+    def test_a_parallel_loop_of_symbolic_extent(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(n: int64, A: Buffer[(50,), "float32"], B: Buffer[(50,), "float32"]):
+    for i in parallel((n + 7) // 8):
+        for j in vectorized(8):
+            if i * 8 + j < n:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        assert isinstance(after.body.body, IfThenElse)
+        assert not find_all(after.body.body.then_body, IfThenElse)
+        for n in (0, 5, 16, 50):
+            one, other = data(50, seed=1), data(50, seed=1)
+            interpret(func, n, data(50), one)
+            interpret(after, n, data(50), other)
+            np.testing.assert_array_equal(one, other)
+
+    def test_symbolic_extents(self) -> None:
+        func = script(
+            """
+@script.function
+def tail(n: int64, A: Buffer[(50,), "float32"], B: Buffer[(50,), "float32"]):
+    for i in range((n + 7) // 8):
+        for j in range(8):
+            if i * 8 + j < n:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, SeqStmt)
+        assert len(after.body.stmts) == 2
+        assert not find_all(after.body, IfThenElse)
+        for n in (0, 1, 7, 8, 9, 50):
+            one, other = data(50, seed=1), data(50, seed=1)
+            interpret(func, n, data(50), one)
+            interpret(after, n, data(50), other)
+            np.testing.assert_array_equal(one, other)
