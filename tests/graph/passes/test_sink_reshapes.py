@@ -69,3 +69,11 @@ def test_other_reshapes_stay() -> None:
     for body in (rows, view, narrow):
         before = module(body)
         assert sink_reshapes(before)["main"] is before["main"]
+
+
+def test_two_products_of_different_shapes_come_to_an_end() -> None:
+    # The windows of a shifted image and the image itself: each could take the other's shape for ever.
+    cubes = op("matmul", op("reshape", X, shape=(5, 2, 4)), constant(random(8, 5, 4, 6)))
+    body = op("nn.relu", op("add", product(), op("reshape", cubes, shape=(2, 5, 6))))
+    check(module(body))
+    assert len(kernels(module(body))) == 2

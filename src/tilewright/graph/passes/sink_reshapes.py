@@ -36,6 +36,10 @@ def _is_elementwise(item: GraphExpr) -> bool:
 def _sink(b: Bindings) -> GraphExpr | None:
     root = b.call("root")
     shape = known_sizes(root)
+    if shape and any(known_sizes(item) == shape and _is_product(item, shape) for item in root.args):
+        # It belongs to a product of its own shape already. Two products that are reshaped to a third shape would
+        # else take turns for ever.
+        return None
     for item in root.args:
         if isinstance(item, Call) and is_call_to(item, "reshape") and known_sizes(item) == shape:
             inner = known_sizes(item.args[0])
