@@ -91,7 +91,7 @@ def _chosen(report: Algorithms | None) -> dict[tuple[str, ...], str]:
 def test_questions_of_the_network(database: Database) -> None:
     found = {item.nodes: item for item in _compilation(database).questions}
     assert found.keys() == {FIRST, OTHERS}
-    assert found[OTHERS].options == ("direct", "winograd2", "winograd4")
+    assert found[OTHERS].options == ("direct", "winograd2", "winograd3", "winograd4")
     assert found[FIRST].options == ("apart", "together") and found[FIRST].default == "together"
 
 
@@ -99,13 +99,13 @@ def test_questions_of_the_network(database: Database) -> None:
     ("others", "first", "whole", "expected"),
     [
         # Times as estimated, and of the alternatives: the quickest is taken.
-        ((1.0, 0.9, 0.7), (1.0, 1.1), (5.0, 4.0, 4.0), ("winograd4", "together")),
-        ((1.0, 0.7, 0.9), (1.0, 0.5), (5.0, 4.0, 4.0), ("winograd2", "apart")),
+        ((1.0, 0.9, 0.8, 0.7), (1.0, 1.1), (5.0, 4.0, 4.0, 4.0), ("winograd4", "together")),
+        ((1.0, 0.7, 0.8, 0.9), (1.0, 0.5), (5.0, 4.0, 4.0, 4.0), ("winograd2", "apart")),
         # Noise: not by two parts in a hundred.
-        ((1.0, 0.985, 0.99), (1.0, 0.99), (5.0, 4.0, 4.0), ("direct", "together")),
+        ((1.0, 0.985, 0.99, 0.985), (1.0, 0.99), (5.0, 4.0, 4.0, 4.0), ("direct", "together")),
         # The model as a whole says otherwise, or hardly gains.
-        ((1.0, 0.9, 0.7), (1.0, 0.5), (5.0, 5.5, 4.0), ("direct", "together")),
-        ((1.0, 0.9, 0.7), (1.0, 0.5), (5.0, 4.96, 4.0), ("direct", "together")),
+        ((1.0, 0.9, 0.8, 0.7), (1.0, 0.5), (5.0, 5.5, 4.0, 4.0), ("direct", "together")),
+        ((1.0, 0.9, 0.8, 0.7), (1.0, 0.5), (5.0, 4.96, 4.0, 4.0), ("direct", "together")),
     ],
 )
 def test_what_is_chosen(
@@ -121,10 +121,10 @@ def test_what_is_chosen(
     compilation = _compilation(database)
     report = choose_algorithms(compilation, database, on_step=steps.append)
     assert report is not None and _chosen(report) == dict(zip((OTHERS, FIRST), expected, strict=True))
-    assert steps[0] == "compiling 3 forms of the model for 2 choices"
+    assert steps[0] == "compiling 4 forms of the model for 2 choices"
     changed = {item.question.key: item.answer for item in report.changed}
     assert report.estimated == 5.0 and report.chosen == (whole[1] if changed else 5.0)
-    assert made_up.models[0] == 3 and report.trials == sum(made_up.models)
+    assert made_up.models[0] == 4 and report.trials == sum(made_up.models)
     assert measured_answers(database.answers(str(compilation.target))).keys() == changed.keys()
     # All of it is known now, also what is as estimated: the next compilation takes it, and nothing is asked again.
     again = _compilation(database)
@@ -149,11 +149,11 @@ def test_questions_of_an_alternative_are_asked_when_it_is_chosen(
     (asked,) = compilation.questions
     assert (asked.options, asked.default) == (("apart", "together"), "apart")
     # The convolution of all phases may be computed by Winograd's algorithm.
-    made_up = MadeUp(monkeypatch, {("the_node",): (1.0, 0.5, 0.25)}, (5.0, 4.0, 4.0))
+    made_up = MadeUp(monkeypatch, {("the_node",): (1.0, 0.5, 0.4, 0.25)}, (5.0, 4.0, 4.0, 4.0))
     report = choose_algorithms(compilation, database)
     assert report is not None
     assert [item.answer for item in report.choices] == ["together", "winograd4"]
-    assert made_up.models == [2, 3, 2]
+    assert made_up.models == [2, 4, 2]
     taken = Compilation(bytes(source.SerializeToString()), threads=1, database=database)
     assert any("winograd" in kernel.symbol for kernel in taken.kernels)
 
@@ -201,7 +201,7 @@ def test_tuning_a_model_begins_with_its_algorithms(
 ) -> None:
     monkeypatch.setattr(turns, "SECONDS", 0.0)
     monkeypatch.setattr(tuner, "local_measurer", lambda tasks: Counting())
-    MadeUp(monkeypatch, {OTHERS: (1.0, 0.9, 0.7), FIRST: (1.0, 1.1)}, (5.0, 4.0, 4.0))
+    MadeUp(monkeypatch, {OTHERS: (1.0, 0.9, 0.8, 0.7), FIRST: (1.0, 1.1)}, (5.0, 4.0, 4.0, 4.0))
     seen: list[str] = []
     options: dict[str, Any] = {"threads": 1, "trials": 1, "search": "random", "database": database}
     report = tune_model(

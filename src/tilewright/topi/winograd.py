@@ -58,23 +58,30 @@ def _plain_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> P
 
 
 def _input_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """A row of B. The rows of a pair of points differ in the sign of their odd columns."""
-    if row in (0, len(matrix) - 1):
+    """A row of B. The rows of a pair of opposite points are the sum and the difference of the same two parts."""
+    if row == 0 or row > _paired(len(matrix)):
         return _plain_row(matrix, row, element, dtype)
-    first = matrix[row if row % 2 else row - 1]
-    even, odd = (
-        _sum([(float(first[n]), element(n)) for n in range(start, len(first), 2) if first[n]], dtype)
-        for start in (0, 1)
+    first = row if row % 2 else row - 1
+    one, other = matrix[first], matrix[first + 1]
+    shared, opposite = (
+        _sum([(float(value), element(n)) for n, value in enumerate(part) if value], dtype)
+        for part in ((one + other) / 2, (one - other) / 2)
     )
-    return even + odd if row % 2 else even - odd
+    return shared + opposite if row % 2 else shared - opposite
+
+
+def _paired(size: int) -> int:
+    """The last row of B (column of A) that belongs to a pair of opposite points; the first is 1."""
+    return (size - 2) // 2 * 2
 
 
 def _output_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
     """A row of A. The columns of a pair of points have the same coefficient, or opposite ones."""
     values = [float(value) for value in matrix[row]]
     last = len(values) - 1
-    terms = [(values[n], element(n)) for n in (0, last) if values[n]]
-    for n in range(1, last, 2):
+    paired = _paired(len(values))
+    terms = [(values[n], element(n)) for n in (0, *range(paired + 1, last + 1)) if values[n]]
+    for n in range(1, paired, 2):
         pair = element(n) + element(n + 1) if values[n] == values[n + 1] else element(n) - element(n + 1)
         terms.append((values[n], pair))
     return _sum(terms, dtype)

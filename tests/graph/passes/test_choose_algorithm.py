@@ -89,7 +89,7 @@ def test_shared_weights_are_transformed_once() -> None:
         (56, 64, AVX512, 4),
         (28, 128, AVX512, 4),
         # Few tiles and many weights: reading those of larger tiles costs more than is saved.
-        (14, 256, AVX512, 2),
+        (14, 256, AVX512, 3),
         (7, 512, AVX512, 2),
         (7, 512, AVX512.replace(cores=16), None),
         # Narrow vectors: arithmetic weighs more.
@@ -140,13 +140,13 @@ def answered(data: tuple[int, ...], taps: tuple[int, ...], answer: str) -> tuple
     return before, choose_algorithm(before, AVX512, choices), asking
 
 
-@pytest.mark.parametrize("size", [9, 28])
-@pytest.mark.parametrize("tile", [None, 2, 4])
+@pytest.mark.parametrize("size", [11, 28])
+@pytest.mark.parametrize("tile", [None, 2, 3, 4])
 def test_answers_go_before_the_estimate(size: int, tile: int | None) -> None:
     shape = (1, size, size, 16)
     before, after, asking = answered(shape, (3, 3, 16, 16), "direct" if tile is None else f"winograd{tile}")
     (question,) = asking.asked.values()
-    assert question.options == ("direct", "winograd2", "winograd4") and question.nodes == ("conv",)
+    assert question.options == ("direct", "winograd2", "winograd3", "winograd4") and question.nodes == ("conv",)
     assert [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")] == ([] if tile is None else [tile])
     x = random(1, *shape)
     expected = evaluate(before, x)
@@ -161,5 +161,6 @@ def test_answers_that_are_not_possible_are_not_taken() -> None:
     for size, channels in ((28, 4), (1, 32)):
         *_, asking = answered((1, size, size, channels), (3, 3, channels, channels), "winograd4")
         assert not asking.asked
-    assert possible_tiles(ConvolutionSize(1, 3, 1, 32, 32)) == ()
+    assert possible_tiles(ConvolutionSize(1, 5, 1, 32, 32)) == ()
     assert possible_tiles(ConvolutionSize(1, 2, 2, 32, 32)) == (2,)
+    assert possible_tiles(ConvolutionSize(1, 4, 4, 32, 32)) == (2, 4), "tiles of 3 multiply more than those of 2"

@@ -43,10 +43,12 @@ from tilewright.support.errors import UserError
 
 KERNEL = 3
 """Rows and columns of the convolution's window."""
-TILES = (2, 4, 6)
+TILES = (2, 3, 4, 6)
 """The sizes of result tiles that have matrices."""
-_SQUARED_POINTS = {2: (1.0,), 4: (0.5, 2.0), 6: (1.0, 0.25, 4.0)}
+_SQUARED_POINTS = {2: (1.0,), 3: (0.5625,), 4: (0.5, 2.0), 6: (1.0, 0.25, 4.0)}
 """For each tile size, the squares of the points; the points are 0, infinity, and plus and minus their roots."""
+_SINGLE_POINTS = {3: 1.5}
+"""The last point of a tile size whose number of points leaves one without an opposite."""
 
 Matrix = npt.NDArray[np.float64]
 
@@ -70,12 +72,16 @@ def _product(a: Matrix, b: tuple[float, ...]) -> Matrix:
 def winograd_matrices(tile: int) -> WinogradMatrices:
     """The matrices of a tile size: Toom and Cook's interpolation, transposed.
 
-    Zeros are exact, and points come in pairs of opposite sign, so that the rows (columns) of a pair share the parts of
-    even and of odd powers.
+    Zeros are exact, and points come in pairs of opposite sign, so that the rows (columns) of a pair are the sum and the
+    difference of the same two parts.
     """
-    squares = _SQUARED_POINTS[tile]
+    squares, single = _SQUARED_POINTS[tile], _SINGLE_POINTS.get(tile)
     size = tile + KERNEL - 1
     points = [0.0] + [sign * math.sqrt(square) for square in squares for sign in (1.0, -1.0)]
+    factors = [(1.0, 0.0), *((1.0, 0.0, -square) for square in squares)]
+    if single is not None:
+        points.append(single)
+        factors.append((1.0, -single))
     output, weight = np.zeros((tile, size)), np.zeros((size, KERNEL))
     data = np.zeros((size, size))
     for k, point in enumerate(points):
@@ -83,16 +89,17 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
         others = math.prod(point - other for n, other in enumerate(points) if n != k)
         weight[k] = [point**power / others for power in range(KERNEL)]
         # The product of x - other over the other points; those of a pair multiply to x^2 - square.
-        pair = (k - 1) // 2 if k else None
+        own = (k + 1) // 2
         row: Matrix = np.ones(1)
-        for n, square in enumerate(squares):
-            row = _product(row, (1.0, 0.0, -square) if n != pair else (1.0, point))
-        if k:
-            row = _product(row, (1.0, 0.0))
+        for n, factor in enumerate(factors):
+            if n != own:
+                row = _product(row, factor)
+            elif len(factor) == 3:
+                row = _product(row, (1.0, point))
         data[k, : len(row)] = row[::-1]
-    whole: Matrix = np.array([1.0, 0.0])
-    for square in squares:
-        whole = _product(whole, (1.0, 0.0, -square))
+    whole: Matrix = np.ones(1)
+    for factor in factors:
+        whole = _product(whole, factor)
     data[-1] = whole[::-1]
     output[-1, -1] = weight[-1, -1] = 1.0
     return WinogradMatrices(output, data, weight)

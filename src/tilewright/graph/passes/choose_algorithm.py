@@ -26,7 +26,7 @@ from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
-CHOICES = (2, 4)
+CHOICES = (2, 3, 4)
 """Tile sizes to choose from; tiles of 6 save little more and their rounding errors are ten times larger."""
 _EFFICIENCY = 0.75
 """The part of the peak that register tiles reach."""
@@ -35,7 +35,9 @@ _BYTES_PER_CYCLE = 4.5
 _CORES_TO_SATURATE = 4
 """Cores that together read as fast as memory gives."""
 _LEAST_GAIN = 1.15
-"""An estimate must be better by this factor: it is no better than that itself."""
+"""An estimate must be better than the direct computation by this factor: it is no better than that itself."""
+_WEIGHTS_EXPONENT = 0.17
+"""How much fewer cycles larger weights are worth: 2.25 times as many (tiles of 4 instead of 2) must save 15 %."""
 _LEAST_CHANNELS = 8
 """With fewer channels the transforms have nothing to be shared by."""
 
@@ -121,21 +123,27 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
 
 
 def possible_tiles(size: ConvolutionSize) -> tuple[int, ...]:
-    """The tile sizes with fewer multiplications than the direct computation: others have nothing to gain."""
+    """The tile sizes with fewer multiplications than the direct computation and all smaller tiles.
+
+    Others have nothing to gain: their weights are larger.
+    """
     if min(size.channels, size.outputs) < _LEAST_CHANNELS:
         return ()
-    return tuple(tile for tile in CHOICES if _products(size, tile) < KERNEL**2 * size.batch * size.height * size.width)
+    possible, least = [], KERNEL**2 * size.batch * size.height * size.width
+    for tile in CHOICES:
+        if _products(size, tile) < least:
+            possible.append(tile)
+            least = _products(size, tile)
+    return tuple(possible)
 
 
 def best_tile(size: ConvolutionSize, target: Target) -> int | None:
     """The tile size that is estimated to be fastest, or None for the direct computation."""
-    best, least = None, direct_cycles(size, target)
-    for tile in possible_tiles(size):
-        # Larger tiles have larger weights and errors: they too must be worth it.
-        cycles = winograd_cycles(size, tile, target)
-        if cycles * _LEAST_GAIN < least:
-            best, least = tile, cycles
-    return best
+    most = direct_cycles(size, target) / _LEAST_GAIN
+    cycles = {tile: winograd_cycles(size, tile, target) for tile in possible_tiles(size)}
+    quicker = [tile for tile, estimate in cycles.items() if estimate < most]
+    # Larger tiles have larger weights and errors: they too must be worth it.
+    return min(quicker, key=lambda tile: cycles[tile] * _window(tile) ** _WEIGHTS_EXPONENT, default=None)
 
 
 def direct_cycles(size: ConvolutionSize, target: Target) -> float:
@@ -146,7 +154,7 @@ def direct_cycles(size: ConvolutionSize, target: Target) -> float:
 
 def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
     """Estimated time of Winograd's algorithm."""
-    window, products = (tile + KERNEL - 1) ** 2, _products(size, tile)
+    window, products = _window(tile), _products(size, tile)
     lanes = target.lanes(32)
     vectors = products * (-(-size.channels // lanes) + -(-size.outputs // lanes))
     # Each transformed vector takes part in two sums of about half a window's row, is stored and is read.
@@ -155,9 +163,14 @@ def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
     return product_cycles(products * pairs, window * pairs, transforms, target)
 
 
+def _window(tile: int) -> int:
+    """Elements of the window of a tile, and of the transformed weights of a pair of channels."""
+    return (tile + KERNEL - 1) ** 2
+
+
 def _products(size: ConvolutionSize, tile: int) -> int:
     """Multiplications of Winograd's algorithm for one pair of channels."""
-    return (tile + KERNEL - 1) ** 2 * size.batch * -(-size.height // tile) * -(-size.width // tile)
+    return _window(tile) * size.batch * -(-size.height // tile) * -(-size.width // tile)
 
 
 def product_cycles(products: int, weights: int, transforms: float, target: Target) -> float:
