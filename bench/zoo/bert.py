@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from bench.zoo.builder import GraphBuilder
+from bench.zoo.layers import gelu
 
 TOKENS = 128
 VOCABULARY = 30_522
@@ -123,7 +124,7 @@ def _layer(
     value = graph.node("Add", [projected, value], f"{path}/attention/output")
     value = _layer_norm(graph, value, f"{path}/attention/output/LayerNorm", shape)
     inner = graph.dense(value, f"{path}/intermediate/dense", (shape.width, shape.inner))
-    inner = _gelu(graph, inner, f"{path}/intermediate/activation")
+    inner = gelu(graph, inner, f"{path}/intermediate/activation")
     # GELU keeps about 0.43 of the variance of its input: scale that back.
     outer = graph.dense(inner, f"{path}/output/dense", (shape.inner, shape.width), std=1.5 / math.sqrt(shape.inner))
     value = graph.node("Add", [outer, value], f"{path}/output")
@@ -150,14 +151,6 @@ def _self_attention(
     context = graph.node("Transpose", [context], f"{path}/context", perm=[0, 2, 1, 3])
     joined = _target(graph, context, [shape.width], sizes, f"{path}/joined")
     return graph.node("Reshape", [context, joined], f"{path}/context")
-
-
-def _gelu(graph: GraphBuilder, value: str, path: str) -> str:
-    error = graph.node("Div", [value, graph.constant(math.sqrt(2.0))], path)
-    error = graph.node("Erf", [error], path)
-    error = graph.node("Add", [error, graph.constant(1.0)], path)
-    product = graph.node("Mul", [value, error], path)
-    return graph.node("Mul", [product, graph.constant(0.5)], f"{path}/half")
 
 
 def _layer_norm(graph: GraphBuilder, value: str, path: str, shape: BertShape) -> str:

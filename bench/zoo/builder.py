@@ -32,23 +32,39 @@ class GraphBuilder:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._taken: dict[str, int] = {}
 
     def input(self, name: str, shape: Sequence[int | str], dtype: str = "float32") -> str:
         """Declare a model input."""
         self._inputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], list(shape)))
         return name
 
-    def output(self, value: str, name: str, shape: Sequence[int | str]) -> None:
+    def output(self, value: str, name: str, shape: Sequence[int | str], dtype: str = "float32") -> None:
         """Declare `value` a model output, under a name of its own."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"/{name}/Identity"))
-        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        self._outputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], list(shape)))
 
     def node(self, op: str, inputs: Sequence[str], path: str, outputs: int = 1, **attributes: object) -> str:
-        """Add a node called `/path/op`; returns the name of its first output (`NAME_1`, ... are the others)."""
+        """Add a node called `/path/op`, the second such `/path/op_1`; returns the name of its first output.
+
+        The names of the others end in `_1`, `_2`, ... instead of `_0`.
+        """
         name = f"/{path}/{op}"
+        count = self._taken.get(name, 0)
+        self._taken[name] = count + 1
+        name = f"{name}_{count}" if count else name
         names = [f"{name}_output_{index}" for index in range(outputs)]
         self._nodes.append(helper.make_node(op, list(inputs), names, name=name, **attributes))
         return names[0]
+
+    def split(self, value: str, path: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """The parts of a value along an axis."""
+        first = self.node("Split", [value, self.constant(list(sizes))], path, outputs=len(sizes), axis=axis)
+        return [f"{first.removesuffix('0')}{index}" for index in range(len(sizes))]
+
+    def reshape(self, value: str, path: str, shape: Sequence[int]) -> str:
+        """A value in a constant shape."""
+        return self.node("Reshape", [value, self.constant(list(shape))], path)
 
     def weight(self, name: str, array: np.ndarray) -> str:
         """Add a trained parameter (counted) and return its name."""
@@ -87,12 +103,14 @@ class GraphBuilder:
         stride: int = 1,
         padding: int = 0,
         groups: int = 1,
+        dilation: int = 1,
+        axes: int = 2,
         bias: bool = False,
         gain: float = 2.0,
     ) -> str:
         """A square convolution from `channels[0]` to `channels[1]`; `gain` 2 suits inputs that come from a ReLU."""
-        fan_in = channels[0] // groups * kernel * kernel
-        shape = (channels[1], channels[0] // groups, kernel, kernel)
+        fan_in = channels[0] // groups * kernel**axes
+        shape = (channels[1], channels[0] // groups, *[kernel] * axes)
         inputs = [value, self.weight(f"{path}.weight", self.normal(shape, math.sqrt(gain / fan_in)))]
         if bias:
             inputs.append(self.weight(f"{path}.bias", self.normal((channels[1],), 0.1)))
@@ -100,11 +118,11 @@ class GraphBuilder:
             "Conv",
             inputs,
             path,
-            dilations=[1, 1],
+            dilations=[dilation] * axes,
             group=groups,
-            kernel_shape=[kernel] * 2,
-            pads=[padding] * 4,
-            strides=[stride] * 2,
+            kernel_shape=[kernel] * axes,
+            pads=[padding] * 2 * axes,
+            strides=[stride] * axes,
         )
 
     def batch_norm(self, value: str, path: str, channels: int, scale: float = 1.0) -> str:

@@ -106,3 +106,11 @@ def test_a_peer_that_fails_or_is_wrong_does_not_count(tmp_path: Path) -> None:
 
 def test_demo_helpers() -> None:
     assert demo.top_classes(np.array([[0.1, 3.0, -1.0, 2.0]])) == [1, 3, 0]
+
+
+def test_models_are_chosen_by_name_or_by_set() -> None:
+    assert models.parse_models("all") == zoo.names()
+    assert models.parse_models("more") == zoo.more_names()
+    assert models.parse_models("dqn, swin") == ["dqn", "swin"]
+    with pytest.raises(UserError, match="unknown model 'resnet'"):
+        models.parse_models("resnet")

@@ -24,6 +24,20 @@ def test_the_ten_models_are_there() -> None:
     assert len(zoo.names()) == 10
 
 
+def test_the_second_set_is_of_modest_size() -> None:
+    assert not set(zoo.more_names()) & set(zoo.names())
+    for name in zoo.more_names():
+        assert zoo.spec(name).parameters < 28_000_000
+        assert zoo.spec(name).gflop < 10
+
+
+@pytest.mark.parametrize("name", ["shufflenet_v2", "tasnet"])
+def test_the_second_set_has_the_parameters_it_says(name: str) -> None:
+    model = zoo.build(name)
+    stored = {entry.key: entry.value for entry in model.metadata_props}
+    assert int(stored["parameters"]) == zoo.spec(name).parameters
+
+
 def test_parameter_count_is_the_published_one(name: str) -> None:
     model = onnx.load(zoo.path(name), load_external_data=False)
     stored = {entry.key: entry.value for entry in model.metadata_props}
