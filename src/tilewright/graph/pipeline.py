@@ -19,6 +19,7 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
@@ -97,9 +98,11 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [attend.with_options(target=options.target), join.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
+        groups = module_pass("join_groups", requires="graph_typed")(join_groups)
         fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
         passes += [
             phases.with_options(target=options.target, winograd=options.winograd, choices=options.choices),
+            groups.with_options(target=options.target, choices=options.choices),
             fill.with_options(target=options.target),
         ]
     if options.target is not None and options.winograd and options.layout == "NHWC":

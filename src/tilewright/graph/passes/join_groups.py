@@ -1,0 +1,81 @@
+"""Grouped convolutions of few channels a group: neighbouring groups are joined until a group fills a vector.
+
+Before:  nn.conv2d(x[n, h, w, 128], w[3, 3, 4, 128], groups=32)
+After:   nn.conv2d(x[n, h, w, 128], w'[3, 3, 16, 128], groups=8)
+
+A vector of results whose channels belong to several groups would need its values gathered one by one. Zeros in the
+weights keep joined groups apart: more multiplications, and yet several times as quick.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tilewright.graph.choices import GraphChoices
+from tilewright.graph.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.infer import fill_type
+from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules
+from tilewright.graph.traverse import map_functions
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+_MOST_JOINED: Final = 16
+"""Groups that may become one: as many times more multiplications, about what gathering costs."""
+
+
+def join_groups(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+    """Join the groups of float32 convolutions (channels last, constant weights) that are narrower than a vector."""
+    if not target.is_cpu:
+        return module
+    asked = GraphChoices() if choices is None else choices
+    lanes = target.vector_bits // 32
+
+    def convolution(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        data, weight = call.args
+        attributes = call.attributes
+        assert isinstance(attributes, Conv2dAttributes)
+        layouts = (attributes.data_layout, attributes.kernel_layout)
+        if not isinstance(weight, Constant) or weight.data.size == 0 or layouts != ("NHWC", "HWIO"):
+            return None
+        depth, width = weight.data.shape[2], weight.data.shape[3] // attributes.groups
+        # One channel in and out of a group is a depthwise convolution, which has a schedule of its own.
+        if data.tensor_type.dtype.name != "float32" or attributes.groups == 1 or depth == width == 1:
+            return None
+        count = groups_to_join(attributes.groups, width, lanes)
+        if count == 1 or asked.choose([call], ("apart", "together"), "together") == "apart":
+            return None
+        return _joined(call, weight, attributes, count)
+
+    rule = Rule("groups joined", P.op("nn.conv2d", name="root"), convolution)
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, [rule])
+
+    result = map_functions(module, rewritten)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def groups_to_join(groups: int, width: int, lanes: int) -> int:
+    """How many groups of `width` results become one: the fewest that fill whole vectors, or all; 1 for none."""
+    for count in range(1, min(groups, _MOST_JOINED) + 1):
+        if groups % count == 0 and (width * count % lanes == 0 or count == groups):
+            return count
+    return 1
+
+
+def _joined(call: Call, weight: Constant, attributes: Conv2dAttributes, count: int) -> GraphExpr:
+    height, width, depth, columns = weight.data.shape
+    groups = attributes.groups // count
+    apart = weight.data.reshape(height, width, depth, groups, count, columns // attributes.groups)
+    wide = np.zeros((height, width, count, depth, groups, count, columns // attributes.groups), weight.data.dtype)
+    for member in range(count):
+        wide[:, :, member, :, :, member] = apart[:, :, :, :, member]
+    filled = Constant(wide.reshape(height, width, count * depth, columns), weight.tensor_type.dtype)
+    filled.span = weight.span
+    joined = call.replace(args=(call.args[0], filled), attributes=attributes.replace(groups=groups))
+    return fill_type(joined)
