@@ -55,7 +55,8 @@ def test_what_stays_as_it_is() -> None:
 
 def test_a_measurement_goes_before_the_estimate() -> None:
     before = module(32, 4, 4)
-    assert groups_of(join_groups(before, WIDE, asking := GraphChoices())) == 8
+    asking = GraphChoices()
+    assert groups_of(join_groups(before, WIDE, asking)) == 8
     (question,) = asking.asked.values()
     assert (question.default, question.nodes) == ("together", ("grouped",))
     assert groups_of(join_groups(before, WIDE, GraphChoices({question.key: "apart"}))) == 32
