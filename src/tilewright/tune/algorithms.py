@@ -3,7 +3,8 @@
 Which algorithm computes a convolution, and which operators share a kernel, are questions of the graph passes
 (`graph/choices.py`). The model is compiled as the estimates say and with the alternatives, as many of them in one model
 as concern different nodes; all of these run in turns, and a question's time is that of the kernels that compute its
-nodes. What is clearly quicker is taken; the model so made then runs against the first one, and must be quicker, too.
+nodes. What is clearly quicker is taken; the model so made then runs against the first one, and must be quicker, too:
+in plain runs, in a clear majority of pairs.
 The database keeps the answers, also those that are as estimated: tuning again asks only when the compiler has changed.
 """
 
@@ -22,12 +23,10 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.support.text import plural
 from tilewright.tune.in_graph import check_straight
-from tilewright.tune.turns import most_models, time_in_turns
+from tilewright.tune.turns import Maker, Times, compare_in_turns, most_models, time_in_chunks
 
 _CLEARLY = 0.98
 """What part of the estimated algorithm's time an alternative may take."""
-_WHOLE = 0.99
-"""The same for the model as chosen."""
 _COMPILER = "compiler"
 """Under this name the database keeps, beside an answer, which compiler's kernels were measured."""
 _KERNEL_SOURCES = ("arith", "codegen", "graph", "ir", "lower", "te", "tir", "topi")
@@ -99,26 +98,27 @@ def choose_algorithms(
     trials = 0
     while questions := [item for item in present.questions if item.key not in done]:
         done.update(item.key for item in questions)
-        tried = _combined(questions)[: most_models(present.lowered)]
-        on_step(f"compiling {plural(len(tried) + 1, 'form')} of the model for {plural(len(questions), 'choice')}")
+        tried = _combined(questions)
+        on_step(f"trying {plural(len(tried) + 1, 'form')} of the model for {plural(len(questions), 'choice')}")
         answers = _changes(choices)
-        models = [present.executable(), *(form({**answers, **changes}).executable() for changes in tried)]
-        on_step(f"running {plural(len(models), 'form')} of the model in turns")
-        measured = time_in_turns(models, partial(_questions_of, questions), seconds)
+        others = [_maker(form, {**answers, **changes}) for changes in tried]
+        parts = partial(_questions_of, questions)
+        measured = time_in_chunks(present.executable(), others, most_models(present.lowered), parts, seconds)
         trials += measured.profiles
-        choices += [_choice(item, tried, measured.parts) for item in questions]
+        choices += [_choice(item, tried, measured) for item in questions]
         estimated = chosen = measured.whole[0]
         # An algorithm may bring questions of its own, which are asked when it is chosen.
         present = form(_changes(choices))
     if _changes(choices):
         on_step("running the model as chosen")
-        whole = time_in_turns([first.executable(), present.executable()], seconds=seconds)
-        trials += whole.profiles
-        estimated, chosen = whole.whole
-        if chosen >= estimated * _WHOLE:
+        whole = compare_in_turns(first.executable(), present.executable(), seconds=seconds, until_clear=True)
+        trials += len(whole.ratios)
+        estimated = chosen = whole.first
+        if whole.is_quicker:
+            chosen = estimated / whole.ratio
+        else:
             # All of it was noise, or too little to be told from it.
             choices = [replace(item, answer=item.question.default) for item in choices]
-            chosen = estimated
     _keep(choices, str(compilation.target), compiler, database)
     return Algorithms(tuple(choices), estimated, chosen, trials, time.monotonic() - began)
 
@@ -167,19 +167,22 @@ def _questions_of(questions: Iterable[GraphQuestion], row: ProfileRow) -> list[s
     return [item.key for item in questions if not nodes.isdisjoint(item.nodes)]
 
 
-def _choice(
-    question: GraphQuestion, tried: Sequence[Mapping[str, str]], times: Sequence[Mapping[str, float]]
-) -> AlgorithmChoice:
+def _maker(form: Callable[[Mapping[str, str]], Compilation], answers: Mapping[str, str]) -> Maker:
+    """Compiles a form of the model when it is its turn."""
+    return lambda: form(answers).executable()
+
+
+def _choice(question: GraphQuestion, tried: Sequence[Mapping[str, str]], times: Times) -> AlgorithmChoice:
     """What is quickest by the times of the model as estimated, and of those that were tried."""
-    key = question.key
-    seconds = {question.default: times[0][key]} if key in times[0] else {}
-    if seconds:
-        seconds |= {
-            answers[key]: found[key]
-            for answers, found in zip(tried, times[1:], strict=True)
-            if key in answers and key in found
-        }
-    best = min(seconds, key=lambda option: seconds[option], default=question.default)
-    if best == question.default or seconds[best] >= seconds[question.default] * _CLEARLY:
-        best = question.default
+    key, default = question.key, question.default
+    if key not in times.parts[0]:
+        return AlgorithmChoice(question, {}, default)
+    places = {
+        answers[key]: place for place, answers in enumerate(tried, 1) if key in answers and key in times.parts[place]
+    }
+    seconds = {default: times.parts[0][key]} | {option: times.parts[place][key] for option, place in places.items()}
+    best = min(places, key=lambda option: times.surely[places[option]][key], default=default)
+    is_quicker = best != default and times.surely[places[best]][key] < seconds[default]
+    if not is_quicker or seconds[best] >= seconds[default] * _CLEARLY:
+        best = default
     return AlgorithmChoice(question, seconds, best)

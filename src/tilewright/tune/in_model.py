@@ -3,15 +3,17 @@
 Kernels run differently in a model than alone: inputs are where the kernel before left them, weights come from beyond
 the caches, and every kernel drives out what the others would find there. So the model is compiled with the default
 schedules, with the quickest candidate of each kernel, and with the next ones; all of them run in turns, kernel by
-kernel, and of each kernel what is clearly quickest there is what compilation takes. At the end the model as chosen
-runs against the default one: it is never slower than without tuning.
+kernel, and of each kernel what is surely quickest there is proposed. The last word has the model as a whole, in plain
+runs: it must be quicker with what is proposed than by default in a clear majority of pairs of runs. Where it is not,
+the half of the proposals that promises most is tried, and so on; in the end the defaults stay.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.codegen.llvm.deploy import executable
 from tilewright.lower.database import Database, Record, Selection
@@ -21,49 +23,84 @@ from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.in_graph import InGraph, check_straight
 from tilewright.tune.space import key_of
 from tilewright.tune.task import Task
-from tilewright.tune.turns import most_models, time_in_turns
+from tilewright.tune.turns import WORTH, Times, compare_in_turns, most_models, time_in_chunks
 
 _CLEARLY = 0.99
-"""What part of the default schedule's time must be left in the model."""
+"""What part of the default schedule's time may be left in the model, typically."""
 _PROMISING = 0.99
 """The same for records that are tried at all."""
+_LEAST_GAIN = (WORTH - 1) / 2
+"""The part of the model's time that the kernels' own times must promise: less would hardly be worth the change."""
 
 Answers = Mapping[str, Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """Another schedule for a kernel: the place of its candidate among the kernel's, and the seconds it may save."""
+
+    key: str
+    place: int
+    saves: float
+
+
 def choose_in_model(
-    lowered: LoweredModel, threads: int | None, tasks: Sequence[Task], database: Database, *, keep: int = 4
+    lowered: LoweredModel,
+    threads: int | None,
+    tasks: Sequence[Task],
+    database: Database,
+    *,
+    keep: int = 4,
+    seconds: float | None = None,
 ) -> InGraph:
     """Try the `keep` quickest records of each task in the whole model; the database is told what is to be used.
 
-    Fewer where the model's constants are so large that as many models do not fit the memory for them.
-    An `UnsupportedError` where a model's kernels cannot be tried in it.
+    `seconds` is about how long models run in one comparison. An `UnsupportedError` where a model's kernels cannot be
+    tried in it.
     """
     began = time.monotonic()
     check_straight(lowered)
-    keep = min(keep, most_models(lowered))
     options = {task.key: _promising(task, database)[:keep] for task in tasks}
-    models = [_compiled(lowered, threads, {})]
-    for place in range(max(map(len, options.values()), default=0)):
-        models.append(_compiled(lowered, threads, _of_place(options, place)))
-    measured = time_in_turns(models, lambda row: (row.kernel.symbol,))
-    times = measured.parts
-    chosen: dict[str, int] = {}
-    for key, found in options.items():
-        best = min(range(len(found) + 1), key=lambda place: times[place][key])
-        chosen[key] = best if times[best][key] < times[0][key] * _CLEARLY else 0
-    answers = {key: options[key][place - 1] for key, place in chosen.items() if place}
-    models = [models[0], *models[1:2], _compiled(lowered, threads, answers)]
-    default, *others, together = time_in_turns(models).whole
-    alone = others[0] if others else default
-    exchanged = sum(place != 1 for key, place in chosen.items() if options[key])
-    if together >= default:
-        # All of it was noise.
-        answers, together = {}, default
-    elif alone < together:
-        answers, together, exchanged = _of_place(options, 0), alone, 0
+    default = _compiled(lowered, threads, {})
+    places = range(max(map(len, options.values()), default=0))
+    others = [partial(_compiled, lowered, threads, _of_place(options, place)) for place in places]
+    times = time_in_chunks(default, others, most_models(lowered), lambda row: (row.kernel.symbol,), seconds)
+    proposals = _proposals(options, times)
+    before = together = times.whole[0]
+    trials = times.profiles
+    while proposals and sum(item.saves for item in proposals) >= times.whole[0] * _LEAST_GAIN:
+        form = _compiled(lowered, threads, _answers(options, proposals))
+        found = compare_in_turns(default, form, seconds=seconds, until_clear=True)
+        trials += len(found.ratios)
+        if found.is_quicker:
+            before, together = found.first, found.first / found.ratio
+            break
+        proposals = proposals[: len(proposals) // 2]
+    else:
+        proposals = []
+    answers = _answers(options, proposals)
     database.select(Selection(task.key, str(task.target), answers.get(task.key, {})) for task in tasks)
-    return InGraph(default, alone, together, measured.profiles, time.monotonic() - began, exchanged)
+    alone = before * (times.whole[1] / times.whole[0] if others else 1.0)
+    exchanged = sum(answers.get(key) != found[0] for key, found in options.items() if found)
+    return InGraph(before, alone, together, trials, time.monotonic() - began, exchanged)
+
+
+def _proposals(options: Mapping[str, Sequence[Answers]], times: Times) -> list[_Proposal]:
+    """Of each kernel the candidate that is surely the quickest, where it beats the default; what saves most first."""
+    proposals = []
+    for key, found in options.items():
+        if not found:
+            continue
+        default = times.parts[0][key]
+        place = min(range(len(found)), key=lambda place: times.surely[place + 1][key])
+        typical, surely = times.parts[place + 1][key], times.surely[place + 1][key]
+        if surely < default and typical < default * _CLEARLY:
+            proposals.append(_Proposal(key, place, default - typical))
+    return sorted(proposals, key=lambda item: -item.saves)
+
+
+def _answers(options: Mapping[str, Sequence[Answers]], proposals: Sequence[_Proposal]) -> dict[str, Answers]:
+    return {item.key: options[item.key][item.place] for item in proposals}
 
 
 def _promising(task: Task, database: Database) -> list[Answers]:

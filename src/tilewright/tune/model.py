@@ -32,8 +32,8 @@ _DEVICE_BATCHES = (4, 8)
 _DEVICE_PATIENCE = 32
 _MOST_COLD = 64 << 20
 """Bytes of copies of a kernel's weights: no cache of a device holds more."""
-_ALGORITHMS_SHARE = 0.05
-"""The part of the time for tuning that one comparison of algorithms may take, up to what is usual."""
+_COMPARISON_SHARE = 0.05
+"""The part of the time for tuning that one comparison of whole models may take, up to what is usual."""
 _NO_TIME = 1e-3
 """Seconds that are as good as none (0 is no limit)."""
 COST_MODELS: dict[str, Callable[[], CostModel]] = {"trees": TreeModel, "neural": NeuralModel}
@@ -113,7 +113,7 @@ def tune_model(
             report = replace(report, algorithms=algorithms, seconds=total, measuring_seconds=measuring_seconds)
             if not in_graph or report.stopped or not is_here:
                 return report
-            return _with_choice(report, _in_model(compilation, opened, measuring, on_exchange))
+            return _with_choice(report, _in_model(compilation, opened, measuring, seconds, on_exchange))
 
 
 def _with_answers(compilation: Compilation, answers: Mapping[str, Mapping[str, Answer]]) -> Compilation:
@@ -123,12 +123,15 @@ def _with_answers(compilation: Compilation, answers: Mapping[str, Mapping[str, A
 def _algorithms(compilation: Compilation, database: Database, seconds: float, on_step: OnStep) -> Algorithms | None:
     """Algorithms chosen in the model, where it allows that; a comparison takes a small part of the time there is."""
     try:
-        return choose_algorithms(
-            compilation, database, seconds=seconds * _ALGORITHMS_SHARE if seconds else None, on_step=on_step
-        )
+        return choose_algorithms(compilation, database, seconds=_share(seconds), on_step=on_step)
     except UnsupportedError:
         # Kernels cannot be tried in such a model either, and the report says why.
         return None
+
+
+def _share(seconds: float) -> float | None:
+    """About how long whole models may run in one comparison; None is as long as is usual."""
+    return seconds * _COMPARISON_SHARE if seconds else None
 
 
 def _measuring(
@@ -141,13 +144,13 @@ def _measuring(
 
 
 def _in_model(
-    compilation: Compilation, database: Database, measuring: Measurer | None, on_exchange: OnExchange
+    compilation: Compilation, database: Database, measuring: Measurer | None, seconds: float, on_exchange: OnExchange
 ) -> Callable[[Sequence[Task]], InGraph]:
     """How the best candidates of tasks are tried in the whole model."""
     lowered = compilation.lowered
     if isinstance(measuring, DeviceMeasurer):
         return lambda tasks: choose_in_graph(lowered, tasks, database, measuring, on_exchange=on_exchange)
-    return lambda tasks: choose_in_model(lowered, compilation.threads, tasks, database)
+    return lambda tasks: choose_in_model(lowered, compilation.threads, tasks, database, seconds=_share(seconds))
 
 
 def _with_choice(report: Report, choose: Callable[[Sequence[Task]], InGraph]) -> Report:
