@@ -19,10 +19,10 @@ from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.stmt import For, LoopKind
+from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.cpu.tiling import register_tile, vector_length
+from tilewright.topi.schedule.cpu.tiling import padded_widths, register_tile, vector_length
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
 TARGETS = {
@@ -346,6 +346,33 @@ def test_register_tile_of_awkward_sizes() -> None:
             assert tile.columns < columns + 16 and tile.rows * tile.vectors < 32
 
 
+def test_columns_past_the_last_fill_whole_vectors() -> None:
+    # 116 columns are whole vectors of four only: eight full vectors with twelve idle elements do three times as much.
+    assert register_tile(14, 116, 16, 32).lanes == 4
+    assert register_tile(14, 116, 16, 32, widths=padded_widths(116, 16)).lanes == 16
+    # Half vectors without a rest are better than full ones that are half empty.
+    assert register_tile(14, 8, 16, 32, widths=padded_widths(8, 16)).lanes == 8
+    assert padded_widths(3, 16) == [3]
+    assert padded_widths(7, 1) == [1]
+
+
+@pytest.mark.parametrize("channels", [20, 24, 58, 116])
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_sums_of_a_partial_panel_have_no_guard(target: Target, channels: int) -> None:
+    data, weight, bias = var("x", 1, 5, 4, 6), var("w", 1, 1, 6, channels), var("b", channels)
+    func = kernel([data, weight, bias], call("nn.relu", call("add", conv(data, weight), bias)))
+    scheduled = schedule_cpu(func.replace(attributes={CONSTANTS: (1, 2)}), target)
+    compare(func, scheduled)
+    sums = [block for block in find_all(scheduled.body, Block) if block.name.startswith("conv2d")]
+    assert sums and all(block.predicate is ir.TRUE for block in sums)
+
+
+def test_groups_are_not_computed_past_the_last() -> None:
+    data, weight = var("x", 1, 5, 4, 12), var("w", 3, 3, 4, 60)
+    func = kernel([data, weight], conv(data, weight, groups=3))
+    compare(func, schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), TARGETS["avx512"]))
+
+
 def test_vector_length() -> None:
     assert vector_length(64, 16) == 64
     assert vector_length(48, 16) == 16
@@ -353,9 +380,12 @@ def test_vector_length() -> None:
     assert vector_length(100, 16) == 16
 
 
-@pytest.mark.parametrize(("cores", "pieces"), [(7, 7), (4, 28), (16, 14)])
+@pytest.mark.parametrize(("cores", "pieces"), [(7, 28), (4, 28), (16, 42)])
 def test_rows_too_few_for_the_cores_are_divided(cores: int, pieces: int) -> None:
-    """Seven lines of twelve panels: whole lines would leave one core in eight, or nine in sixteen, without work."""
+    """Seven lines of twelve panels: whole lines would leave one core in eight, or nine in sixteen, without work.
+
+    There are a few pieces for each core where they stay large, so that a slow core leaves some to the others.
+    """
     data, weight = var("x", 1, 7, 7, 64), var("w", 1, 1, 64, 12 * 3 * 16)
     func = kernel([data, weight], conv(data, weight, padding=(0, 0, 0, 0)))
     loops = find_all(schedule_cpu(func, TARGETS["avx512"].replace(cores=cores)).body, For)

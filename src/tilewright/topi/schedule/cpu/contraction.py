@@ -10,13 +10,15 @@ from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
+    can_fill_panels,
+    fill_panels,
     pack_weights,
     reduction_size,
     row_axis,
     schedule_tile,
     unroll_reduction,
 )
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, padded_widths, register_tile
 
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8
@@ -66,7 +68,10 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
         lines = max(1, tile.rows // rows)
     else:
         tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents)), rows, extents[-1])
+    fills = can_fill_panels(context, anchor)
     pack_weights(context, anchor, tile)
+    if fills:
+        fill_panels(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
@@ -164,7 +169,8 @@ def _tile(
     """The register tile of some rows, or of a few lines of so many rows each."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
-    tile = register_tile(rows * lines, columns, lanes, registers, heights)
+    widths = padded_widths(columns, lanes) if can_fill_panels(context, anchor) else []
+    tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)
     cores = context.target.cores
     if rows * lines < _FEW_ROWS:
         return _shared_evenly(tile, rows * lines, columns, elements, cores)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
@@ -22,24 +22,53 @@ def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTi
     Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`. The taps of each phase of a
     transposed convolution of stride s lie together: `w[kh % s, kw % s, oc // columns, kh // s, kw // s, ic, ...]`.
     """
+    found = _weights(context, anchor)
+    if found is None:
+        return
+    buffer, column = found
+    phases = context.block(anchor).annotations.get("phases")
+    if isinstance(phases, tuple):
+        index_map = _phase_panels(phases, tile.columns)
+    else:
+        index_map = _panels(buffer.ndim, column, tile.columns)
+    number = constant_parameters(context.sch.func)[buffer]
+    context.sch.transform_layout(anchor, buffer.name, index_map)
+    context.packing[number] = index_map
+
+
+def _weights(context: ScheduleContext, anchor: BlockHandle) -> tuple[Buffer, int] | None:
+    """The constant weights of a contraction, and which of their axes counts the columns."""
     block = context.block(anchor)
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     constants = constant_parameters(context.sch.func)
     for item in find_all(block.body, BufferLoad):
-        buffer = item.buffer
-        if buffer not in constants or not spatial or any(part in spatial[:-1] for part in item.indices):
+        if item.buffer not in constants or not spatial or any(part in spatial[:-1] for part in item.indices):
             continue
         column = next((n for n, part in enumerate(item.indices) if part is spatial[-1]), None)
-        if column is None or buffer.ndim < 2:
-            continue
-        phases = block.annotations.get("phases")
-        if isinstance(phases, tuple):
-            index_map = _phase_panels(phases, tile.columns)
-        else:
-            index_map = _panels(buffer.ndim, column, tile.columns)
-        context.sch.transform_layout(anchor, buffer.name, index_map)
-        context.packing[constants[buffer]] = index_map
-        return
+        if column is not None and item.buffer.ndim >= 2:
+            return item.buffer, column
+    return None
+
+
+def can_fill_panels(context: ScheduleContext, anchor: BlockHandle) -> bool:
+    """Whether columns past the last one may be computed, from weights that packing pads: nothing else tells columns."""
+    found = _weights(context, anchor)
+    block = context.block(anchor)
+    spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
+    if found is None or const_value(spatial[-1].domain.extent) is None:
+        return False
+    others = [item for item in find_all(block.body, BufferLoad) if item.buffer is not found[0]]
+    sources = [item for item in others if item.buffer is not block.writes[0].buffer]
+    return not any(uses_any(item, [spatial[-1].var]) for item in sources)
+
+
+def fill_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+    """Compute the last panel of columns like the others, whole: only what is written of it is guarded.
+
+    Comes after `pack_weights`, which pads the weights. Guarded sums would not stay in registers.
+    """
+    spatial = [n for n, item in enumerate(context.block(anchor).iters) if item.kind is IterKind.SPATIAL]
+    context.sch.over_compute(anchor, spatial[-1], tile.columns)
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:

@@ -35,26 +35,31 @@ class RegisterTile:
         return self.vectors * self.lanes
 
 
-def register_tile(rows: int, columns: int, lanes: int, registers: int, heights: Sequence[int] = ()) -> RegisterTile:
+def register_tile(
+    rows: int, columns: int, lanes: int, registers: int, heights: Sequence[int] = (), widths: Sequence[int] = ()
+) -> RegisterTile:
     """The tile of a contraction with the best ratio of arithmetic to loads that fits the register file.
 
     Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Tiles that leave nothing
     over are preferred; otherwise the last ones are partial, with masked columns. `heights` are the numbers of rows to
-    choose from, ascending, where not all will do.
+    choose from, ascending, where not all will do, `widths` the elements of vectors, where there is a choice.
     """
-    width = vector_width(columns, lanes)
-    best = RegisterTile(1, 1, width)
+    widths = widths or [vector_width(columns, lanes)]
+    best = RegisterTile(1, 1, widths[0])
     best_score = -1.0
-    for vectors in _widths(rows, columns, width, registers):
-        for height in heights or _heights(rows, registers):
-            if height * vectors + vectors + 1 > registers:
-                break
-            reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
-            # With few accumulators the latency of each multiply-add shows: a chain needs about eight in flight.
-            overlap = min(1.0, height * vectors / 8)
-            score = reuse * overlap * _filled(rows, height) * _filled(columns, vectors * width)
-            if score > best_score + 1e-9:
-                best, best_score = RegisterTile(height, vectors, width), score
+    for width in widths:
+        for vectors in _widths(rows, columns, width, registers):
+            for height in heights or _heights(rows, registers):
+                if height * vectors + vectors + 1 > registers:
+                    break
+                reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
+                # With few accumulators the latency of each multiply-add shows: a chain needs about eight in flight.
+                overlap = min(1.0, height * vectors / 8)
+                filled = _filled(rows, height) * _filled(columns, vectors * width)
+                # A narrower vector does less in the same time.
+                score = reuse * overlap * filled * width / widths[0]
+                if score > best_score + 1e-9:
+                    best, best_score = RegisterTile(height, vectors, width), score
     return best
 
 
@@ -82,6 +87,13 @@ def _filled(extent: int, tile: int) -> float:
     if extent % tile == 0:
         return 1.0
     return _PARTIAL * extent / (-(-extent // tile) * tile)
+
+
+def padded_widths(columns: int, lanes: int) -> list[int]:
+    """Elements of vectors to choose from where columns past the last one may be computed too, widest first."""
+    if columns <= lanes // 4:
+        return [columns]
+    return [width for width in (lanes, lanes // 2, lanes // 4) if width > 1] or [1]
 
 
 def vector_width(extent: int, lanes: int) -> int:
