@@ -178,6 +178,21 @@ def test_casts():
     assert build.cast(FloatImm(2.7, FLOAT64), INT32) is IntImm(2, INT32)
     assert build.cast(FloatImm(-2.7, FLOAT64), INT32) is IntImm(-2, INT32)
     assert build.cast(build.const(math.inf), INT32) is Cast(build.const(math.inf), INT32)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "low_stays", "high_stays"),
+    [(0.0, 255.0, False, False), (-1.0, 1e9, False, False), (3.0, 255.0, True, False), (0.0, 254.5, False, True)],
+)
+def test_casts_drop_limits_outside_their_type(low: float, high: float, low_stays: bool, high_stays: bool) -> None:
+    """Conversion to bytes keeps to 0 ... 255 by itself; limits inside that range stay."""
+    upper, lower = FloatImm(high, FLOAT32), FloatImm(low, FLOAT32)
+    least = e.Max(F, lower) if low_stays else F
+    expected = e.Min(e.Max(F, lower), upper) if high_stays else least
+    assert build.cast(e.Min(e.Max(F, lower), upper), UINT8) is Cast(expected, UINT8)
+    other = Var("g", FLOAT32)
+    assert build.cast(e.Min(F, other), UINT8) is Cast(e.Min(F, other), UINT8), "no constant"
+    assert build.cast(e.Min(F, upper), FLOAT64) is Cast(e.Min(F, upper), FLOAT64), "floats have room for all"
     assert build.cast(build.const(1e20, FLOAT64), INT32) is Cast(build.const(1e20, FLOAT64), INT32)
     vector = Var("v", INT32.with_lanes(4))
     assert build.cast(vector, FLOAT32).dtype is FLOAT32.with_lanes(4)

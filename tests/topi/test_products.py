@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -139,17 +140,31 @@ def test_tiles() -> None:
         ((56, 64, 64), 1),
     ],
 )
+@pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_epilogues_run_between_the_products_of_the_next_tiles(
-    shape: tuple[int, int, int], notes: int, cores: int
+    shape: tuple[int, int, int], notes: int, cores: int, epilogue: bool
 ) -> None:
     target = target_of("amx").replace(cores=cores)
-    func = product(*shape, epilogue=True)
+    func = product(*shape, epilogue=epilogue)
     check(func, target, "tdpbusd")
     made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
     found = sum(WOVEN in loop.annotations for loop in find_all(made.body, For))
     # Several cores share the blocks of tiles; one of them may have a single one at a time.
     assert found == notes or (cores > 1 and found <= notes)
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize("depth", [64, 192])
+def test_a_tile_is_stored_when_the_next_block_needs_it(epilogue: bool, depth: int) -> None:
+    """Operands come first, then each tile goes and starts anew just before its first product."""
+    target = target_of("amx")
+    func = product(56, 64, depth, epilogue=epilogue).replace(attributes={CONSTANTS: (1,)})
+    text = functions_to_ir([schedule_cpu(func, target)], target)
+    calls = re.findall(r"call .*@llvm.x86.(tileload|tilestore|tilezero|tdp)", text)
+    block = ["tileload"] * 4 + ["tilestore", "tilezero", "tdp"] * 4
+    assert any(calls[n : n + len(block)] == block for n in range(len(calls)))
+    assert calls[-4:] == ["tilestore"] * 4 and calls.count("tilestore") == 8, "the last block is stored after all"
 
 
 @pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")

@@ -165,7 +165,7 @@ def _to(value: PrimExpr, dtype: DataType) -> PrimExpr:
 
 
 def cast(value: ExprLike, dtype: DataType | str) -> PrimExpr:
-    """`value` converted to a data type; constants fold."""
+    """`value` converted to a data type; constants fold, and limits that the conversion itself keeps to are dropped."""
     target = DataType.of(dtype)
     value = as_expr(value)
     if value.dtype.lanes != target.lanes and target.lanes == 1:
@@ -180,7 +180,25 @@ def cast(value: ExprLike, dtype: DataType | str) -> PrimExpr:
         truncated = math.trunc(value.value)
         if target.is_integer and target.min_value() <= truncated <= target.max_value():
             return const(truncated, target)
+    if value.dtype.is_float and target.is_integer:
+        value = _without_limits(value, target)
     return e.Cast(value, target)
+
+
+def _without_limits(value: PrimExpr, target: DataType) -> PrimExpr:
+    """A float without the limits around it that lie outside an integer type: conversion to it has narrower ones.
+
+    NaN passes all limits and becomes zero either way.
+    """
+    while isinstance(value, (e.Min, e.Max)):
+        kept, limit = (value.a, value.b) if isinstance(value.b, FloatImm) else (value.b, value.a)
+        if not isinstance(limit, FloatImm):
+            break
+        outside = limit.value >= target.max_value() if isinstance(value, e.Min) else limit.value <= target.min_value()
+        if not outside:
+            break
+        value = kept
+    return value
 
 
 def truncdiv_int(a: int, b: int) -> int:

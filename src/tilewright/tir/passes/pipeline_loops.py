@@ -44,7 +44,7 @@ from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barri
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
-from tilewright.tir.machine import machine_call
+from tilewright.tir.machine import TILE_SCOPE, machine_call
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
@@ -88,15 +88,21 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     if not _speak_in_private(parts, allocations):
         return _plain(loop)
     depth = max(stage for stage, _ in parts)
+    overlaps = WOVEN in loop.annotations and depth == 1 and _can_be_woven(loop)
     versions: dict[Buffer, Buffer] = {}
     late = loop.annotations.get(LATE, 0)
     for buffer in allocations:
         stages = [stage for stage, part in parts if touches(buffer, part)]
         count = max(stages) - min(stages) + 1
+        if count > 1 and buffer.scope == TILE_SCOPE:
+            # There are no tiles for two iterations: the old contents go before the new ones come.
+            if not overlaps:
+                return _plain(loop)
+            count = 1
         if count > 1 and isinstance(late, int):
             count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
-    if WOVEN in loop.annotations and depth == 1 and _can_be_woven(loop):
+    if overlaps:
         return _woven(loop, parts, allocations, versions)
     time = Var(loop.var.name, loop.var.dtype)
     body: list[Stmt] = []

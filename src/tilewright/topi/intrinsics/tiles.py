@@ -124,7 +124,6 @@ def _multiply(item: TileProduct) -> TensorIntrin:
         a_tiles = make_buffer("a_tiles", (item.down, item.rows, item.depth), item.row, scope=TILE_SCOPE)
         b_shape = (item.across, item.depth // group, COLUMNS * group)
         b_tiles = make_buffer("b_tiles", b_shape, item.column, scope=TILE_SCOPE)
-        steps: list[Stmt] = []
 
         def load_columns(j: int) -> Stmt:
             source = _pointer(right, "r", (j, 0, 0), (j, item.depth // group - 1, COLUMNS * group - 1))
@@ -132,18 +131,18 @@ def _multiply(item: TileProduct) -> TensorIntrin:
             distance = right.strides[1] * size
             return Evaluate(machine_call(load, tile, const(COLUMNS * group), lines, line_bytes, source, distance))
 
-        # Each tile is loaded just before its first use: products begin as early as they can.
-        for i in range(item.down):
+        def load_rows(i: int) -> Stmt:
             source = _pointer(left, "r", (i * item.rows, 0), (i * item.rows + item.rows - 1, item.depth - 1))
             tile = _register(a_tiles, i, "w")
             distance = left.strides[0] * size
-            steps.append(Evaluate(machine_call(load, tile, const(item.depth), rows, row_bytes, source, distance)))
-            for j in range(item.across):
-                if i == 0:
-                    steps.append(load_columns(j))
-                result, pitch = _result(item, total, (i, j), "rw")
-                operands = (_register(a_tiles, i, "r"), _register(b_tiles, j, "r"))
-                steps.append(Evaluate(machine_call(product, result, pitch, *operands, rows, row_bytes)))
+            return Evaluate(machine_call(load, tile, const(item.depth), rows, row_bytes, source, distance))
+
+        # All tiles are loaded before the first product: whatever that waits for, the others come meanwhile.
+        steps = [load_rows(0), *map(load_columns, range(item.across)), *map(load_rows, range(1, item.down))]
+        for i, j in _blocks(item):
+            result, pitch = _result(item, total, (i, j), "rw")
+            operands = (_register(a_tiles, i, "r"), _register(b_tiles, j, "r"))
+            steps.append(Evaluate(machine_call(product, result, pitch, *operands, rows, row_bytes)))
         update = Allocate(a_tiles, Allocate(b_tiles, seq(*steps)))
         zeros: list[Stmt] = []
         for place in _blocks(item):

@@ -35,7 +35,8 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
                tiles[ii, ji] = 0;  for ko: tiles[ii, ji] += a[i, 64 ko ..] * w[jo, 64 ko ..]     (tile registers)
                c[ii, ji] = tiles[ii, ji];  out[i, j] = epilogue(c[ii, ji])
 
-    The epilogue of a block runs while the next one is multiplied, some rows in each step: tiles leave vectors idle.
+    A block is stored while the next one begins, tile by tile, and its epilogue runs while that is multiplied, some rows
+    in each step: tiles leave vectors idle.
     """
     product = find_product(context, anchor)
     if product is None or not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
@@ -81,8 +82,8 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.tensorize(loops_below(context, copy, attach)[0], item.store)
     if run is not None:
         sch.parallel(run)
-    if not alone and context.choose("woven", (False, True), True) and context.extent(attach) != 1:
-        sch.software_pipeline(attach, [0, 0, 1])
+    if context.extent(attach) != 1 and context.choose("woven", (False, True), True):
+        sch.software_pipeline(attach, [0, 1] if alone else [0, 1, 1])
         sch.annotate(attach, WOVEN, 1)
     return True
 
