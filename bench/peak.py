@@ -119,21 +119,23 @@ end:
 """
 
 
-def read_peak(target: Target, size: int) -> Peak:
-    """Reading `size` bytes once, in order, into vector registers."""
+def read_peak(target: Target, size: int, passes: int = 1) -> Peak:
+    """Reading `size` bytes in order into vector registers, once or several times; then a power of two of them."""
     lanes = target.lanes(32)
     block = lanes * 4 * _STREAMS
     blocks = max(size // block, 1)
-    function = _compile(_read_ir(lanes), target)
+    if passes > 1:
+        blocks = 1 << (blocks.bit_length() - 1)
+    function = _compile(_read_ir(lanes, blocks - 1 if passes > 1 else -1), target)
     data = aligned_empty((blocks * block,), np.dtype(np.uint8))
     data[...] = 1
     out = aligned_empty((lanes * 4,), np.dtype(np.uint8))
-    arguments = (address_of(data), address_of(out), blocks)
+    arguments = (address_of(data), address_of(out), blocks * passes)
 
     def call(keep: object = (data, out)) -> None:
         function(*arguments)
 
-    return Peak("read", float(blocks * block), call)
+    return Peak("read", float(blocks * block * passes), call)
 
 
 def move_peak(target: Target, read: int, written: int) -> Peak:
@@ -233,7 +235,8 @@ end:
 """
 
 
-def _read_ir(lanes: int) -> str:
+def _read_ir(lanes: int, mask: int) -> str:
+    """A loop over blocks of vectors; a mask of their numbers brings it back to the first."""
     vector = f"<{lanes} x i32>"
     phis = "\n".join(f"  %c{n} = phi {vector} [ zeroinitializer, %entry ], [ %d{n}, %loop ]" for n in range(_STREAMS))
     loads = "\n".join(
@@ -250,7 +253,8 @@ entry:
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
 {phis}
-  %base = getelementptr [{_STREAMS} x {vector}], ptr %data, i64 %i
+  %block = and i64 %i, {mask}
+  %base = getelementptr [{_STREAMS} x {vector}], ptr %data, i64 %block
 {loads}
   %next = add i64 %i, 1
   %again = icmp ult i64 %next, %count

@@ -26,6 +26,7 @@ from tilewright.tune.measure import LocalMeasurer, Measurer
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.task import Task, extract_tasks
 from tilewright.tune.tuner import GUIDED, OnBatch, Report, TuneOptions, tune, usual_search
+from tilewright.tune.turns import SECONDS
 
 _DEVICE_BATCHES = (4, 8)
 """The least and the most candidates of a batch on a device."""
@@ -131,7 +132,7 @@ def _algorithms(compilation: Compilation, database: Database, seconds: float, on
 
 def _share(seconds: float) -> float | None:
     """About how long whole models may run in one comparison; None is as long as is usual."""
-    return seconds * _COMPARISON_SHARE if seconds else None
+    return min(seconds * _COMPARISON_SHARE, SECONDS) if seconds else None
 
 
 def _measuring(

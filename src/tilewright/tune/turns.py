@@ -24,7 +24,7 @@ from tilewright.runtime.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
 
 TURNS, MOST_TURNS, SECONDS = 8, 60, 8.0
-"""Turns of profiles: at least, at most, and for about so long."""
+"""Turns of profiles: at least, at most, and for about so long, if nothing else is said."""
 PLACES, PAIRS, MOST_PAIRS = 4, 6, 400
 """Places in memory for a comparison of plain runs, and the pairs of runs at each: at least, at most."""
 _LEAST_PLACES = 3
@@ -61,12 +61,14 @@ class Times:
 class Comparison:
     """Plain runs of two models in pairs: typical seconds of each, and the first's time over the second's of each pair.
 
-    The pairs are by places: at each, code and data of both models lay somewhere else in memory.
+    The pairs are by places: at each, code and data of both models lay somewhere else in memory. `quickest` are the
+    seconds of the first model in the best of all pairs.
     """
 
     first: float
     second: float
     places: tuple[tuple[float, ...], ...]
+    quickest: float
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -101,7 +103,7 @@ def time_in_turns(models: Sequence[Executable], parts: Parts = lambda row: (), s
 
     All but the first are timed by it: their seconds are the first one's typical ones by the ratios of all turns.
     """
-    longest = SECONDS if seconds is None else min(seconds, SECONDS)
+    longest = SECONDS if seconds is None else seconds
     inputs = _inputs(models[0])
     clock = _clock(models[0])
     samples: list[list[dict[str, float]]] = [[] for _ in models]
@@ -168,7 +170,7 @@ def compare_in_turns(
     Where code, constants and workspace lie in memory makes a model quicker or slower by a percent, whatever its form:
     so both are placed anew several times. `until_clear` ends the comparison when more pairs would change nothing.
     """
-    longest = SECONDS if seconds is None else min(seconds, SECONDS)
+    longest = SECONDS if seconds is None else seconds
     given = _inputs(first) if inputs is None else list(inputs)
     samples = [_pairs(first, second, given, longest / PLACES)]
     found = _compared(samples)
@@ -220,7 +222,7 @@ def _sample(model: Executable, inputs: Sequence[Array], clock: Callable[[], floa
 def _compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:
     first, second = zip(*(pair for place in samples for pair in place), strict=True)
     places = tuple(tuple(one / other for one, other in place) for place in samples)
-    return Comparison(_typical(first), _typical(second), places)
+    return Comparison(_typical(first), _typical(second), places, min(first))
 
 
 def _elsewhere(model: Executable) -> Executable:
