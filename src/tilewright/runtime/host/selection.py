@@ -1,4 +1,4 @@
-"""Host functions whose results are as long as the data decides: which elements, which boxes, which are distinct."""
+"""Host functions whose results are as long as the data decides: which elements, and which are distinct."""
 
 from __future__ import annotations
 
@@ -74,55 +74,6 @@ def topk(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
         order = np.argsort(data, axis, kind="stable")
     chosen = np.take(order, np.arange(count), axis=axis).astype(np.int64)
     return [np.take_along_axis(stored, chosen, axis), chosen]
-
-
-@register("host.non_max_suppression")
-def non_max_suppression(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
-    """For each image and class, boxes by falling score, without those that cover one taken before too much.
-
-    Inputs: boxes (images, n, 4), scores (images, classes, n), the most boxes a class, the threshold of the overlap, and
-    perhaps the least score (exclusive). The result has rows (image, class, box).
-    """
-    boxes, scores = tensor(values[0], "the boxes"), tensor(values[1], "the scores")
-    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[::2] != boxes.shape[:2]:
-        raise UserError(f"boxes of shape {boxes.shape} and scores of shape {scores.shape} do not fit")
-    given = [None if len(values) <= at or values[at] is None else scalar(values[at]) for at in (2, 3, 4)]
-    most, overlap, least = given
-    corners = _corners(boxes, bool(attributes["center_point_box"]))
-    rows: list[tuple[int, int, int]] = []
-    for image in range(scores.shape[0]):
-        for kind in range(scores.shape[1]):
-            kept = _suppress(corners[image], scores[image, kind], int(most or 0), float(overlap or 0.0), least)
-            rows.extend((image, kind, box) for box in kept)
-    return [np.array(rows, np.int64).reshape(len(rows), 3)]
-
-
-def _corners(boxes: Array, centered: bool) -> Array:
-    """Boxes as (low x, low y, high x, high y)."""
-    if centered:
-        half = boxes[..., 2:] / 2
-        return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
-    first, second = boxes[..., 1::-1], boxes[..., 3:1:-1]
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
-
-
-def _suppress(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
-    candidates = np.arange(len(scores)) if least is None else np.flatnonzero(scores > scores.dtype.type(least))
-    left = candidates[np.argsort(-scores[candidates], kind="stable")]
-    sizes = corners[:, 2:] - corners[:, :2]
-    areas = sizes[:, 0] * sizes[:, 1]
-    kept: list[int] = []
-    while len(left) and len(kept) < most:
-        best, left = int(left[0]), left[1:]
-        kept.append(best)
-        shared = np.minimum(corners[best, 2:], corners[left, 2:]) - np.maximum(corners[best, :2], corners[left, :2])
-        common = np.where((shared > 0).all(axis=1), shared[:, 0] * shared[:, 1], 0)
-        union = areas[best] + areas[left] - common
-        solid = (common > 0) & (areas[best] > 0) & (areas[left] > 0) & (union > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            covered = solid & (common / union > overlap)
-        left = left[~covered]
-    return kept
 
 
 @register("host.mel_weights")
