@@ -1,4 +1,4 @@
-"""An ONNX graph as a torch module: the operators that the ten models use, with torch's own functions.
+"""An ONNX graph as a torch module: the operators that the benchmark models use, with torch's own functions.
 
 Each node becomes a closure when the module is built; inputs that only say something about shapes (axes, starts, sizes)
 must be constants and are read then. Weights are buffers of the module, so that torch.compile can freeze them.
@@ -92,32 +92,34 @@ def _binary(function: Step) -> Callable[[OnnxModule, list[str], Attributes], Mad
     return make
 
 
-def _pads(attributes: Attributes) -> list[int]:
-    pads = list(attributes.get("pads", [0, 0, 0, 0]))
-    if pads[:2] != pads[2:]:
+def _pads(attributes: Attributes, axes: int = 2) -> list[int]:
+    pads = list(attributes.get("pads", [0] * 2 * axes))
+    if pads[:axes] != pads[axes:]:
         raise ValueError(f"padding {pads} is not the same on both sides")
-    return pads[:2]
+    return pads[:axes]
+
+
+def _conv_options(attributes: Attributes, axes: int) -> dict[str, object]:
+    return {
+        "stride": attributes.get("strides", [1] * axes),
+        "padding": _pads(attributes, axes),
+        "dilation": attributes.get("dilations", [1] * axes),
+        "groups": attributes.get("group", 1),
+    }
 
 
 def _conv(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
-    options = {
-        "stride": attributes.get("strides", [1, 1]),
-        "padding": _pads(attributes),
-        "dilation": attributes.get("dilations", [1, 1]),
-        "groups": attributes.get("group", 1),
-    }
-    return (lambda *tensors: functional.conv2d(*tensors, **options)), names
+    axes = module.constants[names[1]].ndim - 2
+    options = _conv_options(attributes, axes)
+    function = {1: functional.conv1d, 2: functional.conv2d}[axes]
+    return (lambda *tensors: function(*tensors, **options)), names
 
 
 def _conv_transpose(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
-    options = {
-        "stride": attributes.get("strides", [1, 1]),
-        "padding": _pads(attributes),
-        "dilation": attributes.get("dilations", [1, 1]),
-        "groups": attributes.get("group", 1),
-        "output_padding": attributes.get("output_padding", [0, 0]),
-    }
-    return (lambda *tensors: functional.conv_transpose2d(*tensors, **options)), names
+    axes = module.constants[names[1]].ndim - 2
+    options = {**_conv_options(attributes, axes), "output_padding": attributes.get("output_padding", [0] * axes)}
+    function = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d}[axes]
+    return (lambda *tensors: function(*tensors, **options)), names
 
 
 def _batch_norm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
@@ -134,6 +136,33 @@ def _layer_norm(module: OnnxModule, names: list[str], attributes: Attributes) ->
 def _max_pool(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
     window, strides, pads = attributes["kernel_shape"], attributes.get("strides", [1, 1]), _pads(attributes)
     return (lambda x: functional.max_pool2d(x, window, strides, pads)), names
+
+
+def _average_pool(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    window, strides, pads = attributes["kernel_shape"], attributes.get("strides", [1, 1]), _pads(attributes)
+    return (lambda x: functional.avg_pool2d(x, window, strides, pads, count_include_pad=False)), names
+
+
+def _resize(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    scales = module.constants[names[2]].tolist() if len(names) > 2 and names[2] else []
+    how = (attributes.get("mode"), attributes.get("coordinate_transformation_mode"), attributes.get("nearest_mode"))
+    if how != (b"nearest", b"asymmetric", b"floor") or scales[:2] != [1, 1]:
+        raise ValueError("Resize other than of images to their nearest pixels")
+    return (lambda x: functional.interpolate(x, scale_factor=tuple(scales[2:]), mode="nearest")), names[:1]
+
+
+def _split(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    sizes = module.numbers(names[1])
+    return (lambda x: torch.split(x, sizes, attributes.get("axis", 0))), names[:1]
+
+
+def _expand(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    shape = module.numbers(names[1])
+    return (lambda x: x.expand(torch.broadcast_shapes(x.shape, shape))), names[:1]
+
+
+def _prelu(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    return (lambda x, slope: torch.where(x < 0, slope * x, x)), names
 
 
 def _gemm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
@@ -186,13 +215,14 @@ def _squeeze(module: OnnxModule, names: list[str], attributes: Attributes) -> Ma
 def _slice(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
     starts, ends = module.numbers(names[1]), module.numbers(names[2])
     axes = module.numbers(names[3]) if len(names) > 3 and names[3] else list(range(len(starts)))
-    if len(names) > 4 and any(step != 1 for step in module.numbers(names[4])):
-        raise ValueError("Slice with steps")
+    steps = module.numbers(names[4]) if len(names) > 4 else [1] * len(starts)
+    if min(steps) < 1:
+        raise ValueError("Slice that goes backwards")
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        for axis, start, end in zip(axes, starts, ends, strict=True):
+        for axis, start, end, every in zip(axes, starts, ends, steps, strict=True):
             # Python's slices count from the end and stop at it just as ONNX's do.
-            x = x[(slice(None),) * (axis % x.ndim) + (slice(start, end),)]
+            x = x[(slice(None),) * (axis % x.ndim) + (slice(start, end, every),)]
         return x
 
     return step, names[:1]
@@ -227,6 +257,38 @@ def _reduce_mean(module: OnnxModule, names: list[str], attributes: Attributes) -
     return (lambda x: x.mean(axes, keepdim=keep)), names[:1]
 
 
+def _reduce_max(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    keep = bool(attributes.get("keepdims", 1))
+    return (lambda x: torch.amax(x, list(attributes["axes"]), keepdim=keep)), names[:1]
+
+
+def _gru(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    """torch.nn.GRU in both directions, with ONNX's gates (update, reset, hidden) in torch's order (r, z, n)."""
+    if attributes.get("direction") != b"bidirectional" or not attributes.get("linear_before_reset") or len(names) > 4:
+        raise ValueError("a GRU that is not bidirectional, or not torch's")
+    hidden = attributes["hidden_size"]
+    weights, recurrent, biases = (module.constants[name] for name in names[1:4])
+    cell = torch.nn.GRU(weights.shape[2], hidden, bidirectional=True)
+
+    def ordered(array: np.ndarray) -> torch.Tensor:
+        gates = array.reshape(3, hidden, *array.shape[1:])
+        return torch.from_numpy(gates[[1, 0, 2]].reshape(array.shape).copy())
+
+    with torch.no_grad():
+        for direction, suffix in enumerate(("", "_reverse")):
+            getattr(cell, f"weight_ih_l0{suffix}").copy_(ordered(weights[direction]))
+            getattr(cell, f"weight_hh_l0{suffix}").copy_(ordered(recurrent[direction]))
+            getattr(cell, f"bias_ih_l0{suffix}").copy_(ordered(biases[direction][: 3 * hidden]))
+            getattr(cell, f"bias_hh_l0{suffix}").copy_(ordered(biases[direction][3 * hidden :]))
+    module.add_module_of(cell)
+
+    def step(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, last = cell(x)
+        return y.reshape(*y.shape[:2], 2, hidden).transpose(1, 2), last
+
+    return step, names[:1]
+
+
 def _lstm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
     """torch.nn.LSTM with ONNX's gates (input, output, forget, cell) put into torch's order (i, f, g, o)."""
     if attributes.get("direction", b"forward") != b"forward" or attributes.get("layout", 0):
@@ -255,15 +317,19 @@ def _lstm(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
 
 _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "Add": _binary(torch.add),
+    "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Clip": _clip,
     "Concat": _concat,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "Cos": _simple(torch.cos),
     "Div": _binary(torch.div),
     "Erf": _simple(torch.erf),
+    "Expand": _expand,
     "Flatten": _flatten,
+    "GRU": _gru,
     "Gather": _gather,
     "Gemm": _gemm,
     "GlobalAveragePool": _simple(lambda x: functional.adaptive_avg_pool2d(x, 1)),
@@ -273,12 +339,19 @@ _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "MatMul": _simple(torch.matmul),
     "MaxPool": _max_pool,
     "Mul": _binary(torch.mul),
+    "Neg": _simple(torch.neg),
+    "PRelu": _prelu,
     "Pow": _binary(torch.pow),
+    "ReduceMax": _reduce_max,
     "ReduceMean": _reduce_mean,
     "Relu": _simple(torch.relu),
     "Reshape": _reshape,
+    "Resize": _resize,
+    "Sigmoid": _simple(torch.sigmoid),
+    "Sin": _simple(torch.sin),
     "Slice": _slice,
     "Softmax": _softmax,
+    "Split": _split,
     "Sqrt": _simple(torch.sqrt),
     "Squeeze": _squeeze,
     "Sub": _binary(torch.sub),
