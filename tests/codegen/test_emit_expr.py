@@ -153,6 +153,21 @@ def test_conversions(source: str) -> None:
             assert_stages_agree(elementwise(lambda x, t=target: x.astype(t), [source], target, lanes), values, out)
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "uint16"])
+def test_floats_saturate(target: str, lanes: int) -> None:
+    values = np.random.default_rng(0).uniform(-70000, 70000, COUNT).astype(np.float32)
+    limits = np.iinfo(target)
+    special = [np.nan, np.inf, -np.inf, 1e9, -1e9, 3e38, 2.0**31, 2.0**32, -(2.0**31), -0.9, 0.9, -0.0]
+    edges = [limits.max + step for step in (-0.5, 0.5, 1.0)] + [limits.min + step for step in (-1.0, -0.5, 0.5)]
+    values[: len(special) + len(edges)] = [*special, *edges]
+    expected = np.clip(np.trunc(np.nan_to_num(values, nan=0.0, posinf=1e9, neginf=-1e9)), limits.min, limits.max)
+    func = elementwise(lambda x: x.astype(target), ["float32"], target, lanes)
+    whole = COUNT // lanes * lanes
+    result = run(func, values, np.zeros(COUNT, target))[-1]
+    np.testing.assert_array_equal(result[:whole], expected[:whole].astype(target))
+
+
 @pytest.mark.parametrize("target", ["float16", "bfloat16"])
 @pytest.mark.parametrize("processor", ["native", "llvm -mcpu=x86-64"])
 def test_rounding_to_sixteen_bits(target: str, processor: str) -> None:

@@ -15,6 +15,8 @@ from tilewright.ir.expr import Cast, PrimExpr
 _UINT32 = DataType.of("uint32")
 _UINT16 = DataType.of("uint16")
 _BOOL = DataType.of("bool")
+_X86_LANES = 16
+"""Lanes of 32 bits in the largest vector of x86."""
 
 
 def emit_cast(c: FunctionContext, expr: PrimExpr) -> str:
@@ -82,10 +84,25 @@ def _float_to_narrow_int(c: FunctionContext, operand: str, source: DataType, tar
         operand = c.op(f"select <{lanes} x i1> {ordered}, {text} {operand}, {text} {number(0.0)}")
     above = c.op(f"fcmp ogt {text} {operand}, {low}")
     operand = c.op(f"select <{lanes} x i1> {above}, {text} {operand}, {text} {low}")
+    if target.is_uint and lanes == _X86_LANES and c.target.has_feature("avx512f"):
+        return _not_negative_to_int(c, operand, source, target)
     below = c.op(f"fcmp olt {text} {operand}, {high}")
     operand = c.op(f"select <{lanes} x i1> {below}, {text} {operand}, {text} {high}")
     wide = c.op(f"fptosi {text} {operand} to <{lanes} x i32>")
     return c.op(f"trunc <{lanes} x i32> {wide} to {register_type(target)}")
+
+
+def _not_negative_to_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
+    """A vector without negative values: what does not fit 32 bits becomes 2^31, which saturates as it is cut."""
+    text, wide = register_type(source), f"<{source.lanes} x i32>"
+    convert_name, arguments = "llvm.x86.avx512.mask.cvttps2dq.512", f"{text}, {wide}, i16, i32 immarg"
+    conversion = c.module.declare(convert_name, wide, arguments)
+    least = c.module.declare(f"llvm.umin.v{source.lanes}i32", wide, f"{wide}, {wide}")
+    # All lanes, rounded as the instruction does: toward zero.
+    whole = c.op(f"call {wide} {conversion}({text} {operand}, {wide} zeroinitializer, i16 -1, i32 4)")
+    limit = _int(c, target.element.max_value(), source.lanes)
+    cut = c.op(f"call {wide} {least}({wide} {whole}, {wide} {limit})")
+    return c.op(f"trunc {wide} {cut} to {register_type(target)}")
 
 
 def _to_float(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
