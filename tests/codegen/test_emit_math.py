@@ -114,3 +114,24 @@ def test_powers_with_constant_exponents(exponent: float) -> None:
     (values,) = arguments(1, 5)
     out = run(func, values, np.zeros(COUNT, "float32"))[1]
     assert errors("pow", [values, np.full(COUNT, exponent, "float32")], out).max() <= 2.0
+
+
+def test_powers_of_differences_are_never_subnormal() -> None:
+    """Weights of a softmax with a mask of -100: processors are slow with subnormal numbers."""
+    first, second, result = (make_buffer(name, (COUNT,)) for name in ("a", "b", "result"))
+    i = Var("i")
+    store = BufferStore(result, (i,), intrinsics.exp(first[i] - second[i]))
+    func = PrimFunc("weights", (first, second, result), For(i, ZERO, IntImm(COUNT), LoopKind.SERIAL, store))
+    shifted = np.linspace(-120, 90, COUNT).astype("float32")
+    shifted[:4] = [-np.inf, np.inf, np.nan, 0.0]
+    zeros = np.zeros(COUNT, "float32")
+    for out in (run(func, shifted, zeros, zeros.copy())[2], interpreted(lower_intrinsics(func), shifted, zeros)):
+        kept = ~(shifted < -87)
+        assert errors("exp", [shifted[kept]], out[kept]).max() <= MAX_ULP["exp"]
+        assert (out[~kept] == 0).all()
+
+
+def interpreted(func: PrimFunc, *args: np.ndarray) -> np.ndarray:
+    result = np.zeros(COUNT, "float32")
+    interpret(func, *args, result)
+    return result

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
-from tilewright.ir.expr import Broadcast, Call, FloatImm, PrimExpr
+from tilewright.ir.expr import Broadcast, Call, FloatImm, PrimExpr, Sub
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes import float_math, float_trigonometry, single_trigonometry
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
@@ -64,6 +64,8 @@ def _lower(expr: PrimExpr, table: _Table) -> PrimExpr | None:
         if simple is not None:
             return simple
     if expr.dtype.element.name == "float32":
+        if expr.name == "exp" and "exp" in table and type(expr.args[0]) is Sub:
+            return float_math.exp_of_difference(expr.args[0])
         expand = table.get(expr.name)
         return None if expand is None else expand(*expr.args)
     if expr.dtype.element.name == "float64":
