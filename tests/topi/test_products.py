@@ -168,7 +168,7 @@ def test_a_tile_is_stored_when_the_next_block_needs_it(epilogue: bool, depth: in
 
 
 @pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
-@pytest.mark.parametrize(("size", "channels"), [(14, 64), (7, 128)])
+@pytest.mark.parametrize(("size", "channels"), [(14, 64), (7, 128), (56, 32)])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_convolutions_on_tiles(size: int, channels: int, cores: int) -> None:
     """Taps and steps of channels are one walk, in which rows of the epilogue have their places."""

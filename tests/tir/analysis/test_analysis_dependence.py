@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tests.tir.schedule.programs import convolution, matmul_relu, stencil
+import pytest
+
+from tests.tir.schedule.programs import convolution, elementwise, matmul_relu, stencil
 from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import const
+from tilewright.ir.expr import IntImm, PrimExpr, Range, Var
 from tilewright.tir.analysis.dependence import (
+    _iterations_apart,
     consumers,
     covered,
     iteration_conflict,
@@ -49,6 +54,50 @@ def test_iterations_conflict_through_overlap_unless_private() -> None:
     conflict = iteration_conflict(index, loop, analyzer, private=False)
     assert conflict is not None
     assert conflict.block.name == "B"
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_iterations_with_lines_of_their_own_are_independent(rows: int) -> None:
+    """What is read cannot be seen to be all written, but each iteration keeps to its own lines."""
+    schedule = Schedule(elementwise((8, 8, 8), 2))
+    first, last = schedule.get_block("B0"), schedule.get_block("B1")
+    i, j, k = schedule.get_loops(last)
+    outer, inner = schedule.split(i, [None, rows])
+    jo, ji = schedule.split(j, [None, 4])
+    ko, ki = schedule.split(k, [None, 4])
+    schedule.reorder(outer, jo, ko, inner, ji, ki)
+    tile = schedule.fuse(jo, ko)
+    schedule.compute_at(first, tile)
+    loops = schedule.get_loops(first)
+    schedule.blockize(loops[[loop.var for loop in loops].index(tile.var) + 1])
+    index, analyzer = schedule._state.index, schedule._state.analyzer
+    one, two = index.blocks["B0_o"], index.blocks["B1"]
+    assert not covered(index, one, two, one.writes[0].buffer, index.loops[outer.var], analyzer)
+    assert iteration_conflict(index, index.loops[outer.var], analyzer, private=True) is None
+
+
+STEP = Var("i")
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "apart"),
+    [
+        ((STEP * 4, 2), (STEP * 4 + 2, 2), True),
+        ((STEP * 4, 4), (STEP * 4, 4), True),
+        ((STEP * -4 + 3, 1), (STEP * -4, 4), True),
+        ((STEP * 4, 4), (STEP * 4 + 1, 4), False),  # An iteration writes the first place that the next one reads.
+        ((STEP * 4, 5), (STEP * 4, 4), False),
+        ((STEP * 4, 1), (STEP * 3, 1), False),
+        ((STEP // 2 * 4, 1), (STEP // 2 * 4, 1), False),
+        ((IntImm(0), 1), (IntImm(0), 1), False),
+    ],
+)
+def test_when_places_of_iterations_are_apart(
+    read: tuple[PrimExpr, int], written: tuple[PrimExpr, int], apart: bool
+) -> None:
+    one, other = ((None, Range(low, const(length))) for low, length in (read, written))
+    assert _iterations_apart(one, other, STEP) == apart
+    assert _iterations_apart(other, one, STEP) == apart
 
 
 def test_nothing_moved_nothing_to_prove() -> None:

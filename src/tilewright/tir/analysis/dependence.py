@@ -189,6 +189,8 @@ def _buffer_conflict(
         if reader is not first and index.position(first) < index.position(reader):
             if covered(index, first, reader, buffer, loop, analyzer):
                 continue
+            if _keeps_to_itself(index, loop, (reader, reads), writers, analyzer):
+                continue
         elif _reads_elsewhere(index, loop, reader, reads, writers, analyzer):
             continue
         return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
@@ -293,6 +295,43 @@ def _reads_elsewhere(
 ) -> bool:
     """Whether what is read is, over all iterations of a loop, never what is written in it."""
     return _boxes_apart((reader, reads), writers, lambda block: [loop, *index.loops_between(loop, block)], analyzer)
+
+
+def _keeps_to_itself(
+    index: ProgramIndex,
+    loop: For,
+    reading: tuple[Block, Sequence[BufferRegion]],
+    writers: Sequence[tuple[Block, BufferRegion]],
+    analyzer: Analyzer,
+) -> bool:
+    """Whether what is read in one iteration of a loop is never what is written in another: they have places apart.
+
+    A line of an image for each iteration, say, whatever of it is read and written.
+    """
+    reader, reads = reading
+    read_boxes = [box for _, box in relax(reader, reads, index.loops_between(loop, reader), analyzer)]
+    for block, region in writers:
+        (_, write_box) = relax(block, [region], index.loops_between(loop, block), analyzer)[0]
+        if not all(_iterations_apart(box, write_box, loop.var) for box in read_boxes):
+            return False
+    return True
+
+
+def _iterations_apart(a: Box, b: Box, var: Var) -> bool:
+    """Whether some dimension of two boxes moves with a variable by at least what both span together."""
+    for x, y in zip(a, b, strict=True):
+        if x is None or y is None:
+            continue
+        form, lengths = linear(x.min), (const_value(x.extent), const_value(y.extent))
+        distance = linear(y.min).minus(form)
+        step = form.terms.get(var, 0)
+        opaque = any(term is not var and mentions(term, {var}) for term in form.terms)
+        if opaque or distance.terms or lengths[0] is None or lengths[1] is None:
+            continue
+        span = max(lengths[0], distance.constant + lengths[1]) - min(0, distance.constant)
+        if span <= abs(step):
+            return True
+    return False
 
 
 def _apart(
