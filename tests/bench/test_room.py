@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from bench import room as room_module
 from bench.peak import Peak
 from bench.room import Limits, kernel_bound, room, step_weights, together
 from tests.integration.small_models import classifier
@@ -71,6 +72,17 @@ def test_for_real(model: Executable) -> None:
     assert 1e8 < limits.operations < 1e13
     assert 1e8 < limits.bytes(1 << 26) < limits.bytes(1 << 15) < 1e13, "what is near is quicker"
     assert limits.bytes(1) == limits.bytes(1 << 14), "less cannot be told apart"
+
+
+def test_limits_are_the_best_of_some_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([3.0, 5.0, 4.0, 2.0, 99.0])
+    monkeypatch.setattr(room_module, "together", lambda peaks: next(rates))
+    limits = Limits(Target("native"), 1)
+    limits.look_again()
+    assert limits.operations == 3.0, "nothing was asked for before"
+    for expected in (5.0, 5.0, 5.0, 5.0):
+        limits.look_again()
+        assert limits.operations == expected, "the last look is not taken"
 
 
 def test_threads_add_up() -> None:
