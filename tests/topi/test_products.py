@@ -183,6 +183,20 @@ def test_convolutions_on_tiles(size: int, channels: int, cores: int) -> None:
     assert "tdpbusd" in functions_to_ir([made], target)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_weights_that_do_not_stay_near_are_read_once(cores: int) -> None:
+    """A panel of them meets the whole image before the next: lines are inside panels, not around them."""
+    target = target_of("amx").replace(cores=cores, l2_bytes=16 << 10)
+    func = convolution(7, 32, 64, 3, 1, epilogue=True)
+    if cores == 1:
+        check(func, target, "tdpbusd")
+    text = to_script(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target))
+    line = next(item for item in text.splitlines() if "v_c_o = spatial(2, " in item)
+    assert re.search(r"// 7\)$|spatial\(2, i\w+\)$", line), line
+    near = to_script(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target.replace(l2_bytes=2 << 20)))
+    assert "// 7" not in near
+
+
 def test_shapes_that_tiles_do_not_cover_go_to_dot_products() -> None:
     check(product(5, 16, 8), target_of("amx"), "vpdpbusd.512")
 

@@ -65,7 +65,8 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     order.append(row_outer)
     fits = resident <= context.target.l2_bytes * _WEIGHTS_SHARE
     stays = context.choose("weights_stay", (False, True), fits)
-    order.insert(len(order) if stays else len(order) - 1, column_outer)
+    # Weights that stay near may meet one row after the other; each panel of others meets all rows before the next.
+    order.insert(len(order) if stays else 0, column_outer)
     sch.reorder(*order, row_inner, column_inner)
     run, attach = _in_runs(context, order, work)
     if not alone:
