@@ -169,3 +169,15 @@ def test_running_products(exclusive, reverse):
     x = random_array(np.random.default_rng(2), (3, 5), "float32", low=-2, high=2)
     check("cumprod", x, axis=1, exclusive=exclusive, reverse=reverse)
     check("cumprod", x.astype(np.float16), axis=0, exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), [(False, False), (True, False), (False, True), (True, True)])
+def test_long_running_sums_are_made_of_blocks(exclusive: bool, reverse: bool) -> None:
+    for size in (32, 33, 95, 528):
+        data = random_array(np.random.default_rng(size), (size, 2), "int32")
+        check("cumsum", data, axis=0, exclusive=exclusive, reverse=reverse)
+    signs = np.where(np.arange(80) % 3, 1, -1)[np.newaxis].astype(np.float32)
+    check("cumprod", signs, axis=1, exclusive=exclusive, reverse=reverse)
+    marked = np.ones(70, np.float32)
+    marked[40] = np.nan
+    check("cumsum", marked, axis=0, exclusive=exclusive, reverse=reverse)
