@@ -118,12 +118,12 @@ def _reduced_exp(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     return sub(reinterpret(shifted, int_type(x)), MAGIC_BITS), r
 
 
-def _exp_scaled(x: PrimExpr, shift: int, least: float = -104.0) -> PrimExpr:
-    """exp(x) * 2**shift for a small shift; 0 where x is below `least`."""
+def _exp_scaled(x: PrimExpr, shift: int) -> PrimExpr:
+    """exp(x) * 2**shift for a small shift."""
     bounded = maximum(minimum(x, 91.0), -105.0)
     k, r = _reduced_exp(bounded)
     value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
-    return scaled(_unless_zero(lt(bounded, least), value), add(k, shift))
+    return scaled(_unless_zero(lt(bounded, -104.0), value), add(k, shift))
 
 
 def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
@@ -137,11 +137,15 @@ def exp(x: PrimExpr) -> PrimExpr:
 
 
 def exp_of_difference(x: PrimExpr) -> PrimExpr:
-    """e**x where x is a difference, as in softmax; 0 instead of results below the smallest normal number, nearly.
+    """e**x where x is a difference, as in softmax; 0 below exp(-86), nearly the smallest normal number.
 
     Those are weights of nothing, of masks like -100, and processors take a hundred times as long to multiply by them.
+    Without subnormal results one power of two is enough: half of the greatest, 2**128, and twice the product.
     """
-    return _exp_scaled(x, 0, -87.0)
+    k, r = _reduced_exp(minimum(x, 89.0))
+    value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
+    value = value * power_of_two(sub(k, 1))
+    return _unless_zero(lt(x, -86.0), value + value)
 
 
 def _reduced_exp2(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
