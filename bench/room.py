@@ -4,7 +4,8 @@ Each kernel does some arithmetic, reads some weights and moves some other data. 
 the peak of multiply-adds, than its weights from where all weights of the model fit, and than its other data from where
 these alone fit: the largest of the three, summed over the kernels, is the bound. Rates are those that threads reach
 together, in loops of nothing else (`bench.peak`). A kernel that is quicker than its bound (one that reads a few rows of
-a large table) counts as it is.
+a large table) counts as it is. A machine's clock goes up and down by a tenth: peaks and model take turns, and each turn
+has a ratio of its own.
 """
 
 from __future__ import annotations
@@ -15,100 +16,80 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
+import numpy as np
+
 from bench.peak import Peak, arithmetic_peak, read_peak
 from tilewright.runtime.artifact import ArgKind, ModelInfo
 from tilewright.runtime.convert import Array
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.profiler import ProfileRow
+from tilewright.runtime.profiler import Profile
 from tilewright.target import Target
 
-_ROUNDS = 8
+_TURNS, _SECONDS = 12, 3.0
+"""Turns of peaks and model: at least, and for about so long."""
 _ROUND_SECONDS = 0.02
-_LOOKS = 4
-"""Times that each limit is measured, first when it is asked for: a machine is not always at its best."""
+_ROUNDS = 5
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 28
 _CALL_BYTES = 1 << 26
 """What one call reads at least, over and over where the data are less: so that the call itself does not count."""
-_REPEAT = 10
-_OPERATIONS = 0
-"""The place of arithmetic among those of bytes, which are known by how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Seconds of a run at its quickest, and those that its kernels take at least."""
+class Rates:
+    """What a machine does just now: operations of float32 a second, and bytes a second of a model's weights."""
 
-    seconds: float
-    bound: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as quick the model could be with the same algorithms, at most."""
-        return self.seconds / self.bound
+    operations: float
+    weights: float
 
 
 class Limits:
-    """What so many threads reach together: operations of float32 a second, and bytes a second by where they lie.
-
-    The best that was ever seen: each limit is measured again a few times, some seconds apart (`look_again`).
-    """
+    """What so many threads reach together."""
 
     def __init__(self, target: Target, threads: int) -> None:
         self.target, self.threads = target, threads
-        self._best: dict[int, float] = {}
-        self._looks: dict[int, int] = {}
+        self._arithmetic: list[Peak] = []
+        self._reading: dict[int, list[Peak]] = {}
+        self._bytes: dict[int, float] = {}
 
-    @property
-    def operations(self) -> float:
-        """Multiplications and additions a second."""
-        return self._limit(_OPERATIONS)
+    def now(self, weights: int) -> Rates:
+        """The rates of this moment, of so many bytes of weights."""
+        if not self._arithmetic:
+            peaks = [arithmetic_peak(self.target, "float32") for _ in range(self.threads)]
+            self._arithmetic = [peak for peak in peaks if peak is not None]
+        return Rates(together(self._arithmetic), together(self._read(self._place(weights))))
 
     def bytes(self, size: int) -> float:
-        """Bytes a second of so many that are read again and again, by the next power of two below."""
-        size = max(_LEAST_BYTES, min(_MOST_BYTES, size))
-        return self._limit(1 << int(log2(size / self.threads)))
+        """Bytes a second of so many that are read again and again, by the next power of two below: at its best."""
+        place = self._place(size)
+        if place not in self._bytes:
+            self._bytes[place] = max(together(self._read(place)) for _ in range(_ROUNDS))
+        return self._bytes[place]
 
-    def look_again(self) -> None:
-        """Measure once more what was asked for so far."""
-        for place, looks in self._looks.items():
-            if looks < _LOOKS:
-                self._look(place)
+    def _place(self, size: int) -> int:
+        return 1 << int(log2(max(_LEAST_BYTES, min(_MOST_BYTES, size)) / self.threads))
 
-    def _limit(self, place: int) -> float:
-        if place not in self._best:
-            self._look(place)
-        return self._best[place]
-
-    def _look(self, place: int) -> None:
-        self._best[place] = max(self._best.get(place, 0.0), together([self._peak(place) for _ in range(self.threads)]))
-        self._looks[place] = self._looks.get(place, 0) + 1
-
-    def _peak(self, place: int) -> Peak:
-        if place != _OPERATIONS:
-            return read_peak(self.target, place, ceil(_CALL_BYTES / place))
-        found = arithmetic_peak(self.target, "float32")
-        assert found is not None
-        return found
+    def _read(self, place: int) -> list[Peak]:
+        if place not in self._reading:
+            passes = ceil(_CALL_BYTES / place)
+            self._reading[place] = [read_peak(self.target, place, passes) for _ in range(self.threads)]
+        return self._reading[place]
 
 
-def together(peaks: Sequence[Peak]) -> float:
-    """Work a second of loops that run at the same time, one a thread: the best of some rounds."""
-    return max(_round(peaks) for _ in range(_ROUNDS))
+def room(model: Executable, inputs: Sequence[Array], limits: Limits) -> float:
+    """How many times as quick a model could be with the same algorithms, at most.
 
-
-def room(model: Executable, inputs: Sequence[Array], limits: Limits, quickest: float) -> Room:
-    """What a model leaves to schedules, on these inputs; `quickest` is the shortest run that was seen of it.
-
-    The limits are the machine's at its best, so the model is taken at its best, too: its kernels' shortest at most.
+    Of all turns about the least: neighbours on a core make a model longer, and hardly the peak of arithmetic.
     """
     clock = time.thread_time if model.threads == 1 else time.perf_counter
-    profile = model.profile_by(clock, inputs, _REPEAT)
-    limits.look_again()
-    weights = step_weights(model.model)
-    total = model.artifact.constants.nbytes
-    bound = sum(kernel_bound(row, weights[row.step], total, limits) for row in profile.rows)
-    return Room(min(quickest, sum(row.min_seconds for row in profile.rows)), bound)
+    weights, total = step_weights(model.model), model.artifact.constants.nbytes
+    ratios: list[float] = []
+    began = time.monotonic()
+    while len(ratios) < _TURNS or time.monotonic() - began < _SECONDS:
+        rates = limits.now(total)
+        profile = model.profile_by(clock, inputs, 1)
+        ratios.append(profile.whole_seconds / bound(profile, weights, rates, limits))
+    return float(np.quantile(ratios, 0.1))
 
 
 def step_weights(model: ModelInfo) -> list[int]:
@@ -117,20 +98,23 @@ def step_weights(model: ModelInfo) -> list[int]:
     return [sum(sizes.get(ref.offset, 0) for ref in step.args if ref.kind is ArgKind.CONSTANT) for step in model.steps]
 
 
-def kernel_bound(row: ProfileRow, weights: int, all_weights: int, limits: Limits) -> float:
-    """Seconds that a kernel call takes at least, and not more than it took."""
-    weights = min(weights, row.bytes)
-    others = row.bytes - weights
-    least = row.flops / limits.operations if row.flops else 0.0
-    if weights:
-        least = max(least, weights / limits.bytes(all_weights))
-    if others:
-        least = max(least, others / limits.bytes(others))
-    return min(least, row.min_seconds)
+def bound(profile: Profile, weights: Sequence[int], rates: Rates, limits: Limits) -> float:
+    """Seconds that a model's kernels take at least; `weights` are the bytes of constants of each."""
+    total = 0.0
+    for row in profile.rows:
+        # Rearranged weights may be padded.
+        own = min(weights[row.step], row.bytes)
+        others = row.bytes - own
+        least = max(row.flops / rates.operations, own / rates.weights, others / limits.bytes(others))
+        total += min(least, row.seconds)
+    return total
 
 
-def _round(peaks: Sequence[Peak]) -> float:
-    """Work a second of all, each over the time that it had a processor: what else runs here is no limit of it."""
+def together(peaks: Sequence[Peak]) -> float:
+    """Work a second of loops that run at the same time, one a thread.
+
+    Each counts over the time that it had a processor: what else runs here is no limit of the machine.
+    """
     rates = [0.0] * len(peaks)
     ready = threading.Barrier(len(peaks))
 

@@ -93,7 +93,7 @@ class MadeUp:
     def compare(self, first: Executable, second: Executable, seconds: float | None, until_clear: bool) -> Comparison:
         self.models.append(2)
         gain = self.whole[0] / self.whole[1]
-        return Comparison(self.whole[0], self.whole[1], ((gain,), (gain,)), self.whole[0])
+        return Comparison(self.whole[0], self.whole[1], ((gain,), (gain,)))
 
 
 def _compilation(database: Database) -> Compilation:

@@ -78,7 +78,7 @@ class MadeUp:
         assert not first.answers and second.answers
         self.tried.append(set(second.answers))
         gain = self.gain(second.answers)
-        return Comparison(10.0, 10.0 / gain, ((gain,) * 40, (gain,) * 40), 10.0)
+        return Comparison(10.0, 10.0 / gain, ((gain,) * 40, (gain,) * 40))
 
 
 @pytest.mark.parametrize(

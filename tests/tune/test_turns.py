@@ -81,10 +81,10 @@ def test_what_is_clear_ends_a_comparison(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_places_must_agree() -> None:
-    assert Comparison(1.0, 1.0, ((1.05,) * 40, (1.04,) * 40), 1.0).is_quicker
-    assert not Comparison(1.0, 1.0, ((1.05,) * 40, (1.04,) * 40, (0.99,) * 6), 1.0).is_quicker
-    assert not Comparison(1.0, 1.0, ((1.005,) * 40, (1.005,) * 40), 1.0).is_quicker, "quicker, but not worth it"
-    few = Comparison(1.0, 1.0, ((1.05, 0.99, 1.04),), 1.0)
+    assert Comparison(1.0, 1.0, ((1.05,) * 40, (1.04,) * 40)).is_quicker
+    assert not Comparison(1.0, 1.0, ((1.05,) * 40, (1.04,) * 40, (0.99,) * 6)).is_quicker
+    assert not Comparison(1.0, 1.0, ((1.005,) * 40, (1.005,) * 40)).is_quicker, "quicker, but not worth it"
+    few = Comparison(1.0, 1.0, ((1.05, 0.99, 1.04),))
     assert few.bounds == (0.99, 1.05) and not few.is_quicker and not few.is_clear
 
 

@@ -61,14 +61,12 @@ class Times:
 class Comparison:
     """Plain runs of two models in pairs: typical seconds of each, and the first's time over the second's of each pair.
 
-    The pairs are by places: at each, code and data of both models lay somewhere else in memory. `quickest` are the
-    seconds of the first model in the best of all pairs.
+    The pairs are by places: at each, code and data of both models lay somewhere else in memory.
     """
 
     first: float
     second: float
     places: tuple[tuple[float, ...], ...]
-    quickest: float
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -222,7 +220,7 @@ def _sample(model: Executable, inputs: Sequence[Array], clock: Callable[[], floa
 def _compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:
     first, second = zip(*(pair for place in samples for pair in place), strict=True)
     places = tuple(tuple(one / other for one, other in place) for place in samples)
-    return Comparison(_typical(first), _typical(second), places, min(first))
+    return Comparison(_typical(first), _typical(second), places)
 
 
 def _elsewhere(model: Executable) -> Executable:
