@@ -130,7 +130,8 @@ def _divide(
     (size,) = context.sizes([column])
     most = max(1, target.max_threads // lanes)
     elements = most if alone else _elements(context, size, min(_MOST_ELEMENTS, most))
-    together = context.choose_again("sequences", (1, 2, 4, 8), max(n for n in (1, 2, 4) if n <= sequences))
+    options = (1, 2, 4, 8)
+    together = context.choose_again("sequences", options, max(n for n in options if n <= sequences))
     return Division(lanes, vector, elements, together, weights <= lanes * _OPERANDS)
 
 
