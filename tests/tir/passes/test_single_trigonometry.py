@@ -8,9 +8,15 @@ import pytest
 from tests.codegen.compiled import run
 from tests.codegen.test_emit_math import COUNT, arguments, errors, kernel
 from tilewright.ir import intrinsics
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.expr import ZERO, Call, FloatImm, IntImm, PrimExpr, Sub
 from tilewright.ir.visit import pre_order
+from tilewright.tir.buffer import BufferLoad, make_buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes import lower_intrinsics as passes
+from tilewright.tir.passes.float_math import MAGIC
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.stmt import BufferStore
 
 BOUNDS = {"sin": 2.0, "cos": 2.0, "tan": 4.0, "pow": 16.0}
 
@@ -35,3 +41,24 @@ def test_only_what_is_named_is_expanded() -> None:
     func = kernel("erf", 16, 1)
     assert lower_intrinsics(func, names=frozenset(["expm1"])).body is func.body
     assert lower_intrinsics(func, names=frozenset(["erf"])).body is not func.body
+
+
+def test_nothing_rounds_by_a_large_addend() -> None:
+    # Compilers of shaders take (x + c) - c for x.
+    expanded = 0
+    for name in sorted(passes._FLOAT32):
+        for given in _arguments(name):
+            body = BufferStore(make_buffer("C", (1,)), (ZERO,), Call(name, given, FLOAT32))
+            func = lower_intrinsics(PrimFunc("f", (make_buffer("A", (2,)),), body), has_double=False)
+            constants = {item.value for item in pre_order(func.body) if isinstance(item, FloatImm)}
+            assert not any(abs(value) == MAGIC for value in constants), name
+            expanded += func.body is not body
+    assert expanded > 20
+
+
+def _arguments(name: str) -> list[tuple[PrimExpr, ...]]:
+    """A plain value, and a difference, which may have an expansion of its own."""
+    a = make_buffer("A", (2,))
+    one, other = BufferLoad(a, (ZERO,)), BufferLoad(a, (IntImm(1),))
+    rest = (other,) * ((intrinsics.table[name].arity or 1) - 1)
+    return [(one, *rest), (Sub(one, other), *rest)]

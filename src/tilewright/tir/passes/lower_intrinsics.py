@@ -27,8 +27,13 @@ def _table(module: ModuleType, names: str) -> _Table:
     return {name: getattr(module, name) for name in names.split()}
 
 
+def _exp(x: PrimExpr) -> PrimExpr:
+    return float_math.exp_of_difference(x) if type(x) is Sub else float_math.exp(x)
+
+
 _FLOAT32: Final[_Table] = {
-    **_table(float_math, "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
+    "exp": _exp,
+    **_table(float_math, "exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
     **_table(float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
 }
 
@@ -64,8 +69,6 @@ def _lower(expr: PrimExpr, table: _Table) -> PrimExpr | None:
         if simple is not None:
             return simple
     if expr.dtype.element.name == "float32":
-        if expr.name == "exp" and "exp" in table and type(expr.args[0]) is Sub:
-            return float_math.exp_of_difference(expr.args[0])
         expand = table.get(expr.name)
         return None if expand is None else expand(*expr.args)
     if expr.dtype.element.name == "float64":
