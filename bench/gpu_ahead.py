@@ -20,8 +20,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -103,28 +104,33 @@ def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict
                         failed[program] = _last_error(logs[program]) or f"exit code {process.returncode}"
                     ready = f"{len(wanted) - len(waiting) - len(running)} of {len(wanted)}"
                     text = f"ahead: {ready} after {time.perf_counter() - started:.0f} s: {program}"
-                    harness.say(f"{text}: {failed[program]}" if program in failed else text)
+                    parts = (text, failed.get(program), _last_line(logs[program], Trials.HEAD))
+                    harness.say(": ".join(part for part in parts if part))
         finally:
-            for process in running.values():
+            for program, process in running.items():
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                harness.say(f"ahead: stopped {program}: {_last_line(logs[program], Trials.HEAD)}")
     return failed
 
 
 def _start(program: Program, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-W", "ignore", "-m", "bench.gpu_ahead", *map(str, astuple(program))]
     # Many compilers at once leave no core for the helper processes of each.
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "2", **os.environ}
     with log.open("wb") as file:
         return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
 
 def _last_error(log: Path) -> str:
     """The line of a log that says what went wrong: the last one that looks like an exception."""
+    return _last_line(log, r"[\w.]*(Error|Exception|Failed|TooLong)\b") or _last_line(log, "")
+
+
+def _last_line(log: Path, pattern: str) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed|TooLong)\b", line)]
-    return (errors or lines or [""])[-1][:200]
+    return next((line[:200] for line in reversed(lines) if re.match(pattern, line)), "")
 
 
 def prepare(program: Program) -> None:
@@ -151,14 +157,51 @@ def _try_kernels_alone() -> None:
 
     kind = type(benchmarking.benchmarker)
     time_kernel = kind.benchmark_gpu
+    trials = Trials()
 
     @functools.wraps(time_kernel)
     def benchmark_gpu(self: Any, kernel: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
-        kernel()  # The first call compiles it, which takes longer than timing it and needs no GPU.
-        with alone():
-            return time_kernel(self, kernel, *arguments, **named)
+        with trials.seconds("loading"):
+            kernel()  # The first call compiles it, which takes longer than timing it and needs no GPU.
+        with ExitStack() as lock:
+            with trials.seconds("waiting"):
+                lock.enter_context(alone())
+            with trials.seconds("timing"):
+                result = time_kernel(self, kernel, *arguments, **named)
+        trials.one_more()
+        return result
 
     kind.benchmark_gpu = benchmark_gpu
+
+
+class Trials:
+    """What trying out kernels took so far; says so now and then, for the log of the process."""
+
+    HEAD = "tried "
+
+    def __init__(self) -> None:
+        self._kernels = 0
+        self._started = time.perf_counter()
+        self._spent = Counter[str]()
+
+    @contextmanager
+    def seconds(self, what: str) -> Iterator[None]:
+        """Count the time of the body as spent on something."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[what] += time.perf_counter() - start
+
+    def one_more(self) -> None:
+        """Count a kernel."""
+        self._kernels += 1
+        if self._kernels % 5 == 0:
+            spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._spent.items())
+            print(
+                f"{self.HEAD}{self._kernels} kernels in {time.perf_counter() - self._started:.0f} s: {spent}",
+                flush=True,
+            )
 
 
 class _Held(threading.local):
