@@ -122,6 +122,11 @@ class TestSchedule:
         case = Case((2, 5, 9, 4), 16, tile, (1, 0, 1, 2))
         case.check(schedule_cpu(case.func, target))
 
+    def test_groups_of_tiles_lie_in_one_image_or_are_whole_images(self, target: Target) -> None:
+        # 4 x 49 tiles: blocks of 14 would begin in one image and end in the next.
+        case = Case((4, 28, 28, 4), 16)
+        case.check(schedule_cpu(case.func, target))
+
     @pytest.mark.parametrize("channels", [1, 3, 17, 32])
     def test_channels(self, target: Target, channels: int) -> None:
         case = Case((1, 6, 6, channels), 33)

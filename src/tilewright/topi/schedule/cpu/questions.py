@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_length
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, vector_length
 
 _LEAST_ACCUMULATORS = 4
 """Smaller tiles wait for every multiply-add, whatever the rest of the schedule is."""
@@ -92,8 +92,3 @@ def choose_vector_length(context: ScheduleContext, extent: int, lanes: int, work
         return length
     options = [lanes * count for count in (1, 2, 4, 8) if extent % (lanes * count) == 0 or extent >= 8 * lanes * count]
     return context.choose_again("vector", sorted({*options, length}), length)
-
-
-def choose_divisor(context: ScheduleContext, name: str, number: int, most: int, default: int) -> int:
-    """A divisor of a number up to a limit."""
-    return context.choose(name, sorted({*divisors(number, most), default}), default)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all, substitute
@@ -12,7 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_divisor, choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -89,7 +89,7 @@ def schedule_winograd(context: ScheduleContext) -> None:
     sch = context.sch
     target = _output_block(context)
     _inline_others(context, target)
-    plan = _plan(context)
+    plan = _plan(context, target)
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
     depth = _schedule_product(context, panel if plan.streamed else block, plan)
@@ -146,28 +146,38 @@ def _inline_others(context: ScheduleContext, target: BlockHandle) -> None:
         sch.compute_inline(handle)
 
 
-def _plan(context: ScheduleContext) -> _Plan:
+def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     sch = context.sch
     product = sch.get_block("winograd_product")
     buffer = context.block(product).writes[0].buffer
     size, _, tiles, outputs = buffer.static_shape or (0, 0, 0, 0)
     *_, channels = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
     lanes = context.lanes(product)
+    image_tiles, columns = (context.block(product).annotations[name] for name in ("tiles", "columns"))
+    assert isinstance(image_tiles, int) and isinstance(columns, int)
+    images, *_ = context.block(target).writes[0].buffer.static_shape or (1,)
+    per_image = image_tiles // images
+
+    def fits(count: int) -> bool:
+        """Whether blocks of so many tiles lie in one image, or are whole images."""
+        return images == 1 or per_image % count == 0 or count % per_image == 0
+
     register = register_tile(tiles, outputs, lanes, context.target.vector_registers)
-    heights = divisors(tiles, context.target.vector_registers)
+    heights = [height for height in divisors(tiles, context.target.vector_registers) if fits(height)]
+    if not fits(register.rows):
+        register = replace(register, rows=max(height for height in heights if height <= register.rows))
     register = choose_tile(context, register, tiles, outputs, heights=heights)
     blocks = -(-tiles // register.rows)
     item = size * size * channels * buffer.dtype.itemsize
     cache = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE)
-    fitting = divisors(blocks, max(1, cache // (item * register.rows)))
-    image_tiles, columns = (context.block(product).annotations[name] for name in ("tiles", "columns"))
-    assert isinstance(columns, int)
+    allowed = [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
+    fitting = [n for n in allowed if n <= max(1, cache // (item * register.rows))]
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
     streamed = context.choose("streamed", (False, True), item * outputs > cache)
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
     # Some more than fit may still be better than fewer.
-    group = choose_divisor(context, "group", blocks, 2 * fitting[-1], group)
+    group = context.choose("group", [n for n in allowed if n <= 2 * fitting[-1]], group)
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
     together = parallel and not _divides_well(blocks // group, context.target.cores)
     if together:
