@@ -104,6 +104,18 @@ class TestTemplates:
         body = call("nn.relu", call("add", call("add", conv(data, weight, padding=(1, 1, 1, 1)), bias), other))
         check(kernel([data, weight, bias, other], body), target)
 
+    @pytest.mark.parametrize("rows", [1, 9])
+    def test_product_with_a_column(self, target: Target, rows: int) -> None:
+        data, weight, bias = var("x", rows, 300), var("w", 300, 1), var("b", 1)
+        check(kernel([data, weight], call("matmul", data, weight)), target)
+        body = call("nn.relu", call("add", call("matmul", data, weight), bias))
+        check(kernel([data, weight, bias], body), target)
+
+    def test_deep_product_with_a_column(self, target: Target) -> None:
+        data, weight = var("x", 512, 768), var("w", 768, 1)
+        func = kernel([data, weight], call("matmul", data, weight)).replace(attributes={CONSTANTS: (1,)})
+        assert LoopKind.VECTORIZED in kinds(schedule_cpu(func, target))
+
     def test_strided_convolution_alone(self, target: Target) -> None:
         data, weight = var("x", 2, 7, 7, 4), var("w", 3, 3, 4, 16)
         check(kernel([data, weight], conv(data, weight, strides=(2, 2), padding=(1, 1, 1, 1))), target)

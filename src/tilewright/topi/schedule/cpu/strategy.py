@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright.ir.expr import const_value
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.attention import is_attention, schedule_attention
@@ -67,6 +70,9 @@ def _schedule(context: ScheduleContext) -> None:
         if alone or (consumers == [outputs[0].name] and not context.block(outputs[0]).is_reduction):
             if schedule_tile_matrix(context, anchor, outputs[0]) or schedule_dot_product(context, anchor, outputs[0]):
                 return
+            if _is_column(context, anchor):
+                schedule_reductions(context, outputs[0])
+                return
             part = part_of_sum(context, anchor)
             if part is not None:
                 schedule_deep_product(context, anchor, outputs[0], part)
@@ -84,6 +90,13 @@ def _schedule(context: ScheduleContext) -> None:
     for handle in sch.blocks():
         if not context.block(handle).is_reduction:
             schedule_injective(context, handle)
+
+
+def _is_column(context: ScheduleContext, anchor: BlockHandle) -> bool:
+    """Whether a matrix product has one column: its sums walk memory, so that lanes are parts of them."""
+    block = context.block(anchor)
+    spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
+    return block.annotations.get("anchor") == "matmul" and const_value(spatial[-1].domain.extent) == 1
 
 
 def _kinds(context: ScheduleContext, anchors: list[str]) -> list[object]:
