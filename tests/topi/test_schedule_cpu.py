@@ -262,6 +262,15 @@ class TestTemplates:
         check(kernel([x], call(name, x, axes=axes, keepdims=True)), target)
         check(kernel([x], call("sqrt", call("abs", call(name, call("exp", x), axes=axes, keepdims=False)))), target)
 
+    @pytest.mark.parametrize("shape", [(2, 3, 7, 9), (2, 3, 8, 16), (1, 2, 3, 5, 7)])
+    def test_reduced_axes_side_by_side_are_one(self, target: Target, shape: tuple[int, ...]) -> None:
+        data, scale, bias = var("x", *shape), var("s", shape[1], *(1,) * (len(shape) - 2)), var("b", 1)
+        axes = tuple(range(2, len(shape)))
+        scheduled = check(kernel([data], call("mean", data, axes=axes, keepdims=True)), target)
+        assert LoopKind.VECTORIZED in kinds(scheduled)
+        check(kernel([data], call("max", data, axes=axes)), target)
+        check(kernel([data, scale, bias], call("nn.layer_norm", data, scale, bias, axis=2)), target)
+
     def test_pooling(self, target: Target) -> None:
         x = var("x", 1, 7, 7, 16)
         sizes = {"kernel": (3, 3), "strides": (2, 2), "padding": (1, 1, 1, 1), "layout": "NHWC"}

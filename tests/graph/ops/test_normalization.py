@@ -46,6 +46,12 @@ def test_batch_norm(axis):
     np.testing.assert_allclose(result, (x - m) / np.sqrt(v + 1e-3) * s + b, rtol=1e-10)
 
 
+def test_layer_norm_of_images_with_a_scale_for_each_channel():
+    x, scale, bias = data(2, 3, 4, 5, dtype="float64"), data(3, 1, 1, dtype="float64"), data(3, 1, 1, dtype="float64")
+    expected = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5) * scale + bias
+    np.testing.assert_allclose(apply("nn.layer_norm", x, scale, bias, axis=2), expected, rtol=1e-10)
+
+
 def _f32(*shapes):
     return [tensor_type(shape, "float32") for shape in shapes]
 
@@ -57,9 +63,9 @@ def test_wrong():
         infer("nn.softmax", tensor_type((2, 3), "int32"), axis=1)
     with pytest.raises(UserError, match=r"scale \(5,\) does not fit|do not broadcast"):
         infer("nn.layer_norm", *_f32((2, 3), (5,), (3,)), axis=1)
-    with pytest.raises(UserError, match=r"bias .* has more dimensions than are normalised"):
-        infer("nn.layer_norm", *_f32((2, 3), (3,), (2, 3)), axis=1)
-    with pytest.raises(UserError, match="does not fit the normalised"):
+    with pytest.raises(UserError, match=r"bias \(1, 2, 3\) does not fit the data"):
+        infer("nn.layer_norm", *_f32((2, 3), (3,), (1, 2, 3)), axis=1)
+    with pytest.raises(UserError, match="does not fit the data"):
         infer("nn.layer_norm", *_f32((2, 1), (4,), (1,)), axis=1)
     with pytest.raises(UserError, match="channels of the data, and length of mean: 3 and 4"):
         infer("nn.batch_norm", *_f32((2, 3, 4), (3,), (3,), (4,), (3,)))

@@ -122,6 +122,12 @@ def test_batch_norm_moves_its_axis():
     assert names.count("transpose") == 2
 
 
+def test_images_normalised_by_themselves_stay_channels_last():
+    scale, bias = constant(random(4, 8, 1, 1)), constant(random(5, 8, 1, 1))
+    normal = op("nn.layer_norm", conv(X, 8, 4), scale, bias, axis=2)
+    assert converted([X], conv(op("nn.relu", normal), 8, 8)).count("transpose") == 2
+
+
 def test_transposes_of_the_model_cancel():
     body = op("transpose", op("nn.relu", conv(X, 8, 4)), axes=(0, 2, 3, 1))
     assert converted([X], body) == ["transpose", "nn.conv2d", "nn.relu"]

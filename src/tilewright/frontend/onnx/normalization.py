@@ -117,10 +117,9 @@ def instance_normalization(node: NodeContext) -> GraphExpr:
     if rank < 3:
         raise UserError(f"InstanceNormalization needs data of at least 3 dimensions, it is {shape_of(data)}")
     channels = sizes_of(data)[1]
-    normal, _, _ = _normalised(node, data, range(2, rank), node.number("epsilon", 1e-5))
     scale = _per_channel(node, node.input(1), channels, rank, "scale")
     bias = _per_channel(node, node.input(2), channels, rank, "bias")
-    return node.call("add", node.call("multiply", normal, scale), bias)
+    return node.call("nn.layer_norm", data, scale, bias, axis=2, epsilon=node.number("epsilon", 1e-5))
 
 
 @converter("GroupNormalization")

@@ -103,20 +103,22 @@ def _layer_norm(args: list[Array], attributes: LayerNormAttributes) -> Array:
     attributes=LayerNormAttributes,
 )
 def layer_norm(types: Types, attributes: LayerNormAttributes) -> Type:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, statistics over all axes from `axis` on."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, statistics over all axes from `axis` on.
+
+    Scale and bias broadcast to the data: one value an element of what is normalised, or one a channel before it.
+    """
     names = ("data", "scale", "bias")
     data, scale, bias = tensors(types, names)
     require_float(same_dtype([data, scale, bias], names))
     if data.shape is None:
         return data
     require_axis(attributes.axis, len(data.shape))
-    normalised = data.shape[attributes.axis :]
     for item, name in ((scale.shape, "scale"), (bias.shape, "bias")):
-        if item is not None and len(item) > len(normalised):
-            raise UserError(f"{name} {shape_text(item)} has more dimensions than are normalised")
-        merged = broadcast_shapes([normalised, item])
-        if merged is not None and any(a is not b for a, b in zip(merged, normalised, strict=True)):
-            raise UserError(f"{name} {shape_text(item)} does not fit the normalised {shape_text(normalised)}")
+        merged = broadcast_shapes([data.shape, item])
+        if merged is not None and (
+            len(merged) > len(data.shape) or any(a is not b for a, b in zip(merged, data.shape, strict=True))
+        ):
+            raise UserError(f"{name} {shape_text(item)} does not fit the data {shape_text(data.shape)}")
     return data
 
 

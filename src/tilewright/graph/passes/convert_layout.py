@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewright.graph.dimensions import Size, Sizes
-from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr
+from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import Operator, is_call_to
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
-from tilewright.graph.ops.normalization import BatchNormAttributes
+from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes
 from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
@@ -150,6 +150,7 @@ class _Converter:
             "nn.max_pool2d": self._pool,
             "nn.avg_pool2d": self._pool,
             "nn.batch_norm": self._batch_norm,
+            "nn.layer_norm": self._layer_norm,
             "transpose": self._transpose,
             "take": self._take,
         }
@@ -187,6 +188,21 @@ class _Converter:
             return None
         changed = item.attributes.replace(axis=_MOVED[item.attributes.axis])
         return self._call(item, [self.in_last(data), *map(self.in_plain, statistics)], changed)
+
+    def _layer_norm(self, item: Call) -> GraphExpr | None:
+        """Images normalised by themselves: channels last, step by step (what is normalised is not last there)."""
+        attributes, (data, scale, bias) = item.attributes, item.args
+        assert isinstance(attributes, LayerNormAttributes)
+        if not self._is_native(data) or _rank(data) != 4 or attributes.axis != 2:
+            return None
+        image = self.in_last(data)
+        axes = (1, 2)
+        centred = make("subtract", image, make("mean", image, axes=axes, keepdims=True))
+        variance = make("mean", make("multiply", centred, centred), axes=axes, keepdims=True)
+        least = make("cast", constant(attributes.epsilon, "float64"), dtype=variance.tensor_type.dtype)
+        inverse = make("rsqrt", make("add", variance, least))
+        scaled = make("multiply", make("multiply", centred, inverse), self._broadcast_operand(scale))
+        return make("add", scaled, self._broadcast_operand(bias), span=item.span)
 
     def _elementwise(self, item: Call) -> GraphExpr | None:
         if _rank(item) != 4 or any(static_shape(arg) is None and _rank(arg) != 4 for arg in item.args):

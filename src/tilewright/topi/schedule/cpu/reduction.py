@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.expr import FloorMod, PrimExpr, Var, const_value
+from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, IterKind
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_vector_length
@@ -25,6 +25,8 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     (a pool, a normalisation of channels), a row is a few vectors of it side by side.
     """
     sch = context.sch
+    for handle in sch.blocks():
+        _fuse_reduced(context, handle)
     others = [handle for handle in sch.blocks() if handle.name != output.name]
     loops = sch.get_loops(output)
     block = context.block(output)
@@ -68,6 +70,40 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
             vectorize_last(context, handle, below)
     vectorize_last(context, output, rest)
     context.parallelize(rows, prod(extents) * 8)
+
+
+def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Make one axis of reduced axes that lie side by side in memory: rows of vectors then have no short ends.
+
+    Before: `for h, w: S[c] += A[c, h, w]`; after: `for k: S[c] += A[c, k // W, k % W]`.
+    """
+    block = context.block(handle)
+    groups: list[list[int]] = []
+    for number, item in enumerate(block.iters):
+        reduced = item.kind is IterKind.REDUCE
+        if groups and reduced and _lie_side_by_side(block, block.iters[number - 1], item):
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    if len(groups) < len(block.iters):
+        context.sch.fuse_iterators(handle, groups)
+
+
+def _lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
+    """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
+    if outer.kind is not inner.kind or None in (const_value(outer.domain.extent), const_value(inner.domain.extent)):
+        return False
+    pair = [outer.var, inner.var]
+    for item in (*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)):
+        indices, shape = item.indices, item.buffer.shape
+        used = [n for n, index in enumerate(indices) if uses_any(index, pair)]
+        if not used:
+            continue
+        if len(used) != 2 or used[1] != used[0] + 1 or item.buffer.strides:
+            return False
+        if [indices[n] for n in used] != pair or shape[used[1]] is not inner.domain.extent:
+            return False
+    return True
 
 
 def _rows_together(context: ScheduleContext, extents: list[int], shared: set[int]) -> int:
@@ -115,6 +151,7 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
+    loops = _fuse_walked(context, handle, loops)
     extent = context.extent(loops[-1])
     if extent is not None and extent < 2:
         return
@@ -124,6 +161,20 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     else:
         _, inner = context.sch.split(loops[-1], [None, length])
         context.sch.vectorize(inner)
+
+
+def _fuse_walked(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+    """Make one loop of the last ones where what they access lies side by side: vectors then have one end in all."""
+    block = context.block(handle)
+    driven = {item.value: item for item in block.iters if isinstance(item.value, Var)}
+    first = len(loops) - 1
+    while first > 0 and all(loop.var in driven for loop in loops[first - 1 : first + 1]):
+        if not _lie_side_by_side(block, driven[loops[first - 1].var], driven[loops[first].var]):
+            break
+        first -= 1
+    if first == len(loops) - 1:
+        return loops
+    return [*loops[:first], context.sch.fuse(*loops[first:])]
 
 
 def _vector_length(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle, lanes: int) -> int:
@@ -255,4 +306,7 @@ def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr |
     if best is None:
         return None
     last = best.indices[-1]
+    if isinstance(last, FloorMod):
+        # Axes that were made one.
+        last = last.a
     return values.get(last)
