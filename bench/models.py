@@ -1,13 +1,15 @@
-"""The benchmark command: the ten models, Tilewright and its peers, checked and timed in interleaved rounds.
+"""The benchmark command: the ten models, Tilewright and its peers, checked and timed in pairs of runs.
 
     python -m bench.models --threads 1 --against onnxruntime
     python -m bench.models --models more                     # the second set, which nobody looked at while tuning
     python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
+    python -m bench.models --against tilewright              # against itself: 1.00x, or the measurement is off
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
-whose turn it is are stopped. On one thread, rounds during which somebody else's work shared the core
-(`bench.neighbours`) are repeated and do not count. A peer that cannot run a model, or gives other outputs, is n/a in
-the table, with the reason below it, and does not count.
+whose turn it is are stopped. A ratio is the middle of many pairs of runs, one right after the other (`bench.versus`),
+and stands beside the bounds between which it lies. On one thread, pairs during which somebody else's work shared the
+core (`bench.neighbours`) do not count, where there are enough others. A peer that cannot run a model, or gives other
+outputs, is n/a in the table, with the reason below it, and does not count.
 
 Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
 when a model failed or its outputs are off by more than 1e-4 relative to the largest expected value.
@@ -16,31 +18,30 @@ when a model failed or its outputs are off by more than 1e-4 relative to the lar
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
-import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import tilewright as tw
-from bench import harness, zoo
+from bench import harness, versus, zoo
 from bench.neighbours import CoreWatch
-from bench.peers import PEERS, REFERENCE, process
+from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure
+from tilewright.runtime.executor import Executable
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
 from tilewright.target import Target
+from tilewright.tune.turns import Comparison, elsewhere
 
 TOLERANCE = 1e-4
 PEER_TOLERANCE = 1e-2
 """Peers may approximate more than we do (MNN's exp does), but not compute something else."""
-OURS = "tilewright"
-_PATIENCE = 4
-"""How many times as many rounds there may be for the sake of those without neighbours."""
 
 _MODELS_HELP = f"comma-separated: {', '.join(zoo.names())}; 'all' of these (default), or 'more' for the second set"
 
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "threads": threads,
         "rounds": options.rounds,
         "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
+        "between_means": "where the ratio lies, as far as chance and places in memory go",
+        "method": "pairs of runs",
         "geomean_ratio": geometric_mean([result["ratio"] for result in results.values() if "ratio" in result]),
         "machine": harness.machine(),
         "versions": {
@@ -119,26 +122,45 @@ def measure_model(
     with harness.pinned(threads):
         # Several cores are watched by nobody: a neighbour on one of them is too short to be told.
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        competitors = {OURS: lambda: executable.run(inputs), **able}
-        timings = measure.measure(competitors, rounds, threads=threads, watch=watch, patience=_PATIENCE)
-    alone = statistics.fmean(timing.rounds_alone / max(1, timing.rounds) for timing in timings.values())
-    ours = timings.pop(OURS)
-    result: Result = {
-        "ours_ms": round(ours.median_ms, 5),
-        "ours_min_ms": round(ours.min_ms, 5),
-        "peers_ms": {rival: round(timing.median_ms, 5) for rival, timing in timings.items()},
-        "peers_min_ms": {rival: round(timing.min_ms, 5) for rival, timing in timings.items()},
+        places = functools.partial(_placed, executable, inputs, clock_for(threads))
+        standing = versus.against(places, able, rounds, threads=threads, watch=watch)
+    return {
+        **figures(standing, zoo.spec(name).gflop),
         "peers_failed": failures,
         "max_rel_err": error_size,
         "compile_s": round(compile_seconds, 2),
-        "gflops": round(zoo.spec(name).gflop / ours.median_ms * 1e3, 2),
-        "alone": round(alone, 3),
     }
-    if timings:
-        best = min(timings, key=lambda rival: timings[rival].median_ms)
+
+
+def _placed(executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], place: int) -> measure.LocalSampler:
+    """Runs of a model that lies somewhere else in memory at each place."""
+    model = executable if place == 0 else elsewhere(executable)
+    return measure.LocalSampler(lambda: model.run(inputs), clock)
+
+
+def figures(standing: versus.Standing, gflop: float) -> Result:
+    """The figures of one model. A peer's time is ours by the ratio of pairs: each by itself depends on when it ran."""
+    ours = standing.median_ms
+    result: Result = {
+        "ours_ms": round(ours, 5),
+        "ours_min_ms": round(min(standing.ours), 5),
+        "peers_ms": {peer: round(ours * found.ratio, 5) for peer, found in standing.peers.items()},
+        "peers_min_ms": {peer: round(least, 5) for peer, least in standing.least.items()},
+        "peers_between": {peer: _between(found) for peer, found in standing.peers.items()},
+        "pairs": {peer: len(found.ratios) for peer, found in standing.peers.items()},
+        "gflops": round(gflop / ours * 1e3, 2),
+        "alone": round(standing.alone, 3),
+    }
+    if standing.peers:
+        best = min(standing.peers, key=lambda peer: (peer == ITSELF, standing.peers[peer].ratio))
         result["best_peer"] = best
-        result["ratio"] = round(timings[best].median_ms / ours.median_ms, 4)
+        result["ratio"] = round(standing.peers[best].ratio, 4)
+        result["between"] = _between(standing.peers[best])
     return result
+
+
+def _between(found: Comparison) -> list[float]:
+    return [round(bound, 4) for bound in found.bounds]
 
 
 def can_run(
@@ -191,7 +213,7 @@ def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
                 _milliseconds(result["ours_ms"]),
                 _milliseconds(result["ours_min_ms"]),
                 *(_milliseconds(times[rival]) if rival in times else "n/a" for rival in rivals),
-                f"{result['ratio']:.2f}x" if "ratio" in result else "-",
+                _ratio(result),
                 f"{result['gflops']:.1f}",
                 f"{result['max_rel_err']:.1e}" + ("" if is_good(result) else " WRONG"),
             ]
@@ -206,15 +228,33 @@ def notes(results: dict[str, Result]) -> list[str]:
         failures = result.get("peers_failed", {})
         assert isinstance(failures, dict)
         lines += [f"n/a: {rival} on {name}: {reason}" for rival, reason in failures.items()]
-    lines += [
-        f"behind: {result['best_peer']} is quicker on {name} ({result['ratio']:.2f}x)"
-        for name, result in results.items()
-        if isinstance(result.get("ratio"), float) and result["ratio"] < 1
-    ]
+    lines += [line for name, result in results.items() if (line := _behind(name, result))]
     mean = geometric_mean([result["ratio"] for result in results.values() if "ratio" in result])
     if mean is not None:
         lines.append(f"geometric mean of the ratios to the quickest peer: {mean:.2f}x")
     return lines
+
+
+def _behind(name: str, result: Result) -> str:
+    """What to say of a model on which a peer is quicker, or may be."""
+    ratio, between = result.get("ratio"), result.get("between")
+    if not isinstance(ratio, float) or ratio >= 1 or result["best_peer"] == ITSELF:
+        return ""
+    if isinstance(between, list) and between[1] >= 1:
+        return f"level: {result['best_peer']} is as quick on {name}: {_ratio(result)}"
+    return f"behind: {result['best_peer']} is quicker on {name}: {_ratio(result)}"
+
+
+def _ratio(result: Result) -> str:
+    """The ratio with its bounds, which older figures do not have."""
+    if "ratio" not in result:
+        return "-"
+    text = f"{result['ratio']:.2f}x"
+    match result.get("between"):
+        case [float(low), float(high)]:
+            return f"{text} ({low:.2f}-{high:.2f})"
+        case _:
+            return text
 
 
 def _milliseconds(value: object) -> str:
@@ -250,10 +290,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default=REFERENCE,
-        help=f"peers, comma-separated: {', '.join(PEERS)}; 'all' that are installed; '' for none",
+        help=f"peers, comma-separated: {', '.join(PEERS)}; 'all' others that are installed; '' for none",
     )
     parser.add_argument("--models", default="all", help=_MODELS_HELP)
-    parser.add_argument("--rounds", type=int, default=10, help="interleaved rounds (default: 10)")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of pairs of runs (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")
     return parser

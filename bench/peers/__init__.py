@@ -7,6 +7,8 @@ once; it is imported only by the worker process, in the environment that has the
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 REFERENCE = "onnxruntime"
@@ -32,5 +34,17 @@ PEERS: dict[str, Peer] = {
         Peer("openvino", "bench.peers.openvino_peer", ("openvino",), ("openvino",)),
         Peer("ncnn", "bench.peers.ncnn_peer", ("ncnn", "pnnx", "onnx", "torch"), ("ncnn", "pnnx", "onnx", "torch")),
         Peer("mnn", "bench.peers.mnn_peer", ("MNN", "onnx"), ("MNN", "_tools", "onnx")),
+        Peer("tilewright", "bench.peers.tilewright_peer", ("tilewright",), ("tilewright", "llvmlite")),
     )
 }
+ITSELF = "tilewright"
+"""No peer, but what is measured, as if it were one: a check of the measurement, which 'all' leaves out."""
+
+
+def clock_for(threads: int) -> Callable[[], float]:
+    """What runs of so many threads are timed by.
+
+    On one thread it is the time that the process has the processor: other people's work on it does not count. Several
+    threads wait for each other, and that does.
+    """
+    return time.process_time if threads == 1 else time.perf_counter

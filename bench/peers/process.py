@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import harness
-from bench.peers import PEERS
+from bench.peers import ITSELF, PEERS
 from bench.peers.wire import receive, send
 from tilewright.support.errors import UserError
 
@@ -62,7 +62,7 @@ def installed() -> dict[str, tuple[str, str]]:
 def parse_peers(text: str) -> list[str]:
     """The peers in a comma-separated list, or all that are installed; a `UserError` for others."""
     if text == "all":
-        return [name for name in PEERS if name in installed()]
+        return [name for name in PEERS if name in installed() and name != ITSELF]
     chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in chosen:
         if name not in PEERS:

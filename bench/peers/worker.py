@@ -1,6 +1,6 @@
 """The process of one peer: `python -m bench.peers.worker NAME THREADS CORES`, driven over stdin and stdout.
 
-It runs in the peer's environment and imports nothing of Tilewright. Requests and their replies:
+It runs in the peer's environment and imports nothing of Tilewright, unless that is the peer. Requests and replies:
 
     ("load", path, inputs, scratch) -> ("ok", outputs)         the model is ready and has run once
     ("time", count)                 -> ("ok", milliseconds)    one warm-up call, then `count` timed ones
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import IO
 
 import numpy as np
 
-from bench.peers import PEERS
+from bench.peers import PEERS, clock_for
 from bench.peers.wire import receive, send
 
 Call = Callable[[], list[np.ndarray]]
@@ -44,7 +43,7 @@ def main(arguments: list[str]) -> None:
                     call = module.load(Path(path), threads, inputs, Path(scratch))
                     send(replies, ("ok", [np.ascontiguousarray(array) for array in call()]))
                 case ("time", int(count)) if call is not None:
-                    send(replies, ("ok", time_calls(call, count)))
+                    send(replies, ("ok", time_calls(call, count, clock_for(threads))))
                 case _:
                     send(replies, ("error", f"unexpected request {request[0] if request else request!r}"))
         except Exception as error:  # whatever a peer raises is its answer to this model
@@ -53,14 +52,14 @@ def main(arguments: list[str]) -> None:
             send(replies, ("error", text))
 
 
-def time_calls(call: Call, count: int) -> list[float]:
+def time_calls(call: Call, count: int, clock: Callable[[], float]) -> list[float]:
     """Milliseconds of `count` calls, after one that warms up."""
     call()
     samples = []
     for _ in range(count):
-        start = time.perf_counter()
+        start = clock()
         call()
-        samples.append((time.perf_counter() - start) * 1e3)
+        samples.append((clock() - start) * 1e3)
     return samples
 
 

@@ -116,12 +116,19 @@ def test_notes_below_the_table_say_why_and_where() -> None:
         "gflops": 1.0,
         "max_rel_err": 0.0,
     }
-    text = models.render({"dqn": result, "dcgan": {**result, "ratio": 2.0}}, ["onnxruntime", "ncnn"])
+    level = {**result, "ratio": 0.99, "between": [0.97, 1.01]}
+    near = {**result, "ratio": 0.96, "between": [0.95, 0.97]}
+    given = {"dqn": result, "dcgan": {**result, "ratio": 2.0}, "resnet18": level, "resnet50": near}
+    text = models.render(given, ["onnxruntime", "ncnn"])
     assert "n/a" in text.splitlines()[2]
     assert "n/a: ncnn on dqn: no such layer" in text
-    assert "behind: onnxruntime is quicker on dqn (0.50x)" in text
+    assert "behind: onnxruntime is quicker on dqn: 0.50x" in text
+    assert "level: onnxruntime is as quick on resnet18: 0.99x (0.97-1.01)" in text
+    assert "behind: onnxruntime is quicker on resnet50: 0.96x (0.95-0.97)" in text
+    assert "0.99x (0.97-1.01)" in text.splitlines()[4]
+    assert "on dqn" not in "\n".join(models.notes({"dqn": {**result, "best_peer": "tilewright", "peers_failed": {}}}))
     assert "quicker on dcgan" not in text
-    assert "quickest peer: 1.00x" in text
+    assert "quickest peer: 0.99x" in text
     assert models.geometric_mean([]) is None
 
 

@@ -46,15 +46,18 @@ def test_the_last_line_is_json_with_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(models, "tw", stand_in_compiler(1.0))
+    monkeypatch.setattr(models, "elsewhere", lambda model: model)
     path = tmp_path / "figures.json"
-    code, lines, _ = run(["--models", "dqn", "--rounds", "1", "--json", str(path)], capsys)
+    code, lines, _ = run(["--models", "dqn", "--rounds", "2", "--json", str(path)], capsys)
     assert code == 0
     summary = json.loads(lines[-1])
     figures = summary["models"]["dqn"]
     assert figures["max_rel_err"] == 0.0
     assert figures["ours_min_ms"] <= figures["ours_ms"]
     assert figures["peers_ms"]["onnxruntime"] > 0
-    assert figures["ratio"] > 0
+    low, high = figures["between"]
+    assert 0 < low <= figures["ratio"] <= high and figures["pairs"]["onnxruntime"] >= 2
+    assert any(f"x ({low:.2f}-{high:.2f})" in line for line in lines)
     assert json.loads(path.read_text()) == summary
     assert any(line.startswith("DQN") for line in lines)
 

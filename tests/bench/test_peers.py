@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from bench.peers import PEERS, process, wire
+from bench.peers import ITSELF, PEERS, clock_for, process, wire
 from tilewright.support.errors import UserError
 
 OTHERS = [name for name in PEERS if name not in ("onnxruntime", "torch.compile")]
@@ -99,6 +100,10 @@ def test_a_peer_that_hangs_is_a_reason(
         reference.load(model, inputs())
 
 
+def test_what_runs_on_one_thread_is_timed_by_its_processor() -> None:
+    assert clock_for(1) is time.process_time and clock_for(2) is time.perf_counter
+
+
 def test_long_reasons_are_cut() -> None:
     assert process._one_line("two\n  words") == "two words"
     assert process._one_line("x" * 500).endswith("x...")
@@ -108,6 +113,8 @@ def test_choosing_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.parse_peers("onnxruntime, onnxruntime") == ["onnxruntime"]
     assert process.parse_peers("") == []
     assert "onnxruntime" in process.parse_peers("all")
+    assert ITSELF in process.installed() and ITSELF not in process.parse_peers("all")
+    assert process.parse_peers("tilewright") == [ITSELF]
     with pytest.raises(UserError, match="unknown peer 'abacus': the peers are onnxruntime, torch"):
         process.parse_peers("abacus")
     monkeypatch.setattr(process, "installed", dict)

@@ -22,18 +22,13 @@ Array = npt.NDArray[np.generic]
 _SETTLE_SECONDS = 0.02
 _ROUND_SECONDS = 0.15
 _MOST_CALLS_PER_ROUND = 200
-_LEAST_ALONE = 3
-"""Undisturbed rounds that every competitor must have for the disturbed ones to be left out."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """The measured times of one competitor, in milliseconds a call; those under disturbance are kept apart."""
+    """The measured times of one competitor, in milliseconds a call."""
 
     samples: list[float] = field(default_factory=list)
-    disturbed: list[float] = field(default_factory=list)
-    rounds: int = 0
-    rounds_alone: int = 0
 
     @property
     def median_ms(self) -> float:
@@ -54,30 +49,20 @@ class Sampler(Protocol):
         """Milliseconds of `count` calls, after one that is not counted."""
 
 
-class Watch(Protocol):
-    """Somebody who notices when the machine is not ours alone."""
-
-    def look(self) -> float:
-        """How things are just now."""
-
-    def was_alone(self, *looks: float) -> bool:
-        """Whether all was well at these looks."""
-
-
 class LocalSampler:
-    """A call in this process."""
+    """A call in this process, timed by a clock that counts seconds."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._call, self._clock = call, clock
 
     def sample(self, count: int) -> list[float]:
         """Milliseconds of `count` calls, after one that is not counted."""
         self._call()
         samples = []
         for _ in range(count):
-            start = time.perf_counter()
+            start = self._clock()
             self._call()
-            samples.append((time.perf_counter() - start) * 1e3)
+            samples.append((self._clock() - start) * 1e3)
         return samples
 
 
@@ -87,41 +72,27 @@ def measure(
     *,
     threads: int = 1,
     round_done: Callable[[], None] = lambda: None,
-    watch: Watch | None = None,
-    patience: int = 1,
 ) -> dict[str, Timing]:
     """Time each competitor's call in `rounds` interleaved rounds, after warming it up.
 
     The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
-    after each round. What a `watch` says was disturbed does not count; there are then up to `patience` times as many
-    rounds, until every competitor has its number of undisturbed ones. Where one has hardly any, all rounds of all
-    count: the quiet moments of one compare with nothing of another.
+    after each round.
     """
     samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
     # Warm up, and learn how many calls make a round of useful length.
     quickest = {name: sampler.sample(1)[0] for name, sampler in samplers.items()}
     timings = {name: Timing() for name in samplers}
     order = list(samplers)
-    for index in range(rounds * patience):
-        if index >= rounds and min((timing.rounds_alone for timing in timings.values()), default=rounds) >= rounds:
-            break
+    for index in range(rounds):
         turn = index % len(order) if order else 0
         for name in order[turn:] + order[:turn]:
             if threads > 1:
                 time.sleep(_SETTLE_SECONDS)
-            before = watch.look() if watch is not None else 0.0
             samples = samplers[name].sample(_calls_per_round(quickest[name]))
-            alone = watch is None or watch.was_alone(before, watch.look())
-            timing = timings[name]
-            timing.rounds += 1
-            timing.rounds_alone += alone
-            (timing.samples if alone else timing.disturbed).extend(samples)
+            timings[name].samples += samples
             # The first call may have met a busy machine.
             quickest[name] = min(quickest[name], *samples)
         round_done()
-    if any(timing.rounds_alone < min(rounds, _LEAST_ALONE) for timing in timings.values()):
-        for timing in timings.values():
-            timing.samples, timing.disturbed = timing.samples + timing.disturbed, []
     return timings
 
 

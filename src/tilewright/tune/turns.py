@@ -31,8 +31,9 @@ _LEAST_PLACES = 3
 """What two places agree about may be luck."""
 WORTH = 1.01
 """How many times as quick a model must be for another form of it to be taken: less cannot be told from nothing."""
-_SAMPLE_SECONDS = 0.004
-"""What is shorter runs several times a turn, after one run that finds the caches as the other model left them."""
+SAMPLE_SECONDS = 0.02
+"""What is shorter runs several times a turn, after one run that finds the caches as the other model left them: weights
+of 50 MB are back in the third cache level after three runs."""
 _MEMORY = 2 << 30
 """Bytes for the constants of all models that are tried."""
 _SURELY, _CLEARLY = 1.64, 2.6
@@ -171,11 +172,11 @@ def compare_in_turns(
     longest = SECONDS if seconds is None else seconds
     given = _inputs(first) if inputs is None else list(inputs)
     samples = [_pairs(first, second, given, longest / PLACES)]
-    found = _compared(samples)
+    found = compared(samples)
     while len(samples) < PLACES and not (until_clear and len(samples) >= _LEAST_PLACES and found.is_clear):
-        first, second = _elsewhere(first), _elsewhere(second)
+        first, second = elsewhere(first), elsewhere(second)
         samples.append(_pairs(first, second, given, longest / PLACES))
-        found = _compared(samples)
+        found = compared(samples)
     return found
 
 
@@ -188,20 +189,17 @@ def most_models(lowered: LoweredModel) -> int:
 def _pairs(first: Executable, second: Executable, inputs: Sequence[Array], longest: float) -> list[tuple[float, float]]:
     """Seconds of both models, run one after the other."""
     clock = _clock(first)
-    models = (first, second)
     counts = []
-    for model in models:
+    for model in (first, second):
         _sample(model, inputs, clock, 1)
         shortest = min(_sample(model, inputs, clock, 1) for _ in range(2))
-        counts.append(1 + int(_SAMPLE_SECONDS / max(shortest, 1e-6)))
+        counts.append(1 + int(SAMPLE_SECONDS / max(shortest, 1e-6)))
     count = max(counts)
     found: list[tuple[float, float]] = []
     began = time.monotonic()
     while len(found) < PAIRS or (len(found) < MOST_PAIRS and time.monotonic() - began < longest):
-        seconds = [0.0, 0.0]
-        for number in _turned((0, 1), len(found)):
-            seconds[number] = _sample(models[number], inputs, clock, count)
-        found.append((seconds[0], seconds[1]))
+        # Always in this order: each then finds the caches as the other left them, and never as it did itself.
+        found.append((_sample(first, inputs, clock, count), _sample(second, inputs, clock, count)))
     return found
 
 
@@ -217,13 +215,14 @@ def _sample(model: Executable, inputs: Sequence[Array], clock: Callable[[], floa
     return float(np.median(samples))
 
 
-def _compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:
+def compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:
+    """What pairs of times say, those of each place together."""
     first, second = zip(*(pair for place in samples for pair in place), strict=True)
     places = tuple(tuple(one / other for one, other in place) for place in samples)
     return Comparison(_typical(first), _typical(second), places)
 
 
-def _elsewhere(model: Executable) -> Executable:
+def elsewhere(model: Executable) -> Executable:
     """The same model at another place in memory; constants that are large stay where they are."""
     artifact = model.artifact
     if artifact.constants.nbytes <= _MEMORY // 4:
