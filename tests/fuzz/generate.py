@@ -42,6 +42,8 @@ class ProgramWriter:
         for _ in range(random.choice([1, 1, 2, 2, 3, 4])):
             source = random.choice(self.stages[-2:])
             random.choice(self.kinds(source))(source)
+        if "te.sum" in self.lines[-1] and random.random() < 0.5:
+            self.biased(self.stages[-1])
         outputs = [self.stages[-1]]
         if len(self.stages) > 2 and random.random() < 0.15 and self.stages[-2] not in self.inputs:
             outputs.insert(0, self.stages[-2])
@@ -122,6 +124,19 @@ class ProgramWriter:
         other = self.random.choice(same)
         axes = ", ".join(self.axes(len(source.shape)))
         self.compute(source.shape, axes, f"{source.name}[{axes}] - {other.name}[{axes}] * 2", source.dtype)
+
+    def biased(self, source: Stage) -> None:
+        """An addend, of its own or an earlier stage's, as the epilogue of a sum has it."""
+        axes = self.axes(len(source.shape))
+        plain = ", ".join(axes)
+        same = [s for s in self.stages[:-1] if s.shape == source.shape and s.dtype == source.dtype]
+        if same and self.random.random() < 0.5:
+            addend = f"{self.random.choice(same).name}[{plain}]"
+        else:
+            addend = f"{self.input(source.shape[-1:], source.dtype, 'B').name}[{axes[-1]}]"
+        total = f"{addend} + {source.name}[{plain}]"
+        body = self.random.choice([total, f"te.maximum({total}, {self.number(source.dtype)})", f"{total} - {addend}"])
+        self.compute(source.shape, plain, body, source.dtype)
 
     def broadcast(self, source: Stage) -> None:
         if len(source.shape) > 2:
@@ -302,6 +317,7 @@ _WEIGHTS = {
     "rfactor": 2, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
     "bind": 2, "merge": 2, "partition": 2, "storage_align": 1, "reindex": 2, "pad_einsum": 1, "decompose_padding": 2,
     "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2, "zigzag": 2, "over_compute": 2,
+    "start_at_addend": 2,
 }  # fmt: skip
 
 
@@ -322,7 +338,7 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
         place = f"loops({other!r})[{random.randrange(max(blocks[other], 1))}]"
         units = ", preserve_unit_loops=True" if random.random() < 0.3 else ""
         return f"sch.{kind}({block}, {place}{units})"
-    if kind in ("compute_inline", "reverse_compute_inline"):
+    if kind in ("compute_inline", "reverse_compute_inline", "start_at_addend"):
         return f"sch.{kind}({block})"
     if kind in ("cache_read", "cache_write", "set_scope"):
         return f"sch.{kind}({block}, {random.randrange(2)}, {scope!r})"

@@ -37,6 +37,12 @@ PADDED = [
     "S = te.compute((6, 8), lambda i, j: te.sum(P[i + k, j], axis=k), name='S')",
     "func = te.create_prim_func([A, S])",
 ]
+BIASED = [
+    *MATMUL[:4],
+    "E = te.compute((10,), lambda j: B[0, j] * 2, name='E')",
+    "D = te.compute((6, 10), lambda i, j: te.maximum(E[j] + C[i, j], 0), name='D')",
+    "func = te.create_prim_func([A, B, D])",
+]
 GATHER = [
     "A = te.placeholder((6, 4), 'int32', name='A')",
     "I6_0 = te.placeholder((5,), 'int32', name='I6_0')",
@@ -113,6 +119,36 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
             "sch.merge(loops('P')[0], loops('S')[0])",
         ],
         "does not stand right after",
+    ),
+    # Sums that begin at an addend.
+    (MATMUL, ["sch.start_at_addend(block('C'))"], "does more with C than add to it"),
+    (MATMUL, ["sch.start_at_addend(block('D'))"], "is not a sum with an init"),
+    (
+        BIASED,
+        ["sch.compute_at(block('C'), loops('D')[0])", "sch.compute_at(block('E'), loops('D')[1])"]
+        + ["sch.start_at_addend(block('C'))"],
+        "it would run before block E, which writes E",
+    ),
+    (
+        BIASED,
+        ["sch.start_at_addend(block('C'))", "sch.rfactor(loops('C')[2])"],
+        "would begin where the whole one does",
+    ),
+    (
+        BIASED,
+        ["sch.start_at_addend(block('C'))", "sch.bind(loops('C')[2], 'threadIdx.x')"],
+        "not independent",
+    ),
+    (
+        BIASED,
+        ["sch.start_at_addend(block('C'))", "sch.pad_einsum(block('C'), [4, 4, 4])"],
+        "is not a sum that starts from zero",
+    ),
+    (
+        BIASED,
+        ["sch.start_at_addend(block('C'))", "sch.compute_at(block('E'), loops('C')[2])"]
+        + ["sch.decompose_reduction(block('C'), loops('C')[2])"],
+        "it would run before block E, which writes E",
     ),
     # Inlining what is not one expression.
     (MATMUL, ["sch.compute_inline(block('C'))"], "is a reduction"),

@@ -16,6 +16,7 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.script import to_script
 from tilewright.tir.stmt import PREFETCH, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
@@ -186,3 +187,25 @@ def test_many_channels_are_taken_some_at_a_time(near: int, far: int, expected: i
     packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
     tw.build(scheduled, target=native)(arrays[0], packed, result)
     np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
+
+
+def _alone(epilogue: str) -> PrimFunc:
+    """A depthwise convolution of 8 x 8 pixels with a bias, a residual and ReLU, or some of them, scheduled."""
+    params = [Var("x", tensor_type((1, 8, 8, 32), "float32")), Var("w", tensor_type((3, 3, 1, 32), "float32"))]
+    body: GraphExpr = call("nn.conv2d", *params, groups=32, padding=(1, 1, 1, 1), **LAYOUT)
+    for name, shape in (("bias", (32,)), ("residual", (1, 8, 8, 32))):
+        if name in epilogue:
+            params.append(Var(name, tensor_type(shape, "float32")))
+            body = call("add", body, params[-1])
+    function = infer_types(Function("main", tuple(params), call("nn.relu", body)))
+    assert isinstance(function, Function)
+    constants = [n for n, item in enumerate(params) if item.name in ("w", "bias")]
+    return schedule_cpu(lower_primitive(function, "k", tuple(constants)), Target("native"))
+
+
+def test_sums_begin_at_the_bias() -> None:
+    """No zeros to begin with, no addition at the end. A residual is read where results are written."""
+    text = to_script(_alone("bias, residual"))
+    assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = p2[v_i3]" in text
+    assert "max(depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] + p3[v_i0, v_i1, v_i2, v_i3], 0.0)" in text
+    assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = 0.0" in to_script(_alone("residual"))

@@ -104,12 +104,13 @@ def _step(draw: Draw, schedule: Schedule) -> None:
             ["split", "split", "fuse", "reorder", "compute_at", "compute_at", "compute_at", "reverse_compute_at"]
             + ["reverse_compute_at", "compute_inline", "reverse_compute_inline", "cache_read", "cache_write"]
             + ["decompose_reduction", "rfactor", "parallel", "vectorize", "unroll", "set_scope", "tile"]
+            + ["start_at_addend"]
         )
     )
     if kind in ("compute_at", "reverse_compute_at"):
         mine = {handle.var for handle in own}
         getattr(schedule, kind)(block, draw(st.sampled_from([loop for loop in every if loop.var not in mine] or every)))
-    elif kind in ("compute_inline", "reverse_compute_inline"):
+    elif kind in ("compute_inline", "reverse_compute_inline", "start_at_addend"):
         getattr(schedule, kind)(block)
     elif kind in ("cache_read", "cache_write", "set_scope"):
         getattr(schedule, kind)(block, 0, "local")

@@ -7,9 +7,10 @@
             C[vi] = C[vi] + A[vi, vk]
 
 The init of a reduction moves in front of the outermost loop that drives its reduce iterators, under copies of the
-spatial loops inside it, when nothing else in that loop touches what it writes. Where that cannot be shown it stays
-in place, as `if <every reduce iterator at its start>`. Allocations of a block become `Allocate`. Loops that drive
-reduce iterators are annotated (`REDUCTION`): their sums may be reassociated, which nothing else may.
+spatial loops inside it, when nothing else in that loop touches what it writes or writes what it reads. Where that
+cannot be shown it stays in place, as `if <every reduce iterator at its start>`. Allocations of a block become
+`Allocate`. Loops that drive reduce iterators are annotated (`REDUCTION`): their sums may be reassociated, which nothing
+else may.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
     if any(fold(eq(substitute(item.value, start), item.domain.min)) is not TRUE for item in reduce_iters):
         return
     assert block.init is not None
-    if _touched_beside(block, inner, _stored_buffers(block.init)):
+    read = {item.buffer for item in pre_order(block.init) if isinstance(item, BufferLoad)}
+    if _touched_beside(block, inner, _stored_buffers(block.init), read):
         return
     values = {item.var: substitute(item.value, start) for item in block.iters}
     # The init of a tile holds blocks of its own.
@@ -143,7 +145,7 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
     plan.relieved.add(id(block))
 
 
-def _stored_buffers(stmt: Stmt) -> set[Buffer]:
+def _stored_buffers(stmt: Node) -> set[Buffer]:
     stored = {item.buffer for item in pre_order(stmt) if isinstance(item, BufferStore)}
     for item in pre_order(stmt):
         # An extern call writes through addresses.
@@ -152,14 +154,16 @@ def _stored_buffers(stmt: Stmt) -> set[Buffer]:
     return stored
 
 
-def _touched_beside(block: Block, inner: list[Stmt], buffers: set[Buffer]) -> bool:
-    """Whether any other statement under the outermost reduce loop touches the buffers."""
+def _touched_beside(block: Block, inner: list[Stmt], buffers: set[Buffer], read: set[Buffer]) -> bool:
+    """Whether any other statement under the outermost reduce loop touches the buffers, or writes those `read`."""
     stack: list[Node] = [inner[0]]
     while stack:
         item = stack.pop()
         if item is block:
             continue
         if isinstance(item, (BufferStore, BufferLoad)) and item.buffer in buffers:
+            return True
+        if isinstance(item, (BufferStore, Call)) and _stored_buffers(item) & read:
             return True
         stack.extend(item.children())
     return False

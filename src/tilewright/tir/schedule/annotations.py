@@ -9,6 +9,7 @@ from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.passes.pipeline_loops import PIPELINE
 from tilewright.tir.schedule.loops import require_blocks
+from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 
@@ -109,9 +110,12 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
 
 
 def _only_reduces(state: ScheduleState, loop: For) -> bool:
-    """Whether a loop serves just the reduction of a single block that still has its init."""
+    """Whether a loop serves just the reduction of a single block that still has its init, which changes nothing."""
     blocks = state.index.blocks_under(loop)
     if len(blocks) != 1 or blocks[0].init is None:
+        return False
+    matched = match_reducer(blocks[0])
+    if matched is not None and not starts_at_identity(blocks[0], matched):
         return False
     users = [item for item in blocks[0].iters if mentions(item.value, {loop.var})]
     return bool(users) and all(item.kind is IterKind.REDUCE for item in users)

@@ -30,7 +30,7 @@ def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
     return block.body
 
 
-def _inverse(
+def inverse_access(
     state: ScheduleState, block: Block, indices: tuple[PrimExpr, ...], what: str
 ) -> dict[Var, tuple[int, int]]:
     """For each iterator: the dimension whose index is `iterator + constant`, and the constant."""
@@ -91,7 +91,7 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
     require_movable(state, block, what)
     store = _single_store(state, block, what)
     _require_intermediate(state, store.buffer, block, what)
-    places = _inverse(state, block, store.indices, what)
+    places = inverse_access(state, block, store.indices, what)
     index = state.index
     readers = consumers(index, block)
     if not readers:
@@ -109,11 +109,13 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
 
     edits: dict[Stmt, Stmt | None] = {block: None}
     for reader in readers:
-        edits[reader] = _rewritten(reader, replace)
+        edits[reader] = with_replaced(reader, replace)
     _commit(state, edits, store.buffer, [reader.name for reader in readers], what)
 
 
-def _rewritten(block: Block, replace: Callable[[Node], Node | None]) -> Block:
+def with_replaced(block: Block, replace: Callable[[Node], Node | None]) -> Block:
+    """A block with nodes of its body and init replaced, and the accesses that it then has."""
+
     def visit(item: Node) -> Node | None:
         # A block inside reads something else now, too.
         return with_detected_accesses(item) if isinstance(item, Block) else replace(item)
@@ -149,8 +151,8 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
     if len(loads) != 1:
         state.fail(f"{what}: block {block.name} reads {inner.buffer.name} at {len(loads)} different indices", block)
     (load,) = loads
-    places = _inverse(state, block, load.indices, what)
-    _require_same_elements(state, block, source, inner.buffer, what)
+    places = inverse_access(state, block, load.indices, what)
+    require_same_elements(state, block, source, inner.buffer, what)
     mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in block.iters if item.var not in places}
     for var, (dimension, offset) in places.items():
         mapping[var] = inner.indices[dimension] - offset
@@ -186,7 +188,7 @@ def _only_source(state: ScheduleState, block: Block, what: str) -> Block:
     return candidates[-1]
 
 
-def _require_same_elements(state: ScheduleState, block: Block, source: Block, buffer: Buffer, what: str) -> None:
+def require_same_elements(state: ScheduleState, block: Block, source: Block, buffer: Buffer, what: str) -> None:
     """The consumer must read exactly the elements that the producer writes: no fewer, no more."""
     read = next(region for region in block.reads if region.buffer is buffer)
     write = next(region for region in source.writes if region.buffer is buffer)

@@ -9,6 +9,7 @@ from tilewright.ir.build import add, all_of, const, le, lt, select
 from tilewright.ir.expr import (
     TRUE,
     ZERO,
+    Add,
     Cast,
     Div,
     FloatImm,
@@ -31,7 +32,7 @@ from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.analysis.match_intrin import loop_nest
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.compute_location import require_movable
-from tilewright.tir.schedule.reducer import match_reducer
+from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
 
@@ -141,7 +142,8 @@ def _stores(block: Block) -> tuple[BufferStore]:
 def _factors(state: ScheduleState, block: Block, extents: dict[Var, int], what: str) -> list[BufferLoad]:
     """The elements of the product that a block sums."""
     matched = match_reducer(block)
-    if matched is None or len(matched.stores) != 1 or not _adds_from_zero(block):
+    is_sum = matched is not None and len(matched.results) == 1 and isinstance(matched.results[0], Add)
+    if matched is None or not is_sum or not starts_at_identity(block, matched):
         state.fail(f"{what}: block {block.name} is not a sum that starts from zero", block)
     iters = {item.var for item in block.iters}
     loads: list[BufferLoad] = []
@@ -168,14 +170,6 @@ def _factors(state: ScheduleState, block: Block, extents: dict[Var, int], what: 
                 "zero times infinity is not zero: pad only reductions that all factors share",
             )
     return list(dict.fromkeys(loads))
-
-
-def _adds_from_zero(block: Block) -> bool:
-    value = block.body.value if isinstance(block.body, BufferStore) else None
-    init = block.init
-    if value is None or type(value).__name__ != "Add" or not isinstance(init, BufferStore):
-        return False
-    return isinstance(init.value, (IntImm, FloatImm)) and init.value.value == 0
 
 
 def _fresh(base: str, taken: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt, seq
 
 _COMMUTATIVE: Final = (Add, Mul, Min, Max, And, Or)
+_NUMBERS: Final = (IntImm, FloatImm)
 _COMMUTATIVE_CALLS: Final = ("bitwise_and", "bitwise_or", "bitwise_xor")
 
 
@@ -95,6 +96,22 @@ def match_reducer(block: Block) -> MatchedReducer | None:
     return MatchedReducer(accumulators, sources, tuple(results), tuple(stores))
 
 
+def starts_at_identity(block: Block, matched: MatchedReducer) -> bool:
+    """Whether a reduction begins at what changes nothing, so that parts of it may each begin there.
+
+    A sum that begins at an addend does not. Least and greatest values may begin anywhere: once or often is the same.
+    """
+    result, init = matched.results[0], block.init
+    if len(matched.results) > 1 or (not isinstance(result, (Add, Mul)) and not _is_exclusive_or(result)):
+        return True
+    neutral = 1 if isinstance(result, Mul) else 0
+    return isinstance(init, BufferStore) and isinstance(init.value, _NUMBERS) and init.value.value == neutral
+
+
+def _is_exclusive_or(expr: PrimExpr) -> bool:
+    return isinstance(expr, Call) and expr.name == "bitwise_xor"
+
+
 def _mentions_any(expr: PrimExpr, loads: Sequence[BufferLoad]) -> bool:
     buffers = {id(load.buffer) for load in loads}
     return any(isinstance(item, BufferLoad) and id(item.buffer) in buffers for item in pre_order(expr))
@@ -127,7 +144,7 @@ def _tuple_sources(results: Sequence[PrimExpr], accumulators: tuple[BufferLoad, 
             return None
         sources.append(found)
     known = {id(source) for source in sources}
-    if len(known) != len(sources) or any(isinstance(source, (IntImm, FloatImm)) for source in sources):
+    if len(known) != len(sources) or any(isinstance(source, _NUMBERS) for source in sources):
         return None
     if any(not _made_of(result, accumulators, known) for result in results):
         return None

@@ -10,11 +10,12 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.bindings import conjuncts, is_injective
+from tilewright.tir.analysis.dependence import moved_flow_conflict
 from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.loops import require_serial
-from tilewright.tir.schedule.reducer import MatchedReducer, combining_body, match_reducer
+from tilewright.tir.schedule.reducer import MatchedReducer, combining_body, match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState, with_allocations, with_children
 from tilewright.tir.stmt import (
     Block,
@@ -132,9 +133,14 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
         nest = item.replace(body=nest)
     update = with_detected_accesses(block.replace(init=None))
     # The loop is rebuilt with the update block inside, then the init is put before it.
-    state.inherit(name, block.name)
     changed = _swap(loop, block, update)
-    state.replace(loop, seq(nest, changed))
+    candidate = state.index_of(state.edited({loop: seq(nest, changed)}))
+    # What an init reads must have been made before the loop.
+    conflict = moved_flow_conflict(index, candidate, name, state.analyzer)
+    if conflict is not None:
+        state.fail(f"{what}: {conflict.reason}", block)
+    state.inherit(name, block.name)
+    state.commit_index(candidate)
     return name
 
 
@@ -198,6 +204,13 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
             f"{what}: what block {block.name} combines is not recognised",
             block,
             "use sum, prod, min, max, all, any, bitwise and/or/xor, or a tuple reduction such as argmax",
+        )
+    if not starts_at_identity(block, matched):
+        state.fail(
+            f"{what}: every partial result of block {block.name} would begin where the whole one does, which is not "
+            "at what changes nothing",
+            block,
+            "use start_at_addend after rfactor",
         )
     above = index.loops_above(block)
     reducing = _loops_of(_reduce_iters(block), above)

@@ -13,8 +13,8 @@ from tilewright.ir.expr import ExprLike
 from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
-from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import (
+    addend,
     cache,
     compute_location,
     inline,
@@ -29,6 +29,7 @@ from tilewright.tir.schedule import (
     storage,
     tensorize,
 )
+from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
@@ -291,6 +292,14 @@ class Schedule(ScheduleBase):
         result = BlockHandle(reduction.decompose_reduction(self._state, node, place))
         self._record("decompose_reduction", [block, loop], {}, [result])
         return result
+
+    def start_at_addend(self, block: BlockHandle) -> None:
+        """Begin the sums of a reduction at what its consumer adds to them, instead of at zero.
+
+        C[i] = 0, C[i] += A[i, k];  D[i] = C[i] + b[i]  ->  C[i] = b[i], C[i] += A[i, k];  D[i] = C[i]
+        """
+        addend.start_at_addend(self._state, self._block(block, "start_at_addend"))
+        self._record("start_at_addend", [block])
 
     def rfactor(self, loop: LoopHandle, factor_axis: int = 0) -> BlockHandle:
         """Keep a partial result for each iteration of a reduction loop; gives the block that makes them."""

@@ -22,6 +22,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     reduction_size,
     row_axis,
     schedule_tile,
+    start_at_bias,
     unroll_reduction,
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
@@ -53,6 +54,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     if anchor.name == output.name:
         # The result itself is the convolution: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
+    start_at_bias(context, anchor)
     loops = sch.get_loops(output)
     extents = context.extents(loops)
     if extents is None or prod(extents) == 0:

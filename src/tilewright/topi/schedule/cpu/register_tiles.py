@@ -8,6 +8,7 @@ from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
@@ -96,6 +97,28 @@ def _phase_panels(strides: tuple[int, ...], width: int) -> IndexMap:
         return (*phase, panel, *taps, i, *inner)
 
     return IndexMap.of(arrange, 4)
+
+
+def start_at_bias(context: ScheduleContext, anchor: BlockHandle) -> None:
+    """Let sums begin at the bias that an epilogue adds to them first: no zeros to begin with, no addition at the end.
+
+    Comes before the loops are changed. Only constants: a residual is read where results are written, in whose place
+    they may then be.
+    """
+    consumers = context.sch.get_consumers(anchor)
+    if len(consumers) != 1:
+        return
+    reader, total = context.block(consumers[0]), context.block(anchor).writes[0].buffer
+    found = find_addend(reader, total)
+    if found is None:
+        return
+    _, load, addend = found
+    constants = constant_parameters(context.sch.func)
+    whole = tuple(item.domain.extent for item in reader.iters) == tuple(total.shape)
+    own = whole and load.indices == tuple(item.var for item in reader.iters)
+    biases = find_all(addend, BufferLoad)
+    if own and biases and all(item.buffer in constants for item in biases):
+        context.sch.start_at_addend(anchor)
 
 
 def row_axis(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) -> int | None:
