@@ -58,11 +58,12 @@ class Compilation:
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
         winograd: bool = True,
+        infinities: bool = False,
         specialize: Sequence[Mapping[str, int]] = (),
         database: DatabaseLike = None,
         precision: str = "float32",
     ) -> None:
-        self._start(request(model, target, threads, shapes, winograd, specialize, database, precision))
+        self._start(request(model, target, threads, shapes, winograd, infinities, specialize, database, precision))
 
     @classmethod
     def of(cls, wanted: CompileRequest) -> Compilation:
@@ -99,7 +100,14 @@ class Compilation:
             # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
             winograd = self.request.winograd and self.target.is_cpu
             half = DataType.of(self.request.precision) if self.request.precision in ("float16", "bfloat16") else None
-            options = GraphOptions("NHWC", target=self.target, half=half, winograd=winograd, choices=self._choices)
+            options = GraphOptions(
+                "NHWC",
+                target=self.target,
+                half=half,
+                winograd=winograd,
+                infinities=self.request.infinities,
+                choices=self._choices,
+            )
             return optimize(module, options)
 
     @property

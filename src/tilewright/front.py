@@ -18,6 +18,7 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     winograd: bool = True,
+    infinities: bool = False,
     specialize: Sequence[Mapping[str, int]] = (),
     database: DatabaseLike = None,
     precision: str = "float32",
@@ -27,8 +28,11 @@ def compile(
     `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `threads` is how many threads
     the model runs on (None: every core this process may use); with one thread the kernels have no parallel code.
     `shapes` fixes input shapes when `model` is a file. `winograd=False` keeps 3 x 3 convolutions to the direct
-    computation, whose rounding errors are a little smaller. `specialize=[{"batch": 1, "length": 128}, ...]` compiles a
-    model with symbolic shapes for these sizes too: calls of such sizes run code made for them alone.
+    computation, whose rounding errors are a little smaller. `infinities=True` says that infinities and NaN among a
+    model's values mean something: they then reach only what is computed from them, and convolutions are not rewritten
+    to forms that multiply them by zero or subtract them from each other.
+    `specialize=[{"batch": 1, "length": 128}, ...]` compiles a model with symbolic shapes for these sizes too: calls of
+    such sizes run code made for them alone.
     `target` may be a device ("cuda", "opencl"): kernels then run there, and what the device cannot run on this CPU;
     `{"cuda": "", "host": "native"}` names both.
     `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one, and
@@ -37,7 +41,7 @@ def compile(
     the operands of products; "float16" or "bfloat16", in which products and what lies between them are computed, with
     sums in float32. Inputs and results keep their types.
     """
-    wanted = request(model, target, threads, shapes, winograd, specialize, database, precision)
+    wanted = request(model, target, threads, shapes, winograd, infinities, specialize, database, precision)
     if wanted.runs_here and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:

@@ -45,6 +45,7 @@ class CompileRequest:
     threads: int | None
     shapes: Mapping[str, tuple[int, ...]] | None
     winograd: bool
+    infinities: bool
     specialize: tuple[Mapping[str, int], ...]
     precision: str
     """One of `PRECISIONS`."""
@@ -61,6 +62,7 @@ class CompileRequest:
             "threads": self.threads,
             "shapes": self.shapes,
             "winograd": self.winograd,
+            "infinities": self.infinities,
             "specialize": self.specialize,
             "precision": self.precision,
             "answers": {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())},
@@ -79,6 +81,7 @@ def request(
     threads: int | None,
     shapes: Mapping[str, Sequence[int]] | None,
     winograd: bool,
+    infinities: bool,
     specialize: Sequence[Mapping[str, int]],
     database: DatabaseLike = None,
     precision: str = "float32",
@@ -105,6 +108,7 @@ def request(
         threads,
         fixed,
         winograd,
+        infinities,
         tuple(dict(sizes) for sizes in specialize),
         precision,
         _answers(database, resolved),

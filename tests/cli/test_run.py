@@ -82,6 +82,7 @@ def test_profiles(folder: Path, tmp_path: Path, capsys: Captured) -> None:
         (["--target", "native"], "is compiled already: --target changes nothing"),
         (["--shape", "image=1,3,32,32"], "is compiled already: --shape changes nothing"),
         (["--no-winograd"], "is compiled already: --no-winograd changes nothing"),
+        (["--infinities"], "is compiled already: --infinities changes nothing"),
         (["--precision", "float16"], "is compiled already: --precision changes nothing"),
         (["--output-file", "absent/out.npz"], "cannot write out.npz"),
         (["--html", "absent/profile.html"], "cannot write profile.html"),

@@ -76,6 +76,7 @@ def test_everything_that_decides_the_result_is_in_the_key(lowered: list[object])
         lambda: tw.compile(small(3.0), threads=1),
         lambda: tw.compile(small(), threads=2),
         lambda: tw.compile(small(), threads=1, winograd=False),
+        lambda: tw.compile(small(), threads=1, infinities=True),
         lambda: tw.compile(small(), threads=1, shapes={"x": (4, 8)}),
         lambda: tw.compile(small(), Target("native").replace(l2_bytes=1 << 19), threads=1),
     ]

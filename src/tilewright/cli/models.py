@@ -36,6 +36,7 @@ def open_compilation(options: argparse.Namespace) -> Compilation:
         options.threads,
         shapes=parse_shapes(options.shape),
         winograd=options.winograd,
+        infinities=options.infinities,
         database=options.database,
         precision=options.precision,
     )
@@ -51,6 +52,7 @@ def open_executable(options: argparse.Namespace) -> Executable:
         "--database": options.database,
         "--precision": options.precision != "float32",
         "--no-winograd": not options.winograd,
+        "--infinities": options.infinities,
     }
     for option, value in given.items():
         if value:

@@ -58,12 +58,17 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
 
 
 def add_algorithms(parser: argparse.ArgumentParser) -> None:
-    """Options that forbid algorithms which round differently from the plain ones."""
+    """Options that forbid algorithms which round differently from the plain ones, or spread infinities."""
     parser.add_argument(
         "--no-winograd",
         dest="winograd",
         action="store_false",
         help="compute 3 x 3 convolutions directly: slower, and closer to the exact result",
+    )
+    parser.add_argument(
+        "--infinities",
+        action="store_true",
+        help="infinities and NaN reach only what is computed from them: no algorithms that spread them",
     )
 
 

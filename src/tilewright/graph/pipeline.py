@@ -48,6 +48,8 @@ class GraphOptions:
     """The type of half precision that float32 models are computed in, if any."""
     winograd: bool = True
     """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
+    infinities: bool = False
+    """Whether infinities and NaN must not spread: no zeros among weights, no Winograd's algorithm."""
     choices: GraphChoices = field(default_factory=GraphChoices)
     """What was measured, and goes before estimates of speed; notes what was asked."""
 
@@ -65,6 +67,7 @@ _SIMPLIFY: list[Pass[IRModule]] = [
 
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
+    winograd = options.winograd and not options.infinities
     passes: list[Pass[IRModule]] = [
         module_pass("infer_types", leaves="graph_typed")(_infer),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
@@ -89,7 +92,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [
             products.with_options(target=options.target),
             *_SIMPLIFY,
-            halves.with_options(target=options.target, winograd=options.winograd, choices=options.choices),
+            halves.with_options(target=options.target, winograd=winograd, choices=options.choices),
             steps.with_options(target=options.target, choices=options.choices),
         ]
     if options.target is not None:
@@ -100,12 +103,15 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         groups = module_pass("join_groups", requires="graph_typed")(join_groups)
         fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
-        passes += [
-            phases.with_options(target=options.target, winograd=options.winograd, choices=options.choices),
-            groups.with_options(target=options.target, choices=options.choices),
-            fill.with_options(target=options.target),
-        ]
-    if options.target is not None and options.winograd and options.layout == "NHWC":
+        passes.append(
+            phases.with_options(
+                target=options.target, winograd=winograd, infinities=options.infinities, choices=options.choices
+            )
+        )
+        if not options.infinities:
+            passes.append(groups.with_options(target=options.target, choices=options.choices))
+        passes.append(fill.with_options(target=options.target))
+    if options.target is not None and winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target, choices=options.choices))
     if options.fuse:

@@ -4,7 +4,8 @@ Before:  nn.conv2d(x[n, h, w, 128], w[3, 3, 4, 128], groups=32)
 After:   nn.conv2d(x[n, h, w, 128], w'[3, 3, 16, 128], groups=8)
 
 A vector of results whose channels belong to several groups would need its values gathered one by one. Zeros in the
-weights keep joined groups apart: more multiplications, and yet several times as quick.
+weights keep joined groups apart: more multiplications, and yet several times as quick. An infinity or NaN in one group
+makes those joined to it NaN: the pipeline leaves this out where infinities mean something.
 """
 
 from __future__ import annotations

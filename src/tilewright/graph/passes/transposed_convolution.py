@@ -12,7 +12,7 @@ After:   reshape(transpose(reshape(slice(nn.conv2d(x, w'[3, 3, i, 16], padding=(
 The stride x stride results that start at one place of the input are channels of one convolution (its weights hold zeros
 where a phase does not reach), and are put side by side afterwards. Three channels alone would leave most lanes of a
 vector idle; where channels are many, Winograd's algorithm may compute that convolution in less time. On CPUs what was
-measured (`graph/choices.py`) goes before both estimates.
+measured (`graph/choices.py`) goes before both estimates. An infinity that meets such a zero is a NaN.
 """
 
 from __future__ import annotations
@@ -42,17 +42,22 @@ _LEAST_GAIN = 1.25
 
 
 def transposed_convolution(
-    module: IRModule, target: Target, winograd: bool = False, choices: GraphChoices | None = None
+    module: IRModule,
+    target: Target,
+    winograd: bool = False,
+    infinities: bool = False,
+    choices: GraphChoices | None = None,
 ) -> IRModule:
     """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work.
 
-    `winograd`: whether convolutions may be computed by that algorithm.
+    `winograd`: whether convolutions may be computed by that algorithm. `infinities`: whether infinities and NaN must
+    not spread, which they do from phase to phase where these are one convolution.
     """
 
     asked = GraphChoices() if choices is None else choices
 
     def visit(function: Function) -> Function:
-        changed = rewrite(function, lambda old, item: _visit(old, item, target, winograd, asked))
+        changed = rewrite(function, lambda old, item: _visit(old, item, target, winograd, infinities, asked))
         assert isinstance(changed, Function)
         return changed
 
@@ -61,7 +66,9 @@ def transposed_convolution(
     return result
 
 
-def _visit(old: GraphExpr, item: GraphExpr, target: Target, winograd: bool, choices: GraphChoices) -> GraphExpr | None:
+def _visit(
+    old: GraphExpr, item: GraphExpr, target: Target, winograd: bool, infinities: bool, choices: GraphChoices
+) -> GraphExpr | None:
     if item is not old:
         fill_type(item)
         if item.type is None:
@@ -77,7 +84,7 @@ def _visit(old: GraphExpr, item: GraphExpr, target: Target, winograd: bool, choi
         return None
     if source[1:3] == (1, 1):
         return _single_pixel(item, weight, attributes)
-    return _all_phases(item, weight, attributes, target, winograd, choices)
+    return None if infinities else _all_phases(item, weight, attributes, target, winograd, choices)
 
 
 def _single_pixel(item: Call, weight: Constant, attributes: Conv2dTransposeAttributes) -> GraphExpr | None:
