@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import zoo
 from bench.gpu_layers import LAYERS, function_of
 from bench.gpu_records import shape_of
 from tests.integration.small_models import classifier
@@ -80,6 +81,28 @@ def test_what_is_shipped_for_hopper() -> None:
     given = Choices(given={"tile": unusual})
     schedule_gpu(layer, target, given)
     assert given.answers["tile"] == unusual
+
+
+def test_what_is_shipped_for_emerald_rapids_is_used() -> None:
+    """Each record is of something that one of the ten models has today; of a kernel, taken whole and not the default."""
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=emeraldrapids -num-cores=1")
+    left = dict(shipped_answers(target))
+    assert left
+    for name in ("resnet18", "mobilenet_v2", "dcgan", *zoo.names()):
+        if not left:
+            break
+        compilation = Compilation(zoo.path(name), target, threads=1, database="shipped")
+        for question in compilation.questions:
+            left.pop(question.key, None)
+        for kernel in compilation.kernels:
+            if (wanted := left.pop(kernel.symbol, None)) is None:
+                continue
+            given, plain = Choices(given=wanted), Choices()
+            schedule_cpu(kernel.func, target, given)
+            schedule_cpu(kernel.func, target, plain)
+            assert {name: given.answers.get(name) for name in wanted} == wanted, kernel.symbol
+            assert given.answers != plain.answers, kernel.symbol
+    assert not left, "records of what no model has"
 
 
 def test_a_broken_file_is_told(folder: Path) -> None:
