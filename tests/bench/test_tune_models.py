@@ -55,6 +55,17 @@ def test_what_counts_as_good() -> None:
     assert not tune_models.is_good(right), "older figures have no bounds"
 
 
+def test_the_table_has_bounds_and_room_where_there_are_any() -> None:
+    known = {"trials": 3, "minutes": 1.0, "untuned_ms": 2.0, "tuned_ms": 1.0, "ratio": 2.0, "kernels": 1.9}
+    older, newer = known, {**known, "between": [1.9, 2.1], "room": None}
+    lines = tune_models.render({"a": older, "b": newer, "c": {**newer, "room": 1.25}}).splitlines()[2:]
+    assert [line.split()[6:8] for line in lines] == [
+        ["2.000-2.000", "-"],
+        ["1.900-2.100", "-"],
+        ["1.900-2.100", "1.25"],
+    ]
+
+
 def test_wrong_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert tune_models.main(["--models", "nonsense"]) == 2
     assert "unknown model 'nonsense'" in capsys.readouterr().err

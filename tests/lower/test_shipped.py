@@ -84,7 +84,7 @@ def test_what_is_shipped_for_hopper() -> None:
 
 
 def test_what_is_shipped_for_emerald_rapids_is_used() -> None:
-    """Each record is of something that one of the ten models has today; of a kernel, taken whole and not the default."""
+    """Each record is of what one of the ten models has today; of a kernel, it is taken whole and is not the default."""
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=emeraldrapids -num-cores=1")
     left = dict(shipped_answers(target))
     assert left
