@@ -190,7 +190,7 @@ MORE_SPECS: dict[str, ModelSpec] = {
         ModelSpec("convnext", "ConvNeXt pico", vision.convnext, _image, 9_045_672, 2.73),
         ModelSpec("densenet121", "DenseNet-121", vision.densenet121, _image, 7_978_856, 5.67),
         ModelSpec("shufflenet_v2", "ShuffleNet-v2", vision.shufflenet_v2, _image, 2_278_604, 0.29),
-        ModelSpec("resnext50", "ResNeXt-50", vision.resnext50, _image, 25_028_904, 8.46),
+        ModelSpec("resnext50", "ResNeXt-50", resnet.resnext50, _image, 25_028_904, 8.46),
         ModelSpec(
             "unet", "U-Net, 128x128", dense_prediction.unet, functools.partial(_pixels, "image", 128), 7_763_074, 6.04
         ),

@@ -1,4 +1,4 @@
-"""More image classifiers: EfficientNet-B0, ConvNeXt, DenseNet-121, ShuffleNet-v2 and ResNeXt-50."""
+"""More image classifiers: EfficientNet-B0, ConvNeXt, DenseNet-121 and ShuffleNet-v2."""
 
 from __future__ import annotations
 
@@ -186,37 +186,6 @@ def _separable(graph: GraphBuilder, value: str, path: str, channels: int, width:
     value = graph.conv(value, f"{path}/depthwise", (channels, channels), 3, stride=stride, padding=1, groups=channels)
     value = graph.batch_norm(value, f"{path}/bn", channels, 0.7)
     return _pointwise(graph, value, f"{path}/point", channels, width, gain=1.0)
-
-
-def resnext50(seed: int) -> onnx.ModelProto:
-    """ResNeXt-50 (32x4d) at 224x224: 3x3 convolutions in 32 groups."""
-    return resnext("resnext50", seed, 224, (3, 4, 6, 3))
-
-
-def resnext(name: str, seed: int, size: int, blocks: tuple[int, ...]) -> onnx.ModelProto:
-    """A ResNeXt of given blocks."""
-    graph = GraphBuilder(name, seed)
-    value = graph.input("input", (1, 3, size, size))
-    value = graph.conv(value, "conv1", (3, 64), 7, stride=2, padding=3, gain=1.0)
-    value = graph.node("Relu", [graph.batch_norm(value, "bn1", 64)], "relu")
-    value = graph.node("MaxPool", [value], "maxpool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
-    channels = 64
-    for stage, count in enumerate(blocks):
-        width = 128 << stage
-        for block in range(count):
-            path = f"layer{stage + 1}.{block}"
-            stride = 2 if stage and block == 0 else 1
-            branch = _pointwise(graph, value, f"{path}/conv1", channels, width)
-            branch = graph.conv(branch, f"{path}/conv2", (width, width), 3, stride=stride, padding=1, groups=32)
-            branch = graph.node("Relu", [graph.batch_norm(branch, f"{path}/bn2", width)], f"{path}/relu2")
-            branch = graph.conv(branch, f"{path}/conv3", (width, width * 2), 1)
-            branch = graph.batch_norm(branch, f"{path}/bn3", width * 2, 0.4)
-            if channels != width * 2:
-                value = graph.conv(value, f"{path}/downsample.0", (channels, width * 2), 1, stride=stride, gain=1.5)
-                value = graph.batch_norm(value, f"{path}/downsample.1", width * 2)
-            value = graph.node("Relu", [graph.node("Add", [branch, value], path)], f"{path}/relu3")
-            channels = width * 2
-    return _classify(graph, value, channels)
 
 
 def _classify(graph: GraphBuilder, value: str, channels: int) -> onnx.ModelProto:

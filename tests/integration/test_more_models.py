@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import tilewright as tw
-from bench.zoo import dense_prediction, quantized, sequences, swin, transformers, vision
+from bench.zoo import dense_prediction, quantized, resnet, sequences, swin, transformers, vision
 from tilewright.cli import measure, peers
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -24,7 +24,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "convnext": lambda: vision.convnext_of("convnext", 0, 32, (1, 1), (16, 32)),
     "densenet": lambda: vision.densenet("densenet", 0, 32, (2, 1)),
     "shufflenet": lambda: vision.shufflenet("shufflenet", 0, 32, ((12, 2),)),
-    "resnext": lambda: vision.resnext("resnext", 0, 32, (1, 1)),
+    "resnext": lambda: resnet.resnext("resnext", 0, 32, (1, 1)),
     "unet": lambda: dense_prediction.unet_of("unet", 0, size=16, width=8, levels=2),
     "detector": lambda: dense_prediction.detector_of("detector", 0, size=64, width=4),
     "text_encoder": lambda: sequences.text_encoder_of("text_encoder", 0, tokens=6, width=16, vocabulary=20),
