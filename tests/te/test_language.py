@@ -147,6 +147,24 @@ def test_extern_with_several_outputs() -> None:
     assert (got_b.tolist(), got_c.tolist(), got_c.dtype.name) == ([5], [6], "int64")
 
 
+def test_extern_rows() -> None:
+    a = te.placeholder((3, 4, 2), name="A")
+
+    def running(inputs: list[Any], outputs: list[Any], place: tuple[Any, ...]) -> Stmt:
+        i = te.var("i")
+        before = outputs[0][place[0], i - 1, place[2]]
+        step = BufferStore(outputs[0], (place[0], i, place[2]), before + inputs[0][place[0], i, place[2]])
+        start = BufferStore(outputs[0], place, inputs[0][place])
+        return SeqStmt((start, For(i, te.const(1), te.const(3), LoopKind.SERIAL, step)))
+
+    (b,) = te.extern_rows([(3, 4, 2)], 1, [a], running, "running", [a.dtype])
+    data = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
+    (out,) = run([a, b], data)
+    np.testing.assert_array_equal(out, np.cumsum(data, axis=1))
+    with pytest.raises(UserError, match=r"te\.extern_rows f: the shapes of the outputs differ beside axis 0"):
+        te.extern_rows([(2, 3), (2, 4)], 0, [a], running, "f", [a.dtype, a.dtype])
+
+
 def test_thread_axes() -> None:
     assert te.thread_axis("blockIdx.x") == "blockIdx.x"
     assert te.thread_axis(tag="threadIdx.y") == "threadIdx.y"

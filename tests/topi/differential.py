@@ -16,7 +16,7 @@ from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.topi.registry import apply_operator
+from tilewright.topi.registry import apply_on_cpu, apply_operator, registered_on_cpus
 
 Array = npt.NDArray[np.generic]
 
@@ -30,6 +30,12 @@ def operator_program(name: str, arrays: Sequence[Array], called: str = "kernel",
     return create_prim_func([*inputs, *apply_operator(name, inputs, **attributes)], called)
 
 
+def cpu_program(name: str, arrays: Sequence[Array], /, **attributes: object) -> PrimFunc:
+    """The same as CPUs compute it."""
+    inputs = [placeholder(array.shape, array.dtype.name, f"in{n}") for n, array in enumerate(arrays)]
+    return create_prim_func([*inputs, *apply_on_cpu(name, inputs, **attributes)], "kernel")
+
+
 def results_of(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
     """Arrays for the results of a program that takes some arrays: garbage, so that what is never written shows."""
     results = func.buffers[len(arrays) :]
@@ -38,10 +44,13 @@ def results_of(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
 
 def run_compiled(name: str, arrays: Sequence[Array], **attributes: object) -> list[Array]:
     """Results of an operator's loop program, interpreted."""
+    return _run(operator_program(name, arrays, **attributes), name, arrays, **attributes)
+
+
+def _run(func: PrimFunc, name: str, arrays: Sequence[Array], /, **attributes: object) -> list[Array]:
     found = get_operator(name)
     types = [tensor_type(array.shape, DataType.of(array.dtype.name)) for array in arrays]
     declared = found.infer(types, found.attributes_class(**attributes))
-    func = operator_program(name, arrays, **attributes)
     kinds = declared.items if isinstance(declared, TupleType) else (declared,)
     for buffer, kind in zip(func.buffers[len(arrays) :], kinds, strict=True):
         assert isinstance(kind, TensorType)
@@ -60,9 +69,24 @@ def run_reference(name: str, arrays: Sequence[Array], **attributes: object) -> l
 
 
 def check(name: str, *arrays: Array, tolerance: float | None = None, **attributes: object) -> None:
-    """Assert that an operator's loop program and its reference agree, NaN and infinities included."""
-    got = run_compiled(name, arrays, **attributes)
+    """Assert that an operator's loop program and its reference agree, NaN and infinities included.
+
+    Operators that CPUs compute in a way of their own must agree both ways.
+    """
     wanted = run_reference(name, arrays, **attributes)
+    _agree(name, run_compiled(name, arrays, **attributes), wanted, tolerance, attributes)
+    if name in registered_on_cpus():
+        got = _run(cpu_program(name, arrays, **attributes), name, arrays, **attributes)
+        _agree(name, got, wanted, tolerance, attributes)
+
+
+def _agree(
+    name: str,
+    got: Sequence[Array],
+    wanted: Sequence[Array],
+    tolerance: float | None,
+    attributes: dict[str, object],
+) -> None:
     assert len(got) == len(wanted)
     for a, b in zip(got, wanted, strict=True):
         assert a.dtype == b.dtype

@@ -8,11 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tests.topi.differential import check, random_array, specials
+from tests.topi.differential import (
+    check,
+    cpu_program,
+    operator_program,
+    random_array,
+    results_of,
+    run_reference,
+    specials,
+)
 from tilewright.graph.expr import Function, Var
-from tilewright.graph.op import call, get_operator
+from tilewright.graph.op import call
+from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.selection import has_keys, is_list_better
 from tilewright.topi.sorting import rounds
 
 RANDOM = np.random.default_rng(5)
@@ -60,12 +72,50 @@ def test_few_of_many_are_found_in_rounds(size: int, k: int, largest: bool) -> No
 
 
 def assert_found(x: np.ndarray, k: int, largest: bool) -> None:
-    """Compiled, against the operator's reference."""
-    data = Var("x", tensor_type(x.shape, str(x.dtype)))
-    made = call("topk", data, axis=1, k=k, largest=largest)
-    executable = tw.compile(IRModule([Function("main", (data,), made)]), threads=1)
-    expected = get_operator("topk").reference([x], made.attributes)
-    for actual, wanted in zip(executable(x), expected, strict=True):
+    """Both ways compiled, against the operator's reference."""
+    attributes: dict[str, object] = {"axis": 1, "k": k, "largest": largest}
+    expected = run_reference("topk", [x], **attributes)
+    target = Target("native").replace(cores=1)
+    for func in (operator_program("topk", [x], **attributes), cpu_program("topk", [x], **attributes)):
+        results = results_of(func, [x])
+        tw.build(schedule_cpu(func, target), target=target)(x, *results)
+        for actual, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    ("size", "k"), [(7, 7), (90, 1), (100, 33), (500, 120), (33, 33), (1000, 1000), (700, 400), (65, 64)]
+)
+def test_lists_and_merged_runs(size: int, k: int, largest: bool) -> None:
+    x = RANDOM.standard_normal((2, size)).astype(np.float32)
+    x[1] = RANDOM.choice(specials("float32"), size)
+    assert_found(x, k, largest)
+    assert_found(np.sort(x), k, largest)
+
+
+def test_many_of_many_are_merged() -> None:
+    assert is_list_better(10_000, 50)
+    assert not is_list_better(4096, 2048)
+    assert not is_list_better(1024, 1024)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "float16", "int64", "float64"])
+@pytest.mark.parametrize("k", [5, 200])
+def test_types(dtype: str, k: int) -> None:
+    x = random_array(RANDOM, (3, 200), dtype, low=-100, high=100)
+    x[0, :4] = [0, 1, np.iinfo(dtype).max, np.iinfo(dtype).min] if dtype[0] in "iu" else [np.nan, np.inf, -np.inf, -0.0]
+    for largest in (True, False):
+        assert_found(x, k, largest)
+    # Numbers of 64 bits do not fit beside a place: they are counted.
+    assert has_keys(DataType.of(dtype)) is (dtype not in ("int64", "float64"))
+
+
+def test_rows_of_other_axes_in_parallel() -> None:
+    x = RANDOM.standard_normal((400, 3, 64)).astype(np.float32)
+    data = Var("x", tensor_type(x.shape, "float32"))
+    executable = tw.compile(IRModule([Function("main", (data,), call("topk", data, axis=0, k=3))]), threads=2)
+    for actual, wanted in zip(executable(x), run_reference("topk", [x], axis=0, k=3), strict=True):
         np.testing.assert_array_equal(actual, wanted)
 
 

@@ -168,7 +168,7 @@ def lower_model(
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
     on_cpu = target.is_cpu
-    kernels = KernelSet(in_place=on_cpu, in_slots=not on_cpu and not DEVICE_KINDS[target.kind].flat_memory)
+    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not DEVICE_KINDS[target.kind].flat_memory)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     if needs_machine(main):

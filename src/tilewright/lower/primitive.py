@@ -22,10 +22,12 @@ from tilewright.topi.library import compute_operator
 from tilewright.topi.registry import result_shape
 
 
-def lower_primitive(function: Function, name: str, constants: tuple[int, ...] = ()) -> PrimFunc:
+def lower_primitive(
+    function: Function, name: str, constants: tuple[int, ...] = (), *, on_cpu: bool = False
+) -> PrimFunc:
     """The unscheduled loop program of a primitive function: its parameters, then its results, as buffers.
 
-    `constants` are the numbers of the parameters that are known at compile time.
+    `constants` are the numbers of the parameters that are known at compile time; `on_cpu` if it is for a CPU.
 
     Before: a graph function `(x, w, b) -> relu(conv2d(x, w) + b)`. After: blocks `pad_data`, `conv2d`, `add`, `relu`.
     """
@@ -37,7 +39,7 @@ def lower_primitive(function: Function, name: str, constants: tuple[int, ...] = 
         values[id(param)] = [tensor]
     for item in post_order(function.body):
         if isinstance(item, GraphExpr) and id(item) not in values and not isinstance(item, Operator):
-            values[id(item)] = _lower(item, values)
+            values[id(item)] = _lower(item, values, on_cpu)
     outputs = [_owned(tensor) for tensor in values[id(function.body)]]
     # The same tensor may be returned twice; each result needs a buffer of its own.
     seen: set[int] = set()
@@ -79,7 +81,7 @@ def _dims(kind: Type) -> tuple[PrimExpr, ...]:
     return result_shape(kind)
 
 
-def _lower(item: GraphExpr, values: dict[int, list[Tensor]]) -> list[Tensor]:
+def _lower(item: GraphExpr, values: dict[int, list[Tensor]], on_cpu: bool) -> list[Tensor]:
     if isinstance(item, Constant):
         return [_scalar(item)]
     if isinstance(item, Tuple):
@@ -90,7 +92,7 @@ def _lower(item: GraphExpr, values: dict[int, list[Tensor]]) -> list[Tensor]:
         operands = [tensor for arg in item.args for tensor in values[id(arg)]]
         assert item.type is not None
         try:
-            return compute_operator(item.callee.name, operands, item.attributes, item.type)
+            return compute_operator(item.callee.name, operands, item.attributes, item.type, on_cpu=on_cpu)
         except UnsupportedError as error:
             raise UnsupportedError(error.message, where=str(item.span or item.callee.name), hint=error.hint) from error
         except UserError as error:

@@ -35,11 +35,12 @@ class _Use:
 class KernelSet:
     """The distinct kernels of a model, over all its segments, and how their memory is planned.
 
-    `in_place`: whether results may be written over arguments; `in_slots`: whether kernels take whole pieces of memory.
+    `on_cpu`: whether they are for a CPU, where results may be written over arguments; `in_slots`: whether kernels take
+    whole pieces of memory.
     """
 
-    def __init__(self, in_place: bool = True, in_slots: bool = False) -> None:
-        self.in_place = in_place
+    def __init__(self, on_cpu: bool = True, in_slots: bool = False) -> None:
+        self.on_cpu = on_cpu
         self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
         self._uses: dict[tuple[int, tuple[int, ...], tuple[Pair, ...]], _Use] = {}
@@ -57,13 +58,13 @@ class KernelSet:
         `dying` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
-        dying = dying if self.in_place else ()
+        dying = dying if self.on_cpu else ()
         key = (id(function), constants, dying)
         found = self._uses.get(key)
         if found is None:
             label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
             with trace.span("tensor expressions"):
-                func = lower_primitive(function, "kernel", constants)
+                func = lower_primitive(function, "kernel", constants, on_cpu=self.on_cpu)
                 wanted = [(argument, len(function.params) + result) for argument, result in dying]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir.build import as_expr, const, select
 from tilewright.ir.dtype import INT32
@@ -26,6 +27,9 @@ from tilewright.te.tensor import (
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, Evaluate, For, IterKind, LetStmt, LoopKind, Stmt, seq
+
+ROWS: Final = "rows"
+"""The note on blocks that compute a row each by statements of their own: what loops inside them do is settled."""
 
 
 def create_prim_func(args: Sequence[Tensor | Var], name: str = "main") -> PrimFunc:
@@ -224,9 +228,30 @@ class _ProgramMaker:
             result = For(loop, ZERO, dim, LoopKind.SERIAL, result)
         return result
 
+    def _rows(self, op: ExternOp, along: int, inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+        """Loops around the statement that writes one row."""
+        iters = tuple(BlockIter(Var(f"v_{axis.name}"), axis.domain, axis.kind, axis.var) for axis in op.axis)
+        rows = [item.var for item in iters]
+        place: tuple[PrimExpr, ...] = (*rows[:along], ZERO, *rows[along:])
+        writes = []
+        for buffer in outputs:
+            region = [Range(index, const(1)) for index in place]
+            region[along] = Range(ZERO, buffer.shape[along])
+            writes.append(BufferRegion(buffer, tuple(region)))
+        body = op.build(inputs, outputs, place)
+        assert isinstance(body, Stmt)
+        name = self.blocks[op] = _unique(op.name, self.names)
+        reads = tuple(buffer.full_region() for buffer in inputs)
+        result: Stmt = Block(name, iters, reads, tuple(writes), body, annotations={ROWS: True, "kept": True})
+        for axis in reversed(op.axis):
+            result = For(axis.var, axis.domain.min, axis.domain.extent, LoopKind.SERIAL, result)
+        return result
+
     def _extern(self, op: ExternOp) -> Stmt:
         inputs = [self.buffers[tensor] for tensor in op.inputs]
         outputs = [self.buffers[tensor] for tensor in op.outputs]
+        if op.along is not None:
+            return self._rows(op, op.along, inputs, outputs)
         body = op.build(inputs, outputs)
         if isinstance(body, PrimExpr):
             body = Evaluate(as_expr(body) if body.dtype is INT32 else body)

@@ -10,7 +10,6 @@ from tilewright.ir.expr import ExprLike, ExprOperators, PrimExpr, Range, Var
 from tilewright.ir.node import Node, node
 from tilewright.support.errors import UserError
 from tilewright.support.order import children_first
-from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import IterKind, Stmt
 
 
@@ -159,7 +158,11 @@ class ScanOp(Operation):
 
 
 class ExternOp(Operation):
-    """Elements given by a hand-written loop program or a call to an extern function."""
+    """Elements given by a hand-written loop program or a call to an extern function.
+
+    With `along`, there is a program for each row of the outputs along that axis: `build` is then given the place of the
+    row too, and `axis` has the other axes.
+    """
 
     def __init__(
         self,
@@ -167,11 +170,15 @@ class ExternOp(Operation):
         shapes: tuple[tuple[PrimExpr, ...], ...],
         dtypes: tuple[DataType, ...],
         inputs: tuple[Tensor, ...],
-        build: Callable[[list[Buffer], list[Buffer]], Stmt | PrimExpr],
+        build: Callable[..., Stmt | PrimExpr],
+        axis: tuple[Axis, ...] = (),
+        along: int | None = None,
     ) -> None:
         super().__init__(name)
         self.inputs = inputs
         self.build = build
+        self.axis = axis
+        self.along = along
         names = [name] if len(shapes) == 1 else [f"{name}_v{i}" for i in range(len(shapes))]
         self.outputs = tuple(
             Tensor(self, i, shape, dtype, label)

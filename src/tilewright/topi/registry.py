@@ -15,8 +15,13 @@ from tilewright.te.tensor import Tensor
 Compute = Callable[[list[Tensor], Any, Type], "Tensor | list[Tensor]"]
 """Input tensors, the operator's attributes and its inferred result type -> the result tensor(s)."""
 
+CpuCompute = Callable[[list[Tensor], Any, Type], "Tensor | list[Tensor] | None"]
+"""The same for CPUs: None where the general computation is the one to take."""
+
 _COMPUTES: dict[str, Compute] = {}
+_ON_CPUS: dict[str, CpuCompute] = {}
 C = TypeVar("C", bound=Compute)
+S = TypeVar("S", bound=CpuCompute)
 
 
 def compute_of(*names: str) -> Callable[[C], C]:
@@ -31,8 +36,29 @@ def compute_of(*names: str) -> Callable[[C], C]:
     return register
 
 
-def compute_operator(name: str, inputs: list[Tensor], attributes: object, result: Type) -> list[Tensor]:
-    """The result tensors of an operator applied to tensors."""
+def compute_on_cpus(*names: str) -> Callable[[S], S]:
+    """Register how a processor of few, quick threads computes operators: step by step, where that is less work.
+
+    The general computation (`compute_of`) has no order among its elements, and serves every device.
+    """
+
+    def register(function: S) -> S:
+        note_registration(function)
+        for name in names:
+            _ON_CPUS[name] = function
+        return function
+
+    return register
+
+
+def compute_operator(
+    name: str, inputs: list[Tensor], attributes: object, result: Type, *, on_cpu: bool = False
+) -> list[Tensor]:
+    """The result tensors of an operator applied to tensors; `on_cpu` if it is to run on a CPU."""
+    special = _ON_CPUS.get(name) if on_cpu else None
+    found = None if special is None else special(inputs, attributes, result)
+    if found is not None:
+        return found if isinstance(found, list) else [found]
     function = _COMPUTES.get(name)
     if function is None:
         raise UnsupportedError(
@@ -51,9 +77,22 @@ def apply_operator(name: str, inputs: Sequence[Tensor], /, **attributes: object)
     return compute_operator(name, list(inputs), values, result)
 
 
+def apply_on_cpu(name: str, inputs: Sequence[Tensor], /, **attributes: object) -> list[Tensor]:
+    """The same as CPUs compute it."""
+    operator = get_operator(name)
+    values = operator.attributes_class(**attributes)
+    result = operator.infer([tensor_type(item.shape, item.dtype) for item in inputs], values)
+    return compute_operator(name, list(inputs), values, result, on_cpu=True)
+
+
 def registered() -> tuple[str, ...]:
     """The names of operators that have a computation."""
     return tuple(_COMPUTES)
+
+
+def registered_on_cpus() -> tuple[str, ...]:
+    """The names of operators that CPUs compute in a way of their own."""
+    return tuple(_ON_CPUS)
 
 
 def result_shape(result: Type, index: int = 0) -> tuple[PrimExpr, ...]:

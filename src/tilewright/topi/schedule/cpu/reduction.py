@@ -94,7 +94,8 @@ def _lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
     if outer.kind is not inner.kind or None in (const_value(outer.domain.extent), const_value(inner.domain.extent)):
         return False
     pair = [outer.var, inner.var]
-    for item in (*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)):
+    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
+    for item in accesses:
         indices, shape = item.indices, item.buffer.shape
         used = [n for n, index in enumerate(indices) if uses_any(index, pair)]
         if not used:

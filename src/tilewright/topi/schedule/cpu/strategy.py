@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.expr import const_value
 from tilewright.target import Target
+from tilewright.te.program import ROWS
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
@@ -88,8 +91,16 @@ def _schedule(context: ScheduleContext) -> None:
         schedule_reductions(context, outputs[0])
         return
     for handle in sch.blocks():
-        if not context.block(handle).is_reduction:
+        if ROWS in context.block(handle).annotations:
+            _schedule_rows(context, handle)
+        elif not context.block(handle).is_reduction:
             schedule_injective(context, handle)
+
+
+def _schedule_rows(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Rows that are computed by statements of their own: in parallel."""
+    sizes = [region.buffer.static_shape for region in context.block(handle).reads]
+    context.parallelize(context.sch.get_loops(handle), sum(prod(size) for size in sizes if size))
 
 
 def _is_column(context: ScheduleContext, anchor: BlockHandle) -> bool:

@@ -1,0 +1,303 @@
+"""The greatest elements in order, step by step: what CPUs do instead of counting (`sorting.py`).
+
+An element and its place are one whole number of 64 bits, its key: the greatest key comes first, and equal elements, NaN
+and either zero need no thought after that. A few of many are kept in an ordered list, into which keys are put as they
+come; most elements are not among the best so far, and blocks of them are passed over at once. Where many are wanted,
+runs are ordered by counting and then merged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.ir import build, intrinsics
+from tilewright.ir.build import cast, const
+from tilewright.ir.dtype import FLOAT32, INT32, INT64, DataType
+from tilewright.ir.expr import ExprLike, PrimExpr, Var, const_value
+from tilewright.ir.types import Type
+from tilewright.te.language import extern_rows
+from tilewright.te.tensor import Tensor
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.passes.lower_blocks import REDUCTION
+from tilewright.tir.stmt import For, LoopKind, Stmt, seq
+from tilewright.topi.registry import compute_on_cpus, result_shape
+from tilewright.topi.statements import at_once, let, memory, put, repeat, when, with_memory
+
+_KEYS: Final = 8
+"""Keys of a vector."""
+_LANES: Final = 16
+_BLOCK: Final = 4 * _LANES
+"""Elements that are passed over at once."""
+_LEAST_RUN: Final = 32
+"""Elements of a run that is ordered by counting, at least; at most twice as many."""
+_LAST, _FIRST = -(2**63), 2**63 - 1
+"""Keys after and before all others."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of the data, and where its best go."""
+
+    data: Buffer
+    values: Buffer
+    places: Buffer
+    at: tuple[PrimExpr, ...]
+    axis: int
+    size: int
+    wanted: int
+    largest: bool
+
+    def index(self, place: ExprLike) -> tuple[ExprLike, ...]:
+        """The indices of a place in the row."""
+        return (*self.at[: self.axis], place, *self.at[self.axis + 1 :])
+
+    def element(self, place: ExprLike) -> PrimExpr:
+        """An element of the data."""
+        return self.data[self.index(place)]
+
+    def key(self, value: PrimExpr, place: PrimExpr) -> PrimExpr:
+        """An element as a number: the order of its value above, of its place below; what comes first is greater."""
+        high = cast(_ordered(value), INT64)
+        if not self.largest:
+            high = const(-1, INT64) - high
+        return high * const(2**32, INT64) + (const(2**32 - 1, INT64) - cast(place, INT64))
+
+    def place(self, key: PrimExpr) -> PrimExpr:
+        """The place of an element, from its key; in the row whatever the key is."""
+        found = const(2**32 - 1, INT64) - build.floormod(key, const(2**32, INT64))
+        return build.maximum(build.minimum(found, self.size - 1), 0)
+
+    def may_come_before(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        """Whether a comes before b, in one comparison: NaN on either side counts too."""
+        return build.logical_not(build.le(a, b) if self.largest else build.le(b, a))
+
+    def results(self, keys: Buffer, start: int) -> Stmt:
+        """The best, from their keys in order to where they are wanted."""
+
+        def result(j: Var) -> Stmt:
+            return let(
+                self.place(keys[j + start]),
+                lambda place: seq(
+                    put(self.values, self.index(j), self.element(place)), put(self.places, self.index(j), place)
+                ),
+            )
+
+        return repeat(self.wanted, result, "j")
+
+
+def _ordered(value: PrimExpr) -> PrimExpr:
+    """A whole number of at most 32 bits in the order of values: NaN is greater than all, zeros are equal."""
+    if not value.dtype.is_float:
+        signed = value.dtype.bits < 32 or value.dtype is INT32
+        return value if signed else cast(value, INT64) - 2**31
+    wide = cast(value, FLOAT32)
+    bits = intrinsics.reinterpret(wide, INT32)
+    # Negative numbers have their bits in the wrong order, but for the sign.
+    turned = build.select(build.lt(bits, 0), const(-(2**31), INT32) - bits - 1, bits)
+    plain = build.select(build.eq(wide, const(0.0, FLOAT32)), const(0, INT32), turned)
+    return build.select(intrinsics.isnan(wide), const(2**31 - 1, INT32), plain)
+
+
+def has_keys(dtype: DataType) -> bool:
+    """Whether elements of a type fit in a key beside their place."""
+    return dtype.bits <= 32 and (dtype.is_integer or dtype.is_float or dtype.is_bool) and dtype.lanes == 1
+
+
+@compute_on_cpus("topk")
+def _topk(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor] | None:
+    (x,) = inputs
+    axis, largest = attributes.axis, attributes.largest
+    shape = result_shape(result)
+    size, wanted = const_value(x.shape[axis]), const_value(shape[axis])
+    if size is None or not wanted or not has_keys(x.dtype) or size >= 2**31:
+        return None
+    order = _kept_list if is_list_better(size, wanted) else _merged_runs
+
+    def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
+        return order(_Row(sources[0], results[0], results[1], at, axis, size, wanted, largest))
+
+    return list(extern_rows((shape, shape), axis, [x], statement, "topk", (x.dtype, INT64)))
+
+
+def is_list_better(size: int, wanted: int) -> bool:
+    """Whether putting elements in an ordered list is less work than to order all: steps of both for random data."""
+    put_in = wanted * (1 + math.log(size / wanted)) * (wanted / _KEYS + 8)
+    return put_in <= 4 * size * max(1.0, math.log2(size / _LEAST_RUN))
+
+
+def _kept_list(row: _Row) -> Stmt:
+    """The best so far in order. `kept[0]` stays before all others, so that every entry has one before it."""
+    chunks = -(-row.wanted // _KEYS)
+    kept, before = memory("kept", chunks * _KEYS + 1, INT64), memory("before", _KEYS, INT64)
+    worst = memory("worst", 1, row.data.dtype)
+    hits, total = memory("hits", _LANES, INT32), memory("total", 1, INT32)
+
+    def insert(key: PrimExpr) -> Stmt:
+        """Put a key in: lesser ones move back by one, and the last falls out."""
+
+        def chunk(number: Var) -> Stmt:
+            # From the end on, so that what moves is read before it is written.
+            begin = (chunks - 1 - number) * _KEYS
+
+            def moved(lane: Var) -> PrimExpr:
+                return build.maximum(kept[begin + lane + 1], build.minimum(key, before[lane]))
+
+            return seq(
+                at_once(_KEYS, lambda lane: put(before, lane, kept[begin + lane])),
+                at_once(_KEYS, lambda lane: put(kept, begin + lane + 1, moved(lane))),
+            )
+
+        return repeat(chunks, chunk, "chunk")
+
+    def remember() -> Stmt:
+        return put(worst, 0, row.element(row.place(kept[row.wanted])))
+
+    def first(place: Var) -> Stmt:
+        return let(row.key(row.element(place), place), insert, "key")
+
+    def consider(place: PrimExpr) -> Stmt:
+        def known(value: Var) -> Stmt:
+            def keyed(key: Var) -> Stmt:
+                return when(build.lt(kept[row.wanted], key), seq(insert(key), remember()))
+
+            return when(row.may_come_before(value, worst[0]), let(row.key(value, place), keyed, "key"))
+
+        return let(row.element(place), known)
+
+    def look(begin: PrimExpr) -> Stmt:
+        """A block of elements, one by one if any of them may be among the best."""
+
+        def hit(lane: Var) -> PrimExpr:
+            parts = [begin + n * _LANES + lane for n in range(_BLOCK // _LANES)]
+            return build.any_of([row.may_come_before(row.element(place), worst[0]) for place in parts])
+
+        return seq(
+            at_once(_LANES, lambda lane: put(hits, lane, cast(hit(lane), INT32))),
+            put(total, 0, const(0, INT32)),
+            _summed(total, hits),
+            when(build.lt(0, total[0]), repeat(_BLOCK, lambda e: consider(begin + e), "e")),
+        )
+
+    rest = row.size - row.wanted
+    blocks = rest // _BLOCK
+    steps = [
+        repeat(chunks * _KEYS, lambda j: put(kept, j + 1, const(_LAST, INT64)), "j"),
+        put(kept, 0, const(_FIRST, INT64)),
+        repeat(row.wanted, first, "p"),
+        remember(),
+    ]
+    if blocks:
+        steps.append(repeat(blocks, lambda b: look(b * _BLOCK + row.wanted), "b"))
+    if rest % _BLOCK:
+        steps.append(repeat(rest % _BLOCK, consider, "p", row.wanted + blocks * _BLOCK))
+    steps.append(row.results(kept, 1))
+    own = [kept, before, worst, hits, total]
+    return with_memory("topk_list", own, [row.data], [row.values, row.places], *steps)
+
+
+def _summed(total: Buffer, parts: Buffer) -> Stmt:
+    variable = Var("r")
+    body = put(total, 0, total[0] + parts[variable])
+    return For(variable, const(0), const(_LANES), LoopKind.SERIAL, body, annotations={REDUCTION: True})
+
+
+def _merged_runs(row: _Row) -> Stmt:
+    """All elements in order: runs by counting, then two and two runs merged until one is left."""
+    levels = max(0, int(math.log2(max(1, row.size // _LEAST_RUN))))
+    run = -(-row.size // 2**levels)
+    run = -(-run // _KEYS) * _KEYS
+    size = run * 2**levels
+    keys, other = memory("keys", size, INT64), memory("other_keys", size, INT64)
+    ranks = memory("ranks", run, INT64)
+    heads = memory("heads", 4, INT64)
+    steps = [repeat(row.size, lambda p: put(keys, p, row.key(row.element(p), p)), "p")]
+    if size > row.size:
+        steps.append(repeat(size - row.size, lambda p: put(keys, p, const(_LAST, INT64)), "p", row.size))
+    steps.append(repeat(2**levels, lambda number: _counted(keys, other, ranks, number * run, run), "run"))
+    source, target = other, keys
+    for level in range(levels):
+        width = run * 2**level
+        pairs = 2 ** (levels - level - 1)
+        # Of the last pair only what is wanted must be found.
+        wanted = min(row.wanted, width) if pairs == 1 and row.wanted <= width else width
+        steps.append(_merged(source, target, heads, width, wanted, pairs, both=wanted == width))
+        source, target = target, source
+    steps.append(row.results(source, 0))
+    return with_memory("topk_runs", [keys, other, ranks, heads], [row.data], [row.values, row.places], *steps)
+
+
+def _counted(source: Buffer, target: Buffer, ranks: Buffer, begin: PrimExpr, run: int) -> Stmt:
+    """A run in order: every key goes where as many are before it as are greater. Those after the end are all equal."""
+
+    def ahead(other: PrimExpr, mine: PrimExpr) -> PrimExpr:
+        a, b = source[begin + other], source[begin + mine]
+        tie = build.logical_and(build.eq(a, b), build.lt(other, mine))
+        return cast(build.logical_or(build.lt(b, a), tie), INT64)
+
+    def counted(other: Var) -> Stmt:
+        def lanes(chunk: Var) -> Stmt:
+            return at_once(_KEYS, lambda lane: _increased(ranks, chunk * _KEYS + lane, other))
+
+        def _increased(buffer: Buffer, mine: PrimExpr, other: PrimExpr) -> Stmt:
+            return put(buffer, mine, buffer[mine] + ahead(other, mine))
+
+        return repeat(run // _KEYS, lanes, "chunk")
+
+    def placed(mine: Var) -> Stmt:
+        place = build.maximum(build.minimum(ranks[mine], run - 1), 0)
+        return put(target, begin + place, source[begin + mine])
+
+    return seq(
+        repeat(run, lambda j: put(ranks, j, const(0, INT64)), "j"),
+        repeat(run, counted, "other"),
+        repeat(run, placed, "mine"),
+    )
+
+
+def _merged(source: Buffer, target: Buffer, heads: Buffer, width: int, wanted: int, pairs: int, *, both: bool) -> Stmt:
+    """Runs of a width, two and two in one of twice the width: from the front, and at the same time from the back.
+
+    In as many steps as a run is wide neither end of a run is passed, so nothing has to be tested.
+    """
+
+    def pair(number: Var) -> Stmt:
+        begin = number * (2 * width)
+
+        def inside(head: PrimExpr) -> PrimExpr:
+            return build.maximum(build.minimum(head, 2 * width * pairs - 1), 0)
+
+        def front(t: Var) -> Stmt:
+            left, right = source[inside(heads[0])], source[inside(heads[1])]
+
+            def taken(takes: Var) -> Stmt:
+                return seq(
+                    put(target, begin + t, build.maximum(left, right)),
+                    put(heads, 0, heads[0] + (const(1, INT64) - takes)),
+                    put(heads, 1, heads[1] + takes),
+                )
+
+            return let(cast(build.lt(left, right), INT64), taken, "takes")
+
+        def back(t: Var) -> Stmt:
+            left, right = source[inside(heads[2])], source[inside(heads[3])]
+
+            def taken(takes: Var) -> Stmt:
+                return seq(
+                    put(target, begin + (2 * width - 1) - t, build.minimum(left, right)),
+                    put(heads, 2, heads[2] - takes),
+                    put(heads, 3, heads[3] - (const(1, INT64) - takes)),
+                )
+
+            return let(cast(build.lt(left, right), INT64), taken, "takes")
+
+        return seq(
+            put(heads, 0, begin),
+            put(heads, 1, begin + width),
+            put(heads, 2, begin + (width - 1)),
+            put(heads, 3, begin + (2 * width - 1)),
+            repeat(wanted, lambda t: seq(front(t), back(t)) if both else front(t), "t"),
+        )
+
+    return repeat(pairs, pair, "pair")

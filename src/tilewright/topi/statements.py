@@ -1,0 +1,54 @@
+"""Statements of hand-made rows (`te.extern_rows`): loops, conditions, stores and memory, as functions.
+
+What CPUs compute step by step is written in these words: sorting, writing at places that are data, running sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.build import as_expr, const
+from tilewright.ir.dtype import INDEX, DataType
+from tilewright.ir.expr import ExprLike, PrimExpr, Var
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt, seq
+
+
+def repeat(extent: ExprLike, body: Callable[[Var], Stmt], name: str = "i", start: ExprLike = 0) -> Stmt:
+    """`for i in range(start, start + extent): body(i)`."""
+    variable = Var(name)
+    return For(variable, as_expr(start, INDEX), as_expr(extent, INDEX), LoopKind.SERIAL, body(variable))
+
+
+def at_once(extent: int, body: Callable[[Var], Stmt]) -> Stmt:
+    """The same for a vector of elements."""
+    variable = Var("lane")
+    return For(variable, const(0), const(extent), LoopKind.VECTORIZED, body(variable))
+
+
+def when(condition: PrimExpr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
+    """`if condition: then; else: otherwise`."""
+    return IfThenElse(condition, then, otherwise)
+
+
+def put(buffer: Buffer, place: ExprLike | tuple[ExprLike, ...], value: ExprLike) -> Stmt:
+    """`buffer[place] = value`."""
+    indices = place if isinstance(place, tuple) else (place,)
+    return BufferStore(buffer, tuple(as_expr(index, INDEX) for index in indices), as_expr(value, buffer.dtype))
+
+
+def let(value: PrimExpr, body: Callable[[Var], Stmt], name: str = "value") -> Stmt:
+    """The statement with a value that is computed once."""
+    variable = Var(name, value.dtype)
+    return LetStmt(variable, value, body(variable))
+
+
+def memory(name: str, size: int, dtype: DataType) -> Buffer:
+    """Memory of a row's own: small pieces are on the stack."""
+    return Buffer(name, (const(size),), dtype)
+
+
+def with_memory(name: str, buffers: list[Buffer], reads: list[Buffer], writes: list[Buffer], *body: Stmt) -> Stmt:
+    """Statements with memory of their own."""
+    regions = (tuple(item.full_region() for item in reads), tuple(item.full_region() for item in writes))
+    return Block(name, (), *regions, seq(*body), allocations=tuple(buffers))
