@@ -16,7 +16,7 @@ import numpy as np
 
 import tilewright as tw
 from bench import harness, zoo
-from tilewright.cli import measure, peers
+from tilewright.cli import measure, peers, versus
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, human_count, human_seconds, table
 
@@ -90,14 +90,12 @@ def latency_table(path: Path, inputs: zoo.Arrays, executables: dict[int, tw.Exec
     """Median and least latency of Tilewright and onnxruntime, for each number of threads."""
     rows = []
     for threads, executable in executables.items():
-        competitors = {
-            "Tilewright": functools.partial(executable.run, inputs),
-            "onnxruntime": peers.onnxruntime(path, threads, inputs),
-        }
-        for name, timing in measure.measure(competitors, ROUNDS, threads=threads).items():
-            rate = zoo.SPECS[MODEL].gflop / timing.median_ms * 1e3
-            median, least = measure.format_ms(timing.median_ms), measure.format_ms(timing.min_ms)
-            rows.append([name, str(threads), median, least, f"{rate:.1f}"])
+        rival = measure.LocalSampler(peers.onnxruntime(path, threads, inputs))
+        ours = measure.LocalSampler(functools.partial(executable.run, inputs))
+        standing = versus.against(lambda place, ours=ours: ours, {"onnxruntime": rival}, ROUNDS, threads=threads)
+        for name, (median, least) in standing.times("Tilewright").items():
+            rate = zoo.SPECS[MODEL].gflop / median * 1e3
+            rows.append([name, str(threads), measure.format_ms(median), measure.format_ms(least), f"{rate:.1f}"])
     text = table(["", "threads", "median ms", "min ms", "GFLOP/s"], rows)
     return "\n".join(f"    {line}" for line in text.splitlines())
 

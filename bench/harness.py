@@ -1,4 +1,4 @@
-"""What the benchmarks share besides measuring (`tilewright.cli.measure`): the machine's description, result files."""
+"""What the benchmarks share besides measuring (`tilewright.cli.versus`): the machine's description, result files."""
 
 from __future__ import annotations
 

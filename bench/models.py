@@ -6,7 +6,7 @@
     python -m bench.models --against tilewright              # against itself: 1.00x, or the measurement is off
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
-whose turn it is are stopped. A ratio is the middle of many pairs of runs, one right after the other (`bench.versus`),
+whose turn it is are stopped. A ratio is the middle of many pairs of runs, one right after the other (`cli/versus.py`),
 and stands beside the bounds between which it lies. On one thread, pairs during which somebody else's work shared the
 core (`bench.neighbours`) do not count, where there are enough others. A peer that cannot run a model, or gives other
 outputs, is n/a in the table, with the reason below it, and does not count.
@@ -29,10 +29,10 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from bench import harness, versus, zoo
+from bench import harness, zoo
 from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
-from tilewright.cli import measure
+from tilewright.cli import measure, versus
 from tilewright.runtime.executor import Executable
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
@@ -139,12 +139,12 @@ def _placed(executable: Executable, inputs: zoo.Arrays, clock: Callable[[], floa
 
 
 def figures(standing: versus.Standing, gflop: float) -> Result:
-    """The figures of one model. A peer's time is ours by the ratio of pairs: each by itself depends on when it ran."""
+    """The figures of one model."""
     ours = standing.median_ms
     result: Result = {
         "ours_ms": round(ours, 5),
         "ours_min_ms": round(min(standing.ours), 5),
-        "peers_ms": {peer: round(ours * found.ratio, 5) for peer, found in standing.peers.items()},
+        "peers_ms": {peer: round(standing.peer_ms(peer), 5) for peer in standing.peers},
         "peers_min_ms": {peer: round(least, 5) for peer, least in standing.least.items()},
         "peers_between": {peer: _between(found) for peer, found in standing.peers.items()},
         "pairs": {peer: len(found.ratios) for peer, found in standing.peers.items()},
@@ -247,14 +247,13 @@ def _behind(name: str, result: Result) -> str:
 
 def _ratio(result: Result) -> str:
     """The ratio with its bounds, which older figures do not have."""
-    if "ratio" not in result:
-        return "-"
-    text = f"{result['ratio']:.2f}x"
-    match result.get("between"):
-        case [float(low), float(high)]:
-            return f"{text} ({low:.2f}-{high:.2f})"
+    match result.get("ratio"), result.get("between"):
+        case float(ratio), [float(low), float(high)]:
+            return measure.format_ratio(ratio, (low, high))
+        case float(ratio), _:
+            return f"{ratio:.2f}x"
         case _:
-            return text
+            return "-"
 
 
 def _milliseconds(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +11,6 @@ import pytest
 from bench import docs, harness, models
 from tilewright.cli import measure, peers
 from tilewright.support.errors import UserError
-
-
-def test_measure_times_every_competitor_in_interleaved_rounds() -> None:
-    calls: list[str] = []
-
-    def competitor(name: str, seconds: float) -> None:
-        calls.append(name)
-        time.sleep(seconds)
-
-    timings = measure.measure(
-        {"slow": lambda: competitor("slow", 0.08), "slower": lambda: competitor("slower", 0.16)}, rounds=2
-    )
-    assert 80 <= timings["slow"].min_ms <= timings["slow"].median_ms
-    assert timings["slower"].median_ms > timings["slow"].median_ms
-    assert len(timings["slower"].samples) == 2
-    # Two warm-up calls each, then the rounds, the order of which turns.
-    assert calls[:4] == ["slow", "slow", "slower", "slower"]
-    assert calls[4] == "slow"
-    assert calls[-1] == "slow"
 
 
 def test_relative_error_is_against_the_largest_expected_value() -> None:
@@ -130,15 +110,6 @@ def test_notes_below_the_table_say_why_and_where() -> None:
     assert "quicker on dcgan" not in text
     assert "quickest peer: 0.99x" in text
     assert models.geometric_mean([]) is None
-
-
-def test_competitors_may_time_themselves() -> None:
-    class Elsewhere:
-        def sample(self, count: int) -> list[float]:
-            return [100.0] * count
-
-    timings = measure.measure({"elsewhere": Elsewhere()}, rounds=3)
-    assert timings["elsewhere"].samples == [100.0] * 3
 
 
 def test_documentation_check_finds_broken_links_and_failing_tutorials(

@@ -11,7 +11,9 @@ import pytest
 
 from bench import demo, models, zoo
 from bench.peers import process
-from tilewright.cli import peers
+from tests.cli.test_versus import Timed, standing
+from tests.tune.weather import Weather
+from tilewright.cli import peers, versus
 from tilewright.support.errors import UserError
 
 
@@ -117,3 +119,26 @@ def test_models_are_chosen_by_name_or_by_set() -> None:
     assert models.parse_models("dqn, swin") == ["dqn", "swin"]
     with pytest.raises(UserError, match="unknown model 'resnet'"):
         models.parse_models("resnet")
+
+
+def test_figures_have_the_ratio_of_pairs_with_its_bounds() -> None:
+    found = standing(0, 1.2)
+    result = models.figures(found, 2.0)
+    comparison = found.peers["peer"]
+    assert result["best_peer"] == "peer" and result["ratio"] == round(comparison.ratio, 4)
+    low, high = result["between"]
+    assert low < result["ratio"] < high and result["between"] == result["peers_between"]["peer"]
+    assert result["peers_ms"]["peer"] / result["ours_ms"] == pytest.approx(comparison.ratio, abs=1e-3)
+    assert result["peers_min_ms"]["peer"] <= result["peers_ms"]["peer"]
+    assert result["pairs"]["peer"] == len(comparison.ratios) and result["pairs"].keys() == {"peer", "slow"}
+    assert result["gflops"] == pytest.approx(2.0 / np.median(found.ours) * 1e3, abs=0.01)
+
+
+def test_ours_in_its_own_place_is_no_peer_to_be_ahead_of() -> None:
+    weather = Weather(0)
+    peers = {"tilewright": Timed(weather, 0.003), "slow": Timed(weather, 2 * 0.003)}
+    found = versus.against(lambda place: Timed(weather, 0.003), peers, 2, clock=lambda: weather.now)
+    assert models.figures(found, 1.0)["best_peer"] == "slow"
+    del peers["slow"]
+    found = versus.against(lambda place: Timed(weather, 0.003), peers, 2, clock=lambda: weather.now)
+    assert models.figures(found, 1.0)["best_peer"] == "tilewright"

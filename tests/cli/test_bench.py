@@ -34,6 +34,9 @@ def test_against_onnxruntime(model: Path, capsys: Captured) -> None:
     assert figures["threads"] == 1
     assert figures["max_rel_err"]["onnxruntime"] < 1e-4
     assert figures["times"]["tilewright"]["min_ms"] <= figures["times"]["tilewright"]["median_ms"]
+    found = figures["ratios"]["onnxruntime"]
+    assert 0 < found["between"][0] <= found["ratio"] <= found["between"][1]
+    assert f"{found['ratio']:.2f}x (" in lines[4]
 
 
 def test_without_peers_and_of_a_library(model: Path, tmp_path: Path, capsys: Captured) -> None:

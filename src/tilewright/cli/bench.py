@@ -1,24 +1,29 @@
-"""`tilewright bench`: time a model against other runtimes, interleaved, and check that the answers agree."""
+"""`tilewright bench`: time a model against other runtimes in pairs of runs, and check that the answers agree."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import json
+import time
 from collections.abc import Callable, Mapping
 
-from tilewright.cli.measure import Timing, format_ms, max_relative_error, measure
+from tilewright.cli.measure import LocalSampler, format_ms, format_ratio, max_relative_error
 from tilewright.cli.models import is_library, open_executable
 from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes, positive_int
-from tilewright.cli.peers import PEERS, REFERENCE, parse_peers
+from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
+from tilewright.cli.versus import Standing, against
+from tilewright.runtime.executor import Executable
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
 from tilewright.support.text import plural, table
 from tilewright.target import detect_host
+from tilewright.tune.turns import elsewhere
 
 DESCRIPTION = """\
-Time a model in Tilewright and in other runtimes, in interleaved rounds of one process, after checking that their
-outputs agree. The ratio is the peer's time over ours: above 1, Tilewright is quicker.
+Time a model in Tilewright and in other runtimes, in one process, after checking that their outputs agree. The ratio is
+the peer's time over ours, the middle of many pairs of runs, with the bounds between which it lies: above 1, Tilewright
+is quicker.
 
   tilewright bench resnet18.onnx
   tilewright bench resnet18.onnx --threads 1 --against onnxruntime,openvino --rounds 20 --json
@@ -41,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PEERS",
         help=f"comma-separated: {', '.join(PEERS)}; '' for none (default: {REFERENCE})",
     )
-    parser.add_argument("--rounds", type=positive_int, default=10, metavar="N", help="interleaved rounds (default: 10)")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=10, metavar="N", help="rounds of pairs of runs (default: 10)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object after the table")
 
 
@@ -51,20 +58,25 @@ def execute(options: argparse.Namespace) -> int:
     threads = options.threads = options.threads or detect_host().cores
     executable = open_executable(options)
     inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
-    competitors: dict[str, Callable[[], object]] = {_OURS: functools.partial(executable.run, inputs)}
+    clock = _clock(executable, threads)
+    competitors: dict[str, LocalSampler] = {}
     errors: dict[str, float] = {}
     ours = executable.run(inputs)
     for rival in rivals:
         call = PEERS[rival](options.model, threads, inputs)
         errors[rival] = max_relative_error(ours, call())
-        competitors[rival] = call
+        competitors[rival] = LocalSampler(call, clock)
+    places = functools.partial(_placed, executable, inputs, clock)
     with Progress("timing rounds", total=options.rounds) as line:
-        timings = measure(competitors, options.rounds, threads=threads, round_done=line.step)
+        standing = against(places, competitors, options.rounds, threads=threads, round_done=line.step)
     print(f"{options.model.name}, {plural(threads, 'thread')}")
-    print(_render(timings, errors))
+    print(_render(standing, errors))
     if options.json:
-        figures = {name: {"median_ms": t.median_ms, "min_ms": t.min_ms} for name, t in timings.items()}
-        print(json.dumps({"threads": threads, "times": figures, "max_rel_err": errors}))
+        ratios = {rival: {"ratio": found.ratio, "between": found.bounds} for rival, found in standing.peers.items()}
+        times = {
+            name: {"median_ms": median, "min_ms": least} for name, (median, least) in standing.times(_OURS).items()
+        }
+        print(json.dumps({"threads": threads, "times": times, "ratios": ratios, "max_rel_err": errors}))
     if any(error > _TOLERANCE for error in errors.values()):
         print(f"the outputs differ by more than {_TOLERANCE:.0e}")
         return _CHECK_FAILED
@@ -83,16 +95,23 @@ def _rivals(options: argparse.Namespace) -> list[str]:
     return []
 
 
-def _render(timings: Mapping[str, Timing], errors: Mapping[str, float]) -> str:
-    reference = timings[_OURS].median_ms
-    rows = [
-        [
-            name,
-            format_ms(timing.median_ms),
-            format_ms(timing.min_ms),
-            "-" if name == _OURS else f"{timing.median_ms / reference:.2f}x",
-            "-" if name == _OURS else f"{errors[name]:.1e}",
-        ]
-        for name, timing in timings.items()
-    ]
+def _clock(executable: Executable, threads: int) -> Callable[[], float]:
+    """On one thread of a CPU the time that the process has the processor: other work on it does not count."""
+    return time.process_time if threads == 1 and executable.artifact.device is None else time.perf_counter
+
+
+def _placed(executable: Executable, inputs: Arrays, clock: Callable[[], float], place: int) -> LocalSampler:
+    """Runs of a model that lies somewhere else in memory at each place, if it is code and data of this process."""
+    artifact = executable.artifact
+    model = elsewhere(executable) if place > 0 and artifact.objects and artifact.device is None else executable
+    return LocalSampler(functools.partial(model.run, inputs), clock)
+
+
+def _render(standing: Standing, errors: Mapping[str, float]) -> str:
+    rows = []
+    for name, (median, least) in standing.times(_OURS).items():
+        found = standing.peers.get(name)
+        ratio = "-" if found is None else format_ratio(found.ratio, found.bounds)
+        error = "-" if found is None else f"{errors[name]:.1e}"
+        rows.append([name, format_ms(median), format_ms(least), ratio, error])
     return table(["", "median ms", "min ms", "ratio", "max rel err"], rows)

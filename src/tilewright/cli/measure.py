@@ -1,49 +1,22 @@
-"""Measuring runtimes against each other: interleaved rounds, medians and minima, errors against a reference.
+"""What measuring runtimes takes: samples of a competitor, errors against a reference, figures as text.
 
-Competitors are measured in turns, round after round: a slow minute of a shared machine then falls on all of them
-alike, and their ratio stays true. The median says what to expect, the minimum what is possible. A competitor is a call
-in this process, or an object that takes its samples elsewhere (in a process of its own).
+`cli/versus.py` is the measuring itself.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
-# Thread pools keep spinning for a moment after a call; the next competitor must not pay for that.
-_SETTLE_SECONDS = 0.02
-_ROUND_SECONDS = 0.15
-_MOST_CALLS_PER_ROUND = 200
 
-
-@dataclass(slots=True)
-class Timing:
-    """The measured times of one competitor, in milliseconds a call."""
-
-    samples: list[float] = field(default_factory=list)
-
-    @property
-    def median_ms(self) -> float:
-        """The middle of the samples."""
-        return statistics.median(self.samples)
-
-    @property
-    def min_ms(self) -> float:
-        """The quickest sample."""
-        return min(self.samples)
-
-
-@runtime_checkable
 class Sampler(Protocol):
-    """A competitor that times itself."""
+    """A competitor that times itself, here or in a process of its own."""
 
     def sample(self, count: int) -> list[float]:
         """Milliseconds of `count` calls, after one that is not counted."""
@@ -64,41 +37,6 @@ class LocalSampler:
             self._call()
             samples.append((self._clock() - start) * 1e3)
         return samples
-
-
-def measure(
-    competitors: Mapping[str, Callable[[], object] | Sampler],
-    rounds: int,
-    *,
-    threads: int = 1,
-    round_done: Callable[[], None] = lambda: None,
-) -> dict[str, Timing]:
-    """Time each competitor's call in `rounds` interleaved rounds, after warming it up.
-
-    The order turns from round to round, so that no competitor always follows the same other. `round_done` is called
-    after each round.
-    """
-    samplers = {name: item if isinstance(item, Sampler) else LocalSampler(item) for name, item in competitors.items()}
-    # Warm up, and learn how many calls make a round of useful length.
-    quickest = {name: sampler.sample(1)[0] for name, sampler in samplers.items()}
-    timings = {name: Timing() for name in samplers}
-    order = list(samplers)
-    for index in range(rounds):
-        turn = index % len(order) if order else 0
-        for name in order[turn:] + order[:turn]:
-            if threads > 1:
-                time.sleep(_SETTLE_SECONDS)
-            samples = samplers[name].sample(_calls_per_round(quickest[name]))
-            timings[name].samples += samples
-            # The first call may have met a busy machine.
-            quickest[name] = min(quickest[name], *samples)
-        round_done()
-    return timings
-
-
-def _calls_per_round(milliseconds: float) -> int:
-    """How many calls of a length make a round."""
-    return max(1, min(_MOST_CALLS_PER_ROUND, int(_ROUND_SECONDS * 1e3 / max(milliseconds, 1e-6))))
 
 
 def max_relative_error(actual: Sequence[Array], expected: Sequence[Array]) -> float:
@@ -122,3 +60,8 @@ def format_ms(milliseconds: float) -> str:
     if milliseconds < 1:
         return f"{milliseconds:.4f}"
     return f"{milliseconds:.2f}" if milliseconds < 100 else f"{milliseconds:.1f}"
+
+
+def format_ratio(ratio: float, bounds: tuple[float, float]) -> str:
+    """A ratio with where it lies: 1.70x (1.67-1.73)."""
+    return f"{ratio:.2f}x ({bounds[0]:.2f}-{bounds[1]:.2f})"

@@ -83,6 +83,15 @@ class Standing:
         """The middle of our runs."""
         return statistics.median(self.ours)
 
+    def peer_ms(self, name: str) -> float:
+        """The same of a peer: ours by the ratio of pairs, since what each took by itself depends on when it ran."""
+        return self.median_ms * self.peers[name].ratio
+
+    def times(self, ours: str) -> dict[str, tuple[float, float]]:
+        """The middle and the least milliseconds of all, ours by the name given."""
+        peers = {name: (self.peer_ms(name), self.least[name]) for name in self.peers}
+        return {ours: (self.median_ms, min(self.ours)), **peers}
+
 
 def against(
     ours: Place,
@@ -91,9 +100,13 @@ def against(
     *,
     threads: int = 1,
     watch: Watch | None = None,
+    round_done: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Standing:
-    """Time ours against each peer, in so many rounds (as many places as there are rounds, where these are few)."""
+    """Time ours against each peer, in so many rounds (as many places as there are rounds, where these are few).
+
+    `round_done` is called after each round. `clock` says when a round is over.
+    """
     own, others = _Runs(ours(0), threads), {name: _Runs(peer, threads) for name, peer in peers.items()}
     pairs = {name: Pairs() for name in peers}
     place, order = 0, list(peers)
@@ -116,6 +129,7 @@ def against(
                     break
         if not order:
             own()
+        round_done()
     total = sum(known.count for known in pairs.values())
     return Standing(
         tuple(own.seen),
