@@ -158,6 +158,13 @@ def test_cumsum(exclusive: bool, reverse: bool, dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("shape", [(9, 5), (3, 2, 70), (1, 130), (6,)])
+def test_cumsum_of_several_rows_and_columns(shape: tuple[int, ...]) -> None:
+    x = random_array(np.random.default_rng(2), shape)
+    for axis in range(len(shape)):
+        check("cumsum", x, axis=axis, exclusive=axis % 2 == 1, reverse=axis == 0, tolerance=2e-5)
+
+
 def test_cumsum_keeps_specials_where_they_are() -> None:
     check("cumsum", np.array([1, 2, np.nan, 3, 4], np.float32), axis=0)
     check("cumsum", np.array([1, 2, np.inf, 3, 4], np.float32), axis=0, exclusive=True)

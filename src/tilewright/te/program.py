@@ -10,7 +10,7 @@ from tilewright.ir.build import as_expr, const, select
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, substitute, transform
+from tilewright.ir.visit import find_all, pre_order, substitute, transform
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.te.reduction import Reduce
 from tilewright.te.tensor import (
@@ -241,7 +241,8 @@ class _ProgramMaker:
         body = op.build(inputs, outputs, place)
         assert isinstance(body, Stmt)
         name = self.blocks[op] = _unique(op.name, self.names)
-        reads = tuple(buffer.full_region() for buffer in inputs)
+        own = [region for region in writes if _loads(body, region.buffer)]
+        reads = (*(buffer.full_region() for buffer in inputs), *own)
         result: Stmt = Block(name, iters, reads, tuple(writes), body, annotations={ROWS: True, "kept": True})
         for axis in reversed(op.axis):
             result = For(axis.var, axis.domain.min, axis.domain.extent, LoopKind.SERIAL, result)
@@ -258,13 +259,19 @@ class _ProgramMaker:
         if not isinstance(body, Stmt):
             raise UserError(f"te.extern {op.name}: the function must give a statement or a call, not {body!r}")
         name = self.blocks[op] = _unique(op.name, self.names)
+        read = [*inputs, *(buffer for buffer in outputs if _loads(body, buffer))]
         return Block(
             name,
             (),
-            tuple(buffer.full_region() for buffer in inputs),
+            tuple(buffer.full_region() for buffer in read),
             tuple(buffer.full_region() for buffer in outputs),
             body,
         )
+
+
+def _loads(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement reads a buffer."""
+    return any(load.buffer is buffer for load in find_all(stmt, BufferLoad))
 
 
 def _stores(targets: Sequence[Buffer], indices: tuple[PrimExpr, ...], values: Sequence[PrimExpr]) -> Stmt:

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32, INT64, DataType
-from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, compute_many, reduce_axis
@@ -195,95 +195,3 @@ def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return cast(value, x.dtype)
 
     return compute(shape, element, "layer_norm")
-
-
-_BLOCK = 16
-"""Elements of a block of cumulative sums: each element sums its block, and blocks are sums of sixteen in turn."""
-
-
-class _Cumulative:
-    """Sums or products of all elements up to each, along an axis: in blocks, and blocks of blocks.
-
-    Before:  y[i] = sum(x[k] for k <= i)                                          (n * n / 2 additions)
-    After:   total[b] = sum of block b;  base[b] = sum(total[c] for c < b);  y[i] = base[i // 16] + sum within the block
-    """
-
-    def __init__(self, axis: int, reverse: bool, reducer: Reducer, join: Join, neutral: int) -> None:
-        self.axis = axis
-        self.reverse = reverse
-        self.reducer = reducer
-        self.join = join
-        self.neutral = neutral
-
-    def _at(self, i: tuple[ExprLike, ...], place: ExprLike) -> tuple[ExprLike, ...]:
-        return (*i[: self.axis], place, *i[self.axis + 1 :])
-
-    def _inside(self, source: PrimExpr, position: PrimExpr, exclusive: bool) -> PrimExpr:
-        """Whether an element counts at a position."""
-        first, second = (position, source) if self.reverse else (source, position)
-        return build.lt(first, second) if exclusive else build.le(first, second)
-
-    def whole(self, x: Tensor, exclusive: bool) -> Tensor:
-        """Every element sums all before it."""
-        k = reduce_axis((0, x.shape[self.axis]), "k")
-        neutral = const(self.neutral, x.dtype)
-
-        def element(*i: ExprLike) -> PrimExpr:
-            inside = self._inside(k.as_prim_expr(), build.as_expr(i[self.axis]), exclusive)
-            return self.reducer(build.select(inside, x[self._at(i, k)], neutral), [k])
-
-        return compute(x.shape, element, "cumulative")
-
-    def blocked(self, x: Tensor, exclusive: bool, levels: int) -> Tensor:
-        """Every element sums its block, and what the blocks before it sum up to."""
-        size = x.shape[self.axis]
-        if levels == 0:
-            return self.whole(x, exclusive)
-        neutral = const(self.neutral, x.dtype)
-        k, within = reduce_axis((0, _BLOCK), "k"), reduce_axis((0, _BLOCK), "k")
-
-        def total(*i: ExprLike) -> PrimExpr:
-            source = build.as_expr(i[self.axis]) * _BLOCK + k
-            return self.reducer(build.select(build.lt(source, size), x[self._at(i, source)], neutral), [k])
-
-        shape = list(x.shape)
-        shape[self.axis] = (size + (_BLOCK - 1)) // _BLOCK
-        base = self.blocked(compute(tuple(shape), total, "cumulative_block"), True, levels - 1)
-
-        def part(*i: ExprLike) -> PrimExpr:
-            position = build.as_expr(i[self.axis])
-            source = position // _BLOCK * _BLOCK + within
-            inside = build.logical_and(self._inside(source, position, exclusive), build.lt(source, size))
-            return self.reducer(build.select(inside, x[self._at(i, source)], neutral), [within])
-
-        parts = compute(x.shape, part, "cumulative_part")
-
-        def element(*i: ExprLike) -> PrimExpr:
-            return self.join(parts[i], base[self._at(i, build.as_expr(i[self.axis]) // _BLOCK)])
-
-        return compute(x.shape, element, "cumulative")
-
-
-def _cumulative(inputs: list[Tensor], attributes: Any, reducer: Reducer, join: Join, neutral: int) -> Tensor:
-    (x,) = inputs
-    wide = accumulator_type(x.dtype)
-    values = x if wide is x.dtype else compute(x.shape, lambda *i: cast(x[i], wide), "cumulative_in")
-    size = const_value(x.shape[attributes.axis])
-    levels = 2
-    if size is not None:
-        levels = 0
-        while size > 2 * _BLOCK:
-            size, levels = -(-size // _BLOCK), levels + 1
-    sums = _Cumulative(attributes.axis, attributes.reverse, reducer, join, neutral)
-    total = sums.blocked(values, attributes.exclusive, levels)
-    return total if wide is x.dtype else compute(total.shape, lambda *i: cast(total[i], x.dtype), "cumulative_out")
-
-
-@compute_of("cumsum")
-def _cumsum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    return _cumulative(inputs, attributes, reduction.sum, build.add, 0)
-
-
-@compute_of("cumprod")
-def _cumprod(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    return _cumulative(inputs, attributes, reduction.prod, build.mul, 1)

@@ -1,4 +1,7 @@
-"""Writing at places that are data: every element of the result looks for the updates that name its place."""
+"""Writing at places that are data: every element of the result looks for the updates that name its place.
+
+CPUs write one update after the other instead.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from typing import Any
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import INDEX, DataType
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, Var
 from tilewright.ir.types import Type
 from tilewright.te import reduction
-from tilewright.te.language import compute, reduce_axis
+from tilewright.te.language import compute, extern, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Stmt, seq
 from tilewright.topi.reduce import accumulator_type
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
+from tilewright.topi.statements import let, put, repeat, when
 
 
 @compute_of("scatter")
@@ -60,3 +66,42 @@ _REDUCTIONS: dict[str, tuple[_Reducer, Callable[[DataType], PrimExpr], Callable[
     "min": (reduction.min, reduction.max_value, build.minimum),
 }
 """How several updates combine, what stands for none, and how they combine with the data."""
+
+
+@compute_on_cpus("scatter")
+def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    data = inputs[0]
+    if attributes.reduction in ("add", "mul") and accumulator_type(data.dtype) is not data.dtype:
+        # Sums of narrow types are wider than what the result holds.
+        return None
+
+    def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
+        given, where, update = sources
+        (target,) = results
+
+        def over_row(row: Callable[[tuple[PrimExpr, ...]], Stmt], extents: tuple[PrimExpr, ...]) -> Stmt:
+            if not extents:
+                return row(())
+            return repeat(extents[0], lambda i: over_row(lambda rest: row((i, *rest)), extents[1:]))
+
+        def written(number: Var) -> Stmt:
+            def at(place: Var) -> Stmt:
+                def element(rest: tuple[PrimExpr, ...]) -> Stmt:
+                    value: PrimExpr = update[(number, *rest)]
+                    if attributes.reduction != "none":
+                        value = _REDUCTIONS[attributes.reduction][2](target[(place, *rest)], value)
+                    return put(target, (place, *rest), value)
+
+                inside = build.logical_and(build.le(0, place), build.lt(place, target.shape[0]))
+                return when(inside, over_row(element, target.shape[1:]))
+
+            return let(cast(where[number], INDEX), at, "place")
+
+        return seq(
+            over_row(lambda i: put(target, i, given[i]), target.shape),
+            repeat(where.shape[0], written, "u"),
+        )
+
+    found = extern(result_shape(result), inputs, statement, "scatter", data.dtype)
+    assert isinstance(found, Tensor)
+    return found
