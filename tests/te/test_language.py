@@ -161,7 +161,18 @@ def test_extern_rows() -> None:
     data = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
     (out,) = run([a, b], data)
     np.testing.assert_array_equal(out, np.cumsum(data, axis=1))
-    with pytest.raises(UserError, match=r"te\.extern_rows f: the shapes of the outputs differ beside axis 0"):
+
+    def turned(inputs: list[Any], outputs: list[Any], place: tuple[Any, ...]) -> Stmt:
+        i, j = te.var("i"), te.var("j")
+        store = BufferStore(outputs[0], (i, place[1], j), inputs[0][2 - i, place[1], 1 - j])
+        return For(
+            i, te.const(0), te.const(3), LoopKind.SERIAL, For(j, te.const(0), te.const(2), LoopKind.SERIAL, store)
+        )
+
+    (c,) = te.extern_rows([(3, 4, 2)], (0, 2), [a], turned, "turned", [a.dtype])
+    (out,) = run([a, c], data)
+    np.testing.assert_array_equal(out, data[::-1, :, ::-1])
+    with pytest.raises(UserError, match=r"te\.extern_rows f: the shapes of the outputs differ beside axes \(0,\)"):
         te.extern_rows([(2, 3), (2, 4)], 0, [a], running, "f", [a.dtype, a.dtype])
 
 

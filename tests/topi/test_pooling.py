@@ -7,7 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.topi.differential import check, random_array
+import tilewright as tw
+from tests.topi.differential import check, cpu_program, random_array, results_of, run_reference
+from tilewright.target import Target
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32")
 
@@ -74,3 +77,27 @@ def test_padding_never_wins_a_maximum() -> None:
 
 def test_empty_batch() -> None:
     check("nn.max_pool2d", np.zeros((0, 1, 4, 4), np.float32), kernel=(2, 2), strides=(2, 2))
+
+
+@pytest.mark.parametrize("name", ["nn.max_pool2d", "nn.avg_pool2d"])
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((1, 2, 9, 70), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+        ((2, 1, 60, 33), {"kernel": (5, 5), "padding": (2, 2, 2, 2)}),
+        ((1, 2, 20, 150), {"kernel": (3, 2), "strides": (2, 2), "padding": (1, 0, 0, 1)}),
+        ((1, 1, 30, 41), {"kernel": (11, 12), "strides": (1, 3), "padding": (5, 6, 5, 5)}),
+        ((1, 1, 17, 19), {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 3, 2, 3)}),
+        ((1, 1, 1, 200), {"kernel": (1, 4), "strides": (1, 4)}),
+        ((1, 3, 5, 7), {"kernel": (2, 2), "strides": (2, 2), "padding": (0, 0, 1, 1)}),
+    ],
+)
+def test_planes_in_vectors(name: str, shape: tuple[int, ...], attributes: dict[str, object]) -> None:
+    x = random_array(np.random.default_rng(3), shape)
+    for more in ({}, {"count_include_pad": True}) if name == "nn.avg_pool2d" else ({},):
+        func = cpu_program(name, [x], **attributes, **more)
+        results = results_of(func, [x])
+        target = Target("native").replace(cores=1)
+        tw.build(schedule_cpu(func, target), target=target)(x, *results)
+        (expected,) = run_reference(name, [x], **attributes, **more)
+        np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-5)

@@ -206,20 +206,21 @@ def extern(
 
 def extern_rows(
     shapes: Sequence[Sequence[ExprLike]],
-    along: int,
+    along: int | Sequence[int],
     inputs: Sequence[Tensor],
     function: Callable[[list[Buffer], list[Buffer], tuple[PrimExpr, ...]], Stmt],
     name: str,
     dtypes: Sequence[DataType],
 ) -> tuple[Tensor, ...]:
-    """Tensors whose rows along an axis are each written by a hand-made statement, in any order of the rows.
+    """Tensors whose rows along an axis (or several) are each written by a hand-made statement, in any order.
 
-    The shapes differ along that axis at most. `function(input_buffers, output_buffers, place)` gives the statement
-    that writes all elements of one row; `place` has its indices, 0 along the axis.
+    The shapes differ along those axes at most. `function(input_buffers, output_buffers, place)` gives the statement
+    that writes all elements of one row; `place` has its indices, 0 along the axes.
     """
+    inside = (along,) if isinstance(along, int) else tuple(along)
     dims = [_shape(shape) for shape in shapes]
-    others = [[dim for n, dim in enumerate(shape) if n != along] for shape in dims]
+    others = [[dim for n, dim in enumerate(shape) if n not in inside] for shape in dims]
     if any(item != others[0] for item in others[1:]):
-        raise UserError(f"te.extern_rows {name}: the shapes of the outputs differ beside axis {along}")
+        raise UserError(f"te.extern_rows {name}: the shapes of the outputs differ beside axes {inside}")
     axes = tuple(Axis(Var(f"i{n}"), Range(ZERO, dim), IterKind.SPATIAL) for n, dim in enumerate(others[0]))
-    return ExternOp(name, tuple(dims), tuple(dtypes), tuple(inputs), function, axes, along).outputs
+    return ExternOp(name, tuple(dims), tuple(dtypes), tuple(inputs), function, axes, inside).outputs

@@ -228,15 +228,16 @@ class _ProgramMaker:
             result = For(loop, ZERO, dim, LoopKind.SERIAL, result)
         return result
 
-    def _rows(self, op: ExternOp, along: int, inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+    def _rows(self, op: ExternOp, inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
         """Loops around the statement that writes one row."""
         iters = tuple(BlockIter(Var(f"v_{axis.name}"), axis.domain, axis.kind, axis.var) for axis in op.axis)
-        rows = [item.var for item in iters]
-        place: tuple[PrimExpr, ...] = (*rows[:along], ZERO, *rows[along:])
+        rows = iter(iters)
+        rank = len(iters) + len(op.along)
+        place: tuple[PrimExpr, ...] = tuple(ZERO if n in op.along else next(rows).var for n in range(rank))
         writes = []
         for buffer in outputs:
-            region = [Range(index, const(1)) for index in place]
-            region[along] = Range(ZERO, buffer.shape[along])
+            dims = enumerate(zip(place, buffer.shape, strict=True))
+            region = (Range(ZERO, dim) if n in op.along else Range(index, const(1)) for n, (index, dim) in dims)
             writes.append(BufferRegion(buffer, tuple(region)))
         body = op.build(inputs, outputs, place)
         assert isinstance(body, Stmt)
@@ -251,8 +252,8 @@ class _ProgramMaker:
     def _extern(self, op: ExternOp) -> Stmt:
         inputs = [self.buffers[tensor] for tensor in op.inputs]
         outputs = [self.buffers[tensor] for tensor in op.outputs]
-        if op.along is not None:
-            return self._rows(op, op.along, inputs, outputs)
+        if op.along:
+            return self._rows(op, inputs, outputs)
         body = op.build(inputs, outputs)
         if isinstance(body, PrimExpr):
             body = Evaluate(as_expr(body) if body.dtype is INT32 else body)

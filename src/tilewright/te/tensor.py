@@ -160,8 +160,8 @@ class ScanOp(Operation):
 class ExternOp(Operation):
     """Elements given by a hand-written loop program or a call to an extern function.
 
-    With `along`, there is a program for each row of the outputs along that axis: `build` is then given the place of the
-    row too, and `axis` has the other axes.
+    With `along`, there is a program for each row of the outputs along those axes: `build` is then given the place of
+    the row too, and `axis` has the other axes.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class ExternOp(Operation):
         inputs: tuple[Tensor, ...],
         build: Callable[..., Stmt | PrimExpr],
         axis: tuple[Axis, ...] = (),
-        along: int | None = None,
+        along: tuple[int, ...] = (),
     ) -> None:
         super().__init__(name)
         self.inputs = inputs
