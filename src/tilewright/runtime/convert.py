@@ -8,6 +8,7 @@ memory, lists, scalars) is copied once.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from typing import Any, Protocol, runtime_checkable
 
@@ -37,14 +38,7 @@ class HasStorage(Protocol):
         """The name of the data type."""
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array whose first byte is 64-byte aligned."""
-    count = 1
-    for extent in shape:
-        count *= extent
-    size = count * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
+_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def address_of(array: Array) -> int:
@@ -52,10 +46,26 @@ def address_of(array: Array) -> int:
     buffer: Any = array
     try:
         # Four times quicker than numpy's own ways, but only for writable, contiguous, non-empty memory.
-        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        return _addressof(_from_buffer(buffer))
     except (TypeError, ValueError, BufferError):
         address: int = array.__array_interface__["data"][0]
         return address
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised array whose first byte is 64-byte aligned."""
+    return placed_empty(shape, dtype, math.prod(shape) * dtype.itemsize)[0]
+
+
+def placed_empty(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> tuple[Array, int]:
+    """The same, of so many bytes, and its address."""
+    raw = np.empty(size + ALIGNMENT, _BYTE)
+    address = address_of(raw)
+    offset = -address % ALIGNMENT
+    return np.ndarray(shape, dtype, raw, offset), address + offset
 
 
 def is_torch(value: object) -> bool:

@@ -7,6 +7,7 @@ each set of sizes (`Prepared`) and then costs little more than the native call i
 from __future__ import annotations
 
 import ctypes
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, ModelInfo, TensorInfo
-from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, is_direct, to_storage
+from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, placed_empty, to_storage
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
 from tilewright.runtime.shapes import bind_shape
@@ -31,7 +32,7 @@ OutputTypes = list[tuple[tuple[int, ...], "np.dtype[Any]"]]
 class Prepared:
     """A call of one entry for known sizes."""
 
-    __slots__ = ("outputs", "part", "symbols", "values", "workspace_bytes")
+    __slots__ = ("output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
 
     def __init__(
         self, part: Part, values: tuple[int, ...], symbols: Any, outputs: OutputTypes, workspace_bytes: int
@@ -40,6 +41,7 @@ class Prepared:
         self.values = values
         self.symbols = symbols
         self.outputs = outputs
+        self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
         self.workspace_bytes = workspace_bytes
 
     def new_outputs(self) -> list[Array]:
@@ -59,6 +61,24 @@ class Prepared:
                 part.inputs_type(*inputs),
                 part.outputs_type(*outputs),
                 workspace,
+                part.constants_address,
+                self.symbols,
+            )
+        if code:
+            check_code(code, f"the model '{part.info.name}'")
+
+    def call_in(self, frame: Frame) -> None:
+        """Run the entry on the addresses of a frame."""
+        part = self.part
+        if self.symbols is None:
+            code = part.entry(
+                frame.inputs_address, frame.outputs_address, frame.workspace_address, part.constants_address
+            )
+        else:
+            code = part.entry(
+                frame.inputs_address,
+                frame.outputs_address,
+                frame.workspace_address,
                 part.constants_address,
                 self.symbols,
             )
@@ -139,6 +159,34 @@ def _dimension(infos: Sequence[TensorInfo], number: int) -> tuple[TensorInfo, in
     raise CompilerBug(f"there is no dimension {number}")
 
 
+class Frame:
+    """What one call of a model borrows: its workspace, and the tables of addresses that the entry reads."""
+
+    __slots__ = ("_inputs", "_outputs", "_workspace", "inputs_address", "outputs_address", "workspace_address")
+
+    def __init__(self, part: Part, workspace: Array) -> None:
+        self._inputs, self._outputs = part.inputs_type(), part.outputs_type()
+        self._workspace = workspace
+        self.inputs_address, self.outputs_address = ctypes.addressof(self._inputs), ctypes.addressof(self._outputs)
+        self.workspace_address = address_of(workspace)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The size of the workspace."""
+        return self._workspace.nbytes
+
+    def place(self, inputs: Sequence[Array], prepared: Prepared) -> list[Array]:
+        """Fill in the addresses of inputs and of new arrays for the results, which it gives."""
+        table = self._inputs
+        for number, array in enumerate(inputs):
+            table[number] = address_of(array)
+        made, table = [], self._outputs
+        for number, ((shape, dtype), size) in enumerate(zip(prepared.outputs, prepared.output_bytes, strict=True)):
+            array, table[number] = placed_empty(shape, dtype, size)
+            made.append(array)
+        return made
+
+
 class Workspaces:
     """Workspaces that calls borrow, each for one call at a time; they grow as calls need."""
 
@@ -173,6 +221,7 @@ class EntryRunner:
         self.part = Part(self.model, library, constants)
         self.variants = {item.fixed: Part(item, library, constants) for item in self.model.variants}
         self.workspaces = Workspaces()
+        self._frames: deque[Frame] = deque()
         self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
         self._prepared: dict[tuple[tuple[int, ...], ...], Prepared] = {}
         if self.model.symbols:
@@ -186,9 +235,12 @@ class EntryRunner:
         arrays = []
         for value, (info, dtype) in zip(values, self._input_types, strict=True):
             rank = len(info.shape)
-            if type(value) is np.ndarray and value.dtype == dtype and value.ndim == rank and is_direct(value):
-                arrays.append(value)
-                continue
+            # The plain case first: it is most of what a short call costs.
+            if type(value) is np.ndarray and value.dtype is dtype and value.ndim == rank:
+                flags = value.flags
+                if flags.c_contiguous and flags.aligned:
+                    arrays.append(value)
+                    continue
             where = f"the input '{info.name}'"
             array, name = to_storage(value, info.dtype, where)
             if name != info.dtype:
@@ -237,17 +289,25 @@ class EntryRunner:
     def run(self, inputs: list[Array]) -> list[Array]:
         """One inference."""
         prepared = self.prepare(inputs)
-        outputs = prepared.new_outputs()
-        workspace = self.workspaces.take(prepared.workspace_bytes)
+        frame = self._frame(prepared)
         try:
-            prepared.call(
-                [address_of(array) for array in inputs],
-                [address_of(array) for array in outputs],
-                address_of(workspace),
-            )
+            outputs = frame.place(inputs, prepared)
+            prepared.call_in(frame)
+        except MemoryError:
+            raise UserError("no memory for the model's outputs") from None
         finally:
-            self.workspaces.give_back(workspace)
+            self._frames.append(frame)
         return outputs
+
+    def _frame(self, prepared: Prepared) -> Frame:
+        """A frame that nobody else has, with room for a call."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = None
+        if frame is None or frame.workspace_bytes < prepared.workspace_bytes:
+            frame = Frame(self.part, self.workspaces.take(prepared.workspace_bytes))
+        return frame
 
 
 def constants_address(artifact: Artifact, library: Library) -> int:

@@ -67,10 +67,25 @@ def thread_setter(library: Library, prefix: str) -> Callable[[int], None]:
     # A wrong word in the environment is said here; compiled code, which reads it too, would ignore it in silence.
     settings.NUM_THREADS.get()
     for name in (f"{prefix}_set_num_threads", "tw_set_num_threads"):
-        if library.find(name) is not None:
-            setter: Callable[[int], None] = bind(library, name, None, ctypes.c_int64)
-            return setter
+        address = library.find(name)
+        if address is not None:
+            return _remembering(bind(library, name, None, ctypes.c_int64), address)
     return lambda threads: None
+
+
+_set_last: dict[int, int] = {}
+"""What the pools of this process were last told, by the address of the function that tells them."""
+
+
+def _remembering(setter: Callable[[int], None], address: int) -> Callable[[int], None]:
+    """The same, without a call where the pool has been told so already."""
+
+    def set_threads(threads: int) -> None:
+        if _set_last.get(address) != threads:
+            setter(threads)
+            _set_last[address] = threads
+
+    return set_threads
 
 
 def check_threads(threads: int | None) -> int | None:
