@@ -170,7 +170,16 @@ def test_a_step_reads_its_weights_before_it_waits_for_the_step_before(batch: int
     wait = step.index("griddepcontrol.wait")
     assert 0 < step.index(load) < wait and "in1_" not in step[wait:].split("{", 1)[1].replace("in1_local", "")
     # Threads of a warp add up by shuffles; no core has more than five elements of the state.
-    assert "__shared__" not in step and "__launch_bounds__(160)" in step
+    assert "__shfl_sync" in step and "__launch_bounds__(160)" in step
+    # The states of several sequences come in vectors, all at once, and are shared by the threads of a block.
+    copied = step[wait:].partition("__syncthreads")[0].count("*(const float4*)(rnn_states_")
+    assert ("__shared__" in step, copied) == (batch > 1, int(batch > 1))
+
+
+def test_states_that_do_not_fit_shared_memory_stay_where_they_are() -> None:
+    target = CUDA.replace(cores=132, shared_bytes=16 << 10)
+    text = cuda_text([_program(_plain_layer(3, 650, 16), "layer", target, constants=(1,))])
+    assert "__shfl_sync" in text and "__shared__" not in text
 
 
 def test_windows_are_read_as_vectors() -> None:

@@ -280,6 +280,28 @@ def test_a_product_moves_into_the_step_of_a_recurrence() -> None:
         Schedule(func).reverse_compute_at(step, schedule.get_loops(product)[0])
 
 
+@pytest.mark.parametrize("back", [0, 1])
+def test_states_of_a_recurrence_are_copied_in_each_step(back: int) -> None:
+    """What is written once a step has read everything is copied by the next step."""
+    func = recurrence(back)
+    schedule = Schedule(func)
+    schedule.cache_read(schedule.get_block("product"), "out", "shared")
+    assert schedule.get_loops(schedule.get_block("out_shared"))[0].var.name == "t"
+    check(schedule, func)
+
+
+def test_copied_states_move_into_the_step_with_their_product() -> None:
+    func = recurrence(back=1)
+    schedule = Schedule(func)
+    product, step = schedule.get_block("product"), schedule.get_block("step")
+    copy = schedule.cache_read(product, "out", "shared")
+    outer, _ = schedule.split(schedule.get_loops(step)[-1], [None, 4])
+    schedule.compute_at(product, outer)
+    schedule.compute_at(copy, outer)
+    assert outer in schedule.get_loops(copy)
+    check(schedule, func)
+
+
 def test_a_product_that_reads_the_row_being_written_stays() -> None:
     schedule = Schedule(recurrence(back=0))
     product, step = schedule.get_block("product"), schedule.get_block("step")

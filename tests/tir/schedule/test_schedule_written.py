@@ -330,3 +330,48 @@ def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
     schedule.parallel(i)
     schedule.vectorize(j)
     check(schedule, func)
+
+
+WRITTEN_LATER = """
+@script.function
+def written_later(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"], C: Buffer[(8,), "int32"]):
+    for t in range(4):
+        for i in range(8):
+            with block("B"):
+                vt, v = opaque(4, t), spatial(8, i)
+                B[v] = A[v] + 1
+        for i in range(8):
+            with block("A"):
+                vt, v = opaque(4, t), spatial(8, i)
+                A[v] = B[v] * 2
+        for i in range(8):
+            with block("C"):
+                vt, v = opaque(4, t), spatial(8, i)
+                C[v] = C[v] + A[v]
+"""
+WRITTEN_BESIDE = WRITTEN_LATER.replace(
+    """                A[v] = B[v] * 2
+        for i in range(8):
+""",
+    """                A[7 - v] = B[v] * 2
+""",
+).replace('block("A")', 'block("X")')
+
+
+def test_cache_read_copies_what_is_written_once_it_was_read() -> None:
+    func = parse(WRITTEN_LATER)
+    schedule = Schedule(func)
+    schedule.cache_read(schedule.get_block("B"), "A", "local")
+    check(schedule, func)
+    with pytest.raises(ScheduleError, match="block A writes A before others read it"):
+        Schedule(func).cache_read(schedule.get_block("B"), "A", "local", [schedule.get_block("C")])
+
+
+def test_cache_read_for_a_reader_among_the_iterations_of_a_writer() -> None:
+    """The copy of all readers would be older than what the last of them reads."""
+    func = parse(WRITTEN_BESIDE)
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="block X writes A before others read it"):
+        schedule.cache_read(schedule.get_block("B"), "A", "local", [schedule.get_block("C")])
+    schedule.cache_read(schedule.get_block("C"), "A", "local")
+    check(schedule, func)

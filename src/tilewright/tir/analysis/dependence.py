@@ -95,15 +95,17 @@ def _disjoint(a: Box, b: Box, analyzer: Analyzer) -> bool:
     return False
 
 
-def moved_flow_conflict(old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer) -> Conflict | None:
-    """Whether a block of a changed program may miss what it read in the old one.
+def moved_flow_conflict(
+    old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer, reader_before: str | None = None
+) -> Conflict | None:
+    """Whether a block of a changed program may miss what it, or `reader_before` for it, read in the old one.
 
     A pair of writer and reader whose order and common loops are as they were needs no proof, nor does one that is
     deeper inside its common loops than it was and never touches the same elements while those stand still (a
     recurrence: one reads the row before the one that the other writes). Otherwise the writer must come first, as it
     did, and cover the reads while the common loops stand still.
     """
-    reader, before = new.blocks[name], old.blocks.get(name)
+    reader, before = new.blocks[name], old.blocks.get(reader_before or name)
     scope = new.scope(reader)
     for buffer in dict.fromkeys(region.buffer for region in reader.reads):
         for writer in scope.writers_of(buffer):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tilewright.ir.expr import Range, Var
 from tilewright.tir.analysis.accesses import with_detected_accesses
@@ -70,8 +71,12 @@ def finish_staging(
     staged: Buffer,
     affected: Sequence[str],
     what: str,
+    reads_for: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Edit blocks, put a statement into the body of `where`, allocate the new buffer; check the dependences."""
+    """Edit blocks, put a statement into the body of `where`, allocate the new buffer; check the dependences.
+
+    `reads_for` says of new blocks in whose place they read what they read.
+    """
     owner = where if isinstance(where, Block) else state.index.scope_block(where)
     first = state.index_of(state.edited(edits))
     place: For | Block = first.loops[where.var] if isinstance(where, For) else first.blocks[where.name]
@@ -80,7 +85,7 @@ def finish_staging(
     second = first.func.replace(body=edit_tree(first, {place: changed}))
     candidate = state.index_of(with_allocations(second, owner.name, [staged]))
     for name in affected:
-        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, reads_for.get(name))
         if conflict is not None:
             state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
     around = [] if isinstance(where, Block) else [*state.index.loops_above(where), where]
@@ -105,12 +110,13 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
         if any(region.buffer is buffer for region in user.writes):
             state.fail(f"{what}: block {user.name} also writes {buffer.name}", user)
     writers = index.scope(block).writers_of(buffer)
-    for writer in writers:
-        if index.position(writer) > index.position(users[0]):
-            state.fail(f"{what}: block {writer.name} writes {buffer.name} later", writer)
     staged = _staged(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
     where, number = place_beside(state, users[0], [*writers, *users[1:]])
+    for writer in writers:
+        # What is written once all users have read, in each iteration around the copy, is copied by the next iteration.
+        if index.position(writer) > index.position(users[0]) and not _is_after(state, writer, users, where):
+            state.fail(f"{what}: block {writer.name} writes {buffer.name} before others read it", writer)
     copy = _copy_block(name, buffer, staged, buffer.full_region().region)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
@@ -120,8 +126,20 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
     state.mark_regular(name)
-    finish_staging(state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what)
+    finish_staging(
+        state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what, {name: users[0].name}
+    )
     return name
+
+
+def _is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where: For | Block) -> bool:
+    """Whether a block runs once other blocks are done, in each iteration of a loop around all of them."""
+    index = state.index
+    around = len(index.loops_above(where)) + 1 if isinstance(where, For) else 0
+    return all(
+        index.position(writer) > index.position(user) and len(index.common_loops(user, writer)) <= around
+        for user in users
+    )
 
 
 def _read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:

@@ -87,11 +87,13 @@ def place_product(
     warp: LoopHandle,
     division: Division,
     whole: int,
+    kept_at: LoopHandle | None = None,
 ) -> None:
     """Compute a product with its sums of threads in the warps of its results.
 
     `weights` is the name of what each result reads a row of. All threads have the first `whole` of their steps. The
-    loops of the product are over vectors, if several, and results.
+    loops of the product are over vectors, if several, and results. Weights are kept in a loop over warps of their own
+    in `kept_at`, if given: in front of what all warps do together.
     """
     sch = context.sch
     sch.compute_at(product, warp)
@@ -114,7 +116,7 @@ def place_product(
         if (context.extent(loop) or 0) > 1:
             sch.unroll(loop)
     if division.keeps:
-        _keep_weights(context, partial, weights, warp, division, whole)
+        _keep_weights(context, partial, weights, warp if kept_at is None else kept_at, division, whole)
         for loop in chunks:
             _unroll_chunks(context, loop, whole)
 
@@ -125,14 +127,19 @@ def _below(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle) -> l
 
 
 def _keep_weights(
-    context: ScheduleContext, partial: BlockHandle, weights: str, warp: LoopHandle, division: Division, whole: int
+    context: ScheduleContext, partial: BlockHandle, weights: str, place: LoopHandle, division: Division, whole: int
 ) -> None:
     """Copy a thread's weights to registers, all of them at once: they come before the states are there."""
     sch = context.sch
     copy = sch.cache_read(partial, weights, "local")
-    sch.compute_at(copy, warp)
-    *outer, last = _below(context, copy, warp)
+    beside = context.loop(place).thread != "threadIdx.y"
+    sch.compute_at(copy, place, preserve_unit_loops=beside)
+    *outer, last = _below(context, copy, place)
     chunk, lane, vector = sch.split(last, [None, division.lanes, division.vector])
+    if beside:
+        element = outer.pop()
+        sch.reorder(element, lane, chunk, *outer, vector)
+        sch.bind(element, "threadIdx.y")
     sch.reorder(lane, chunk, *outer, vector)
     sch.bind(lane, "threadIdx.x")
     for loop in outer:

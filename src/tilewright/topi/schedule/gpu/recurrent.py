@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.recurrent import ANCHOR, STEP_ANCHOR
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.injective import schedule_injective
 from tilewright.topi.schedule.gpu.kept_weights import (
+    VECTOR,
     WARP,
     Division,
     place_product,
@@ -24,6 +26,8 @@ _FEW_STEPS, _FEW_WEIGHTS = 64, 1 << 11
 """Steps from which on layers with few weights are one kernel: starting many would take longer than their work."""
 _OPERANDS = 168
 """Weights that a thread has in registers: few warps have them all, so that sums need no barrier."""
+_REGISTERS = 180
+"""Registers of a thread for weights and sums: the rest, of 255, is for states and addresses."""
 _MOST_WARPS = 16
 """Warps that share an element of the state."""
 _MOST_ELEMENTS = 8
@@ -46,6 +50,7 @@ def schedule_recurrence(context: ScheduleContext) -> bool:
     for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
     ->  for t:  for n in blocks and threadIdx.y:
             for lane in threadIdx.x:  own = w[:, n, lane::32]          (read before the step in front of it is done)
+            near[b, k] = h[t-1, b, k]                                  (all threads of a block, if there are several b)
             for some b:  for lane in threadIdx.x:  part[b, g] += h[t-1, b, lane::32] * own[g]
                          product[b, g] = sum of part over lanes
             for b in threadIdx.x:  h[t, b, n] = step(product[b, :], ...)
@@ -78,6 +83,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     partials = [split_sums(context, product, division) for product in products]
     block, warp = sch.split(column, [None, division.warps])
     single = context.extent(batch) == 1
+    shared_in: LoopHandle | None = None
     if single:
         sch.reorder(block, warp, batch)
     else:
@@ -92,6 +98,8 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
         if shuffles:
             rest = sch.split(sequence, [None, division.lanes])
             sch.bind(rest[-1], "threadIdx.x")
+            if not alone and _shares_states(context, partials, weights, together):
+                shared_in = group
         sch.reorder(block, group, warp, *rest)
         if not alone:
             sch.bind(group, "blockIdx.y")
@@ -100,8 +108,48 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     sch.bind(warp, "threadIdx.y")
     if single:
         read_ahead(context, step, warp)
+    copies: list[BlockHandle] = []
+    if shared_in is not None:
+        for partial, name in zip(partials, weights, strict=True):
+            copies += [sch.cache_read(partial, state.name, "shared") for state in _states(context, partial, name)]
     for product, partial, name, length in zip(products, partials, weights, lengths, strict=True):
-        place_product(context, product, partial, name, warp, division, length // division.width)
+        place_product(context, product, partial, name, warp, division, length // division.width, shared_in)
+    for copy in copies:
+        assert shared_in is not None
+        _fetch(context, copy, shared_in, division)
+
+
+def _states(context: ScheduleContext, partial: BlockHandle, weights: str) -> list[Buffer]:
+    """What sums read besides their weights."""
+    read = (region.buffer for region in context.block(partial).reads)
+    return [buffer for buffer in dict.fromkeys(read) if buffer.name != weights]
+
+
+def _shares_states(context: ScheduleContext, partials: list[BlockHandle], weights: list[str], sequences: int) -> bool:
+    """Whether a block copies the states of its sequences to shared memory first.
+
+    They all come at once then, where threads with their registers full of weights could ask for a few at a time.
+    """
+    found = [_states(context, partial, name) for partial, name in zip(partials, weights, strict=True)]
+    states = [(state.static_shape or (0,))[-1] * state.dtype.itemsize for row in found for state in row]
+    fits = 0 not in states and sequences * sum(states) <= context.target.shared_bytes
+    return fits and context.choose_again("share_states", (False, True), True)
+
+
+def _fetch(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, division: Division) -> None:
+    """Copy states by all threads of a block, in vectors: rows lie side by side in both memories."""
+    sch = context.sch
+    buffer = context.block(copy).writes[0].buffer
+    length = (buffer.static_shape or (0,))[-1]
+    sch.transform_layout(copy, buffer.name, lambda *index: (*index[:-2], index[-2] * length + index[-1]))
+    sch.compute_at(copy, place)
+    own = sch.get_loops(copy)
+    element = sch.fuse(*own[own.index(place) + 1 :])
+    step, warp, lane, vector = sch.split(element, [None, division.warps, division.lanes, VECTOR])
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    sch.vectorize(vector)
+    sch.unroll(step)
 
 
 def _is_alone(steps: int, weights: int) -> bool:
@@ -130,9 +178,13 @@ def _divide(
     (size,) = context.sizes([column])
     most = max(1, target.max_threads // lanes)
     elements = most if alone else _elements(context, size, min(_MOST_ELEMENTS, most))
+    keeps = weights <= lanes * _OPERANDS
+    # Weights and the sums of all gates are in registers at once.
+    left = _REGISTERS - (-(-weights // lanes) if keeps else 0)
     options = (1, 2, 4, 8)
-    together = context.choose_again("sequences", options, max(n for n in options if n <= sequences))
-    return Division(lanes, vector, elements, together, weights <= lanes * _OPERANDS)
+    most = max(n for n in options if n == 1 or (n <= sequences and n * sum(gates) <= left))
+    together = context.choose_again("sequences", options, most)
+    return Division(lanes, vector, elements, together, keeps)
 
 
 def _elements(context: ScheduleContext, size: int, most: int) -> int:
