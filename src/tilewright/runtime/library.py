@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -75,6 +76,8 @@ def thread_setter(library: Library, prefix: str) -> Callable[[int], None]:
 
 _set_last: dict[int, int] = {}
 """What the pools of this process were last told, by the address of the function that tells them."""
+_setting = threading.Lock()
+"""Held while a pool is told: what was said last is what is known to be said last."""
 
 
 def _remembering(setter: Callable[[int], None], address: int) -> Callable[[int], None]:
@@ -82,8 +85,9 @@ def _remembering(setter: Callable[[int], None], address: int) -> Callable[[int],
 
     def set_threads(threads: int) -> None:
         if _set_last.get(address) != threads:
-            setter(threads)
-            _set_last[address] = threads
+            with _setting:
+                setter(threads)
+                _set_last[address] = threads
 
     return set_threads
 
