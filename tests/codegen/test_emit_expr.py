@@ -168,6 +168,23 @@ def test_floats_saturate(target: str, lanes: int) -> None:
     np.testing.assert_array_equal(result[:whole], expected[:whole].astype(target))
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("target", ["int32", "uint32", "int64", "uint64"])
+def test_floats_saturate_at_the_limits_of_wide_integers(target: str, source: str, lanes: int) -> None:
+    values = np.random.default_rng(0).uniform(-1e6, 1e6, COUNT).astype(source)
+    limits = np.iinfo(target)
+    special = [np.nan, np.inf, -np.inf, 2.0**31, 2.0**32, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63), 1e30, -1e30, -0.9]
+    values[: len(special)] = special
+    values[len(special) : len(special) + 4] = np.nextafter(np.array([2.0**31, 2.0**32, 2.0**63, 2.0**64], source), 0)
+    expected = [
+        0 if np.isnan(value) else min(max(int(np.clip(value, -1e36, 1e36)), limits.min), limits.max) for value in values
+    ]
+    result = run(elementwise(lambda x: x.astype(target), [source], target, lanes), values, np.zeros(COUNT, target))[-1]
+    whole = COUNT // lanes * lanes
+    np.testing.assert_array_equal(result[:whole], np.array(expected, target)[:whole])
+
+
 @pytest.mark.parametrize("target", ["float16", "bfloat16"])
 @pytest.mark.parametrize("processor", ["native", "llvm -mcpu=x86-64"])
 def test_rounding_to_sixteen_bits(target: str, processor: str) -> None:

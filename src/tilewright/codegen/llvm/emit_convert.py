@@ -63,6 +63,8 @@ def _int_to_int(c: FunctionContext, operand: str, source: DataType, target: Data
 def _float_to_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
     if source.lanes > 1 and source.bits == 32 and target.bits in (8, 16):
         return _float_to_narrow_int(c, operand, source, target)
+    if source.lanes > 1 and c.target.arch == "x86_64":
+        return _float_to_wide_int(c, operand, source, target)
     sign = "si" if target.is_int else "ui"
     text, result = register_type(source), register_type(target)
     name = f"llvm.fpto{sign}.sat.{lane_suffix(target)}.{lane_suffix(source)}"
@@ -90,6 +92,28 @@ def _float_to_narrow_int(c: FunctionContext, operand: str, source: DataType, tar
     operand = c.op(f"select <{lanes} x i1> {below}, {text} {operand}, {text} {high}")
     wide = c.op(f"fptosi {text} {operand} to <{lanes} x i32>")
     return c.op(f"trunc <{lanes} x i32> {wide} to {register_type(target)}")
+
+
+def _float_to_wide_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
+    """Clamped below as floats, and above by choice, for the greatest integer is no float: x86 does not saturate."""
+    text, lanes, result = register_type(source), source.lanes, register_type(target)
+    limit = 2.0 ** (target.bits - 1 if target.is_int else target.bits)
+
+    def number(value: float) -> str:
+        return c.broadcast(float_constant(value, source.element), source.element, lanes)
+
+    low = number(-limit if target.is_int else 0.0)
+    if target.is_int:
+        # Not a number becomes 0; for unsigned types the clamp sees to it.
+        ordered = c.op(f"fcmp ord {text} {operand}, {operand}")
+        operand = c.op(f"select <{lanes} x i1> {ordered}, {text} {operand}, {text} {number(0.0)}")
+    above = c.op(f"fcmp ogt {text} {operand}, {low}")
+    operand = c.op(f"select <{lanes} x i1> {above}, {text} {operand}, {text} {low}")
+    beyond = c.op(f"fcmp oge {text} {operand}, {number(limit)}")
+    safe = c.op(f"select <{lanes} x i1> {beyond}, {text} {low}, {text} {operand}")
+    whole = c.op(f"fpto{'si' if target.is_int else 'ui'} {text} {safe} to {result}")
+    greatest = c.broadcast(str(target.element.max_value()), target.element, lanes)
+    return c.op(f"select <{lanes} x i1> {beyond}, {result} {greatest}, {result} {whole}")
 
 
 def _not_negative_to_int(c: FunctionContext, operand: str, source: DataType, target: DataType) -> str:
