@@ -13,6 +13,7 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import WinogradWeightAttributes
+from tilewright.ir.expr import Mul
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -20,7 +21,8 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.stmt import PREFETCH, For, LoopKind
+from tilewright.tir.pipeline import lower
+from tilewright.tir.stmt import PREFETCH, BufferStore, For, LoopKind
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 from tilewright.topi.winograd import padded_tiles
@@ -44,6 +46,7 @@ class Case:
         pads: Pads = (1, 1, 1, 1),
         epilogue: str = "relu",
         axes: tuple[int, ...] = (0, 3, 1, 2),
+        plain: bool = False,
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
         channels = size[-1]
@@ -53,11 +56,14 @@ class Case:
         attributes = Conv2dAttributes(padding=pads, data_layout="NHWC", kernel_layout="HWIO")
         expected = get_operator("nn.conv2d").reference([data.astype(np.float64), taps.astype(np.float64)], attributes)
         assert isinstance(expected, np.ndarray) and isinstance(transformed, np.ndarray)
+        if plain:
+            transformed = taps
         bias = rng.standard_normal(outputs).astype(np.float32)
         other = rng.standard_normal(expected.shape).astype(np.float32)
         x, u = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("x", data), ("u", transformed)))
         b, r = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("b", bias), ("r", other)))
-        body: GraphExpr = call("nn.conv2d_winograd", x, u, tile=tile, padding=pads)
+        name = "nn.conv2d_winograd_plain" if plain else "nn.conv2d_winograd"
+        body: GraphExpr = call(name, x, u, tile=tile, padding=pads)
         self.inputs = [data, transformed]
         params = [x, u]
         if epilogue != "none":
@@ -107,6 +113,53 @@ def test_weights_of_variables_are_transformed_in_code() -> None:
         out = np.zeros((6, 6, 2, 5), np.float32)
         interpret(version, taps, out)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("size", "pads"), [(7, (1, 1, 1, 1)), (6, (0, 0, 0, 0)), (5, (2, 0, 1, 3)), (4, (1, 1, 1, 1))])
+def test_expressions_with_plain_weights(tile: int, size: int, pads: Pads) -> None:
+    """Whole tiles, and tiles of one, two and three results at the borders."""
+    case = Case((2, size, size + 1, 3), 4, tile, pads, plain=True)
+    case.check(case.func)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+class TestPlainSchedule:
+    @pytest.mark.parametrize("size", [1, 4, 7, 8])
+    @pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (6, 20), (48, 7)])
+    def test_sizes(self, target: Target, size: int, channels: int, outputs: int) -> None:
+        case = Case((1, size, size, channels), outputs, plain=True)
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
+    def test_epilogues(self, target: Target, epilogue: str) -> None:
+        case = Case((1, 7, 6, 16), 16, epilogue=epilogue, plain=True)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_weights_are_read_in_order_and_fetched_ahead(self, target: Target) -> None:
+        scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
+        lanes = target.lanes(32)
+        assert packing_of(scheduled)[1].rearrange(np.zeros((3, 3, 64, 64))).shape == (64 // lanes, 64, 3, 3, lanes)
+        (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
+        assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 16 * 9 * lanes}
+
+    def test_products_that_nobody_needs_are_left_out(self, target: Target) -> None:
+        """7 x 7 results are tiles of 4 and 3: 11 x 11 products instead of 12 x 12."""
+        scheduled = schedule_cpu(Case((1, 7, 7, 32), target.lanes(32), epilogue="none", plain=True).func, target)
+        lowered = lower(scheduled, target)
+        sums = [
+            item for item in find_all(lowered.body, BufferStore) if item.buffer.name.startswith("winograd_product_rf")
+        ]
+        products = [item for item in sums if find_all(item.value, Mul)]
+        assert len(products) == 121
+
+
+def test_compiled_with_plain_weights() -> None:
+    target = Target("native").replace(cores=2)
+    for size, channels, outputs in ((7, 32, 48), (8, 16, 72), (3, 33, 16)):
+        case = Case((1, size, size, channels), outputs, plain=True)
+        scheduled = schedule_cpu(case.func, target)
+        case.check(scheduled, tw.build(scheduled, target=target))
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)

@@ -57,6 +57,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same estimate on all machines."""
     for module in (choose_algorithm, transposed_convolution):
         monkeypatch.setattr(module, "best_tile", lambda size, target: None)
+    monkeypatch.setattr(choose_algorithm, "is_plain_possible", lambda size, target: False)
 
 
 class MadeUp:

@@ -22,7 +22,7 @@ ROLLED: Final = "rolled"
 PREFETCH: Final = "prefetch"
 """The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time, or a
 pair: how many are to be fetched, and how far after the first in use they begin; or four numbers: these, how many such
-runs there are, and how far apart."""
+runs there are, and how far apart. The copies of an unrolled loop share what its note asks for."""
 
 
 class Stmt(Node):

@@ -8,6 +8,14 @@
     output          Y = A M A'   arranged (tile, row, column, channel)
     winograd        Y at its pixels (partial tiles are cut)
 
+Weights that are transformed where they are used (`nn.conv2d_winograd_plain`) have two stages of their own,
+
+    weight_rows     G g
+    weight          U = G g G'
+
+and tiles at the lower and right border, of which fewer results are wanted, fewer points: the rows of B and columns of A
+for the others are zero there, and their products are left out.
+
 A transform is written as a choice between rows: `select(i == 0, row 0, select(i == 1, row 1, ...))`. When a schedule
 unrolls i, what remains is one row, in which coefficients of zero and one cost nothing. Rows (columns) for a pair of
 opposite points are written as sum and difference of the same two parts, so that each part is computed once.
@@ -16,13 +24,15 @@ opposite points are written as sum and difference of the same two parts, so that
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.graph.ops.winograd import KERNEL, Matrix, winograd_matrices
+from tilewright.graph.ops.winograd import KERNEL, Matrix, plain_matrices, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.intrinsics import fma
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
 from tilewright.te import reduction
@@ -96,6 +106,15 @@ def _sum(terms: list[tuple[float, PrimExpr]], dtype: DataType) -> PrimExpr:
     return const(0.0, dtype) if total is None else total
 
 
+def _weight_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
+    """A row of powers of a point. Those of opposite points have the even powers in common; each adds one product."""
+    if row == 0 or row > _paired(len(matrix)):
+        return _plain_row(matrix, row, element, dtype)
+    even = fma(element(2), const(float(matrix[row, 2]), dtype), element(0))
+    # Written as sum and difference of the same product, both would be an instruction more than two multiply-adds.
+    return fma(element(1), const(float(matrix[row, 1]), dtype), even)
+
+
 def padded_tiles(tiles: int) -> int:
     """The number of tiles to compute: rounded up, by little, to a multiple of a good register block."""
     if tiles <= _ROW_BLOCKS[0]:
@@ -120,31 +139,96 @@ def _winograd_weight(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     )
 
 
-@compute_of("nn.conv2d_winograd")
-def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    data, weight = inputs
-    tile, dtype = attributes.tile, data.dtype
-    matrices, size = winograd_matrices(tile), tile + KERNEL - 1
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The tiles of a convolution's result: rows and columns of them in each of some images."""
+
+    tile: int
+    images: int
+    height: int
+    width: int
+    padding: tuple[int, int, int, int]
+
+    @property
+    def rows(self) -> int:
+        """Tiles on top of each other."""
+        return -(-self.height // self.tile)
+
+    @property
+    def columns(self) -> int:
+        """Tiles side by side."""
+        return -(-self.width // self.tile)
+
+    @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return self.images * self.rows * self.columns
+
+    def place(self, tile: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """The image, row and column of a tile."""
+        row = tile // self.columns % self.rows if self.images > 1 else tile // self.columns
+        return tile // (self.rows * self.columns), row, tile % self.columns
+
+    def rest(self, axis: int) -> int:
+        """Rows (axis 0) or columns (axis 1) of results of the last tile."""
+        length, count = (self.height, self.rows) if axis == 0 else (self.width, self.columns)
+        return length - (count - 1) * self.tile
+
+    def is_last(self, tile: PrimExpr, axis: int) -> PrimExpr:
+        """Whether a tile is at the lower (axis 0) or right border."""
+        return build.eq(self.place(tile)[1 + axis], (self.rows if axis == 0 else self.columns) - 1)
+
+
+def _layout(data: Tensor, attributes: Any, result: Type) -> _Layout:
     shape = result_shape(result)
     known = [const_value(dim) for dim in (*shape, *data.shape)]
     if any(dim is None for dim in known):
         raise UnsupportedError("a Winograd convolution needs shapes that are known at compile time")
-    batch, height, width, outputs, _, data_height, data_width, channels = (dim or 0 for dim in known)
-    rows, columns = -(-height // tile), -(-width // tile)
-    tiles = batch * rows * columns
-    count = padded_tiles(tiles)
-    top, left = attributes.padding[:2]
+    batch, height, width = (dim or 0 for dim in known[:3])
+    return _Layout(attributes.tile, batch, height, width, attributes.padding)
+
+
+def _padded(data: Tensor, layout: _Layout) -> Tensor:
+    """The input with its border, and enough rows and columns for whole tiles."""
+    top, left = layout.padding[:2]
+    height, width = (const_value(dim) or 0 for dim in data.shape[1:3])
     bottom, right = (
-        number * tile + KERNEL - 1 - low - length
-        for number, low, length in ((rows, top, data_height), (columns, left, data_width))
+        number * layout.tile + KERNEL - 1 - low - length
+        for number, low, length in ((layout.rows, top, height), (layout.columns, left, width))
     )
-    padded = pad_spatial(data, (top, left, bottom, right), "NHWC")
+    return pad_spatial(data, (top, left, bottom, right), "NHWC")
+
+
+def _at_pixels(output: Tensor, layout: _Layout, shape: Any) -> Tensor:
+    """Results in tiles -> results in images."""
+    tile = layout.tile
+    return compute(
+        shape,
+        lambda n, y, x, o: output[
+            (build.mul(n, layout.rows) + build.floordiv(y, tile)) * layout.columns + build.floordiv(x, tile),
+            build.floormod(y, tile),
+            build.floormod(x, tile),
+            o,
+        ],
+        "winograd",
+        {"tile": tile},
+    )
+
+
+@compute_of("nn.conv2d_winograd")
+def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    layout, dtype = _layout(data, attributes, result), data.dtype
+    tile, tiles = layout.tile, layout.tiles
+    matrices, size = winograd_matrices(tile), tile + KERNEL - 1
+    *_, channels, outputs = weight.shape
+    count = padded_tiles(tiles)
+    padded = _padded(data, layout)
 
     def pixel(p: ExprLike, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
         """Element (u, v) of the window of a tile; tiles beyond the last repeat it, and their results are dropped."""
-        real = build.minimum(p, tiles - 1) if count > tiles else build.as_expr(p)
-        row, column = real // columns % rows if batch > 1 else real // columns, real % columns
-        return padded[real // (rows * columns), row * tile + u, column * tile + v, c]
+        image, row, column = layout.place(build.minimum(p, tiles - 1) if count > tiles else build.as_expr(p))
+        return padded[image, row * tile + u, column * tile + v, c]
 
     input_rows = compute(
         (count, size, size, channels),
@@ -161,7 +245,7 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
         (size, size, count, outputs),
         lambda i, j, p, o: reduction.sum(transformed[i, j, p, ic] * weight[i, j, ic, o], [ic]),
         "winograd_product",
-        {"anchor": "winograd", "columns": columns, "tiles": tiles},
+        {"anchor": "winograd", "columns": layout.columns, "tiles": tiles},
     )
     output_rows = compute(
         (count, tile, size, outputs),
@@ -173,14 +257,89 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
         lambda p, a, b, o: _transform(_output_row, matrices.output, b, lambda n: output_rows[p, a, n, o], dtype),
         "winograd_output",
     )
-    return compute(
-        shape,
-        lambda n, y, x, o: output[
-            (build.mul(n, rows) + build.floordiv(y, tile)) * columns + build.floordiv(x, tile),
-            build.floormod(y, tile),
-            build.floormod(x, tile),
-            o,
-        ],
-        "winograd",
-        {"tile": tile},
+    return _at_pixels(output, layout, result_shape(result))
+
+
+@compute_of("nn.conv2d_winograd_plain")
+def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    layout, dtype = _layout(data, attributes, result), data.dtype
+    tile, tiles = layout.tile, layout.tiles
+    size, whole = tile + KERNEL - 1, plain_matrices(tile, tile)
+    *_, channels, outputs = weight.shape
+    padded = _padded(data, layout)
+
+    def pixel(p: PrimExpr, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
+        image, row, column = layout.place(p)
+        return padded[image, row * tile + u, column * tile + v, c]
+
+    def by_border(p: PrimExpr, axis: int, made: Callable[[int], PrimExpr]) -> PrimExpr:
+        """What is made of the number of results in one direction, for a tile at the border and for others."""
+        rest = layout.rest(axis)
+        return made(tile) if rest == tile else build.select(layout.is_last(p, axis), made(rest), made(tile))
+
+    def input_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
+        return by_border(
+            p, axis, lambda rest: _transform(_plain_row, plain_matrices(tile, rest).input, row, element, dtype)
+        )
+
+    def output_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
+        def made(rest: int) -> PrimExpr:
+            matrix = plain_matrices(tile, rest).output
+            return _transform(_output_row if rest == tile else _plain_row, matrix, row, element, dtype)
+
+        return by_border(p, axis, made)
+
+    input_rows = compute(
+        (tiles, size, size, channels),
+        lambda p, i, v, c: input_row(p, 0, i, lambda n: pixel(p, const(n), v, c)),
+        "winograd_input_rows",
     )
+    transformed = compute(
+        (size, size, tiles, channels),
+        lambda i, j, p, c: input_row(p, 1, j, lambda n: input_rows[p, i, n, c]),
+        "winograd_input",
+    )
+    weight_rows = compute(
+        (size, KERNEL, channels, outputs),
+        lambda i, v, c, o: _transform(_weight_row, whole.weight, i, lambda n: weight[n, v, c, o], dtype),
+        "winograd_weight_rows",
+    )
+    weights = compute(
+        (size, size, channels, outputs),
+        lambda i, j, c, o: _transform(_weight_row, whole.weight, j, lambda n: weight_rows[i, n, c, o], dtype),
+        "winograd_weight",
+    )
+
+    def needed(i: PrimExpr, j: PrimExpr, p: PrimExpr) -> PrimExpr:
+        """Whether a tile has a point: it is the last one, infinity, or among the first."""
+        found: list[PrimExpr] = []
+        for axis, point in ((0, i), (1, j)):
+            rest = layout.rest(axis)
+            if rest < tile:
+                among = build.logical_or(build.lt(point, rest + 1), build.eq(point, size - 1))
+                found.append(build.logical_or(build.logical_not(layout.is_last(p, axis)), among))
+        return build.all_of(found)
+
+    ic = reduce_axis((0, channels), "ic")
+
+    def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, o: PrimExpr) -> PrimExpr:
+        return build.select(needed(i, j, p), transformed[i, j, p, ic] * weights[i, j, ic, o], const(0.0, dtype))
+
+    product = compute(
+        (size, size, tiles, outputs),
+        lambda i, j, p, o: reduction.sum(term(i, j, p, o), [ic]),
+        "winograd_product",
+        {"anchor": "winograd_plain"},
+    )
+    output_rows = compute(
+        (tiles, tile, size, outputs),
+        lambda p, a, j, o: output_row(p, 0, a, lambda n: product[n, j, p, o]),
+        "winograd_output_rows",
+    )
+    output = compute(
+        (tiles, tile, tile, outputs),
+        lambda p, a, b, o: output_row(p, 1, b, lambda n: output_rows[p, a, n, o]),
+        "winograd_output",
+    )
+    return _at_pixels(output, layout, result_shape(result))

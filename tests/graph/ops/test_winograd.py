@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.ops.running import apply, data, infer
-from tilewright.graph.ops.winograd import TILES, winograd_matrices
+from tilewright.graph.ops.winograd import TILES, plain_matrices, winograd_matrices
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError
 
@@ -19,6 +19,25 @@ def test_matrices_compute_a_correlation(tile: int) -> None:
     values, taps = np.random.default_rng(0).standard_normal((2, tile + 2))
     result = matrices.output @ ((matrices.weight @ taps[:3]) * (matrices.input @ values))
     np.testing.assert_allclose(result, np.correlate(values, taps[:3], "valid"), atol=1e-12)
+
+
+@pytest.mark.parametrize(("tile", "rest"), [(2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (4, 4), (6, 5)])
+def test_matrices_for_plain_weights(tile: int, rest: int) -> None:
+    """Some of a tile's results from some of its points: the transformed weights are the same for all."""
+    matrices, whole = plain_matrices(tile, rest), plain_matrices(tile, tile)
+    np.testing.assert_array_equal(matrices.weight, whole.weight)
+    values, taps = np.random.default_rng(0).standard_normal((2, tile + 2))
+    result = matrices.output @ ((matrices.weight @ taps[:3]) * (matrices.input @ values))
+    np.testing.assert_allclose(result[:rest], np.correlate(values, taps[:3], "valid")[:rest], atol=1e-12)
+    assert not np.any(matrices.output[rest:]) and np.count_nonzero(matrices.input.any(axis=1)) == rest + 2
+    np.testing.assert_array_equal(matrices.output.any(axis=0), matrices.input.any(axis=1))
+
+
+def test_plain_weights_are_those_of_a_convolution() -> None:
+    x, w = data(2, 7, 6, 3), data(3, 3, 3, 5)
+    pads = (1, 0, 2, 1)
+    expected = apply("nn.conv2d", x, w, padding=pads, **NHWC)
+    np.testing.assert_array_equal(apply("nn.conv2d_winograd_plain", x, w, padding=pads), expected)
 
 
 def test_zeros_and_ones_are_exact() -> None:
@@ -73,6 +92,10 @@ def test_messages() -> None:
         infer("nn.conv2d_winograd", x, tensor_type((6, 6, 5, 8), "float32"))
     with pytest.raises(UserError, match="padding"):
         infer("nn.conv2d_winograd", x, u, padding=(1, 1, 1))
+    with pytest.raises(UserError, match="3 x 3 taps"):
+        infer("nn.conv2d_winograd_plain", x, u)
+    with pytest.raises(UserError, match="no Winograd algorithm with plain weights for tiles of 3"):
+        infer("nn.conv2d_winograd_plain", x, tensor_type((3, 3, 4, 8), "float32"), tile=3)
 
 
 def test_unknown_shapes() -> None:

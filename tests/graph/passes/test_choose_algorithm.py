@@ -13,9 +13,12 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import is_call_to
 from tilewright.graph.passes.choose_algorithm import (
     ConvolutionSize,
+    best_algorithm,
     best_tile,
     choose_algorithm,
     direct_cycles,
+    is_plain_possible,
+    plain_cycles,
     possible_tiles,
     winograd_cycles,
 )
@@ -164,3 +167,36 @@ def test_answers_that_are_not_possible_are_not_taken() -> None:
     assert possible_tiles(ConvolutionSize(1, 5, 1, 32, 32)) == ()
     assert possible_tiles(ConvolutionSize(1, 2, 2, 32, 32)) == (2,)
     assert possible_tiles(ConvolutionSize(1, 4, 4, 32, 32)) == (2, 4), "tiles of 3 multiply more than those of 2"
+
+
+def test_few_tiles_of_many_channels_keep_their_weights() -> None:
+    """7 x 7 x 512: transformed weights would take longer to read than to multiply by."""
+    before = module((1, 7, 7, 512), (3, 3, 512, 512))
+    after = choose_algorithm(before, AVX512)
+    (call,) = calls(after, "nn.conv2d_winograd_plain")
+    assert call.attributes.tile == 4
+    assert isinstance(call.args[1], Constant) and call.args[1].data is calls(before, "nn.conv2d")[0].args[1].data
+    size = ConvolutionSize(1, 7, 7, 512, 512)
+    # 11 x 11 points for 7 x 7 results, and 60 multiply-adds for the weights.
+    assert plain_cycles(size, AVX512.replace(cores=16)) == direct_cycles(size, AVX512.replace(cores=16)), "reading"
+    assert plain_cycles(size, AVX512) < winograd_cycles(size, 2, AVX512) / 1.5
+    # Many cores wait for weights at any rate.
+    assert best_algorithm(size, AVX512.replace(cores=16)) == "direct"
+    assert best_algorithm(size, AVX512.replace(cores=2)) == "winograd4_plain"
+
+
+@pytest.mark.parametrize(
+    ("size", "target"),
+    [
+        (ConvolutionSize(2, 7, 7, 512, 512), AVX512),
+        (ConvolutionSize(1, 9, 7, 512, 512), AVX512),
+        (ConvolutionSize(1, 7, 7, 500, 512), AVX512),
+        (ConvolutionSize(1, 7, 7, 512, 24), AVX512),
+        (ConvolutionSize(1, 2, 2, 512, 512), AVX512),
+        (ConvolutionSize(1, 7, 7, 512, 512), Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")),
+        (ConvolutionSize(1, 7, 7, 512, 512), NEON),
+    ],
+)
+def test_where_weights_cannot_be_transformed_in_registers(size: ConvolutionSize, target: Target) -> None:
+    assert is_plain_possible(ConvolutionSize(1, 7, 7, 512, 512), AVX512)
+    assert not is_plain_possible(size, target)

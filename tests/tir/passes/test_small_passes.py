@@ -19,7 +19,7 @@ from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
-from tilewright.tir.stmt import ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, seq
+from tilewright.tir.stmt import PREFETCH, ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, seq
 
 
 class TestOtherPasses:
@@ -69,6 +69,23 @@ def registers(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
         after = unroll_loops(func)
         assert [loop.var for loop in find_all(after.body, For)] == [j]
         agree(func, after, data(4), data(4))
+
+    def test_copies_share_what_is_fetched_ahead(self) -> None:
+        """Each of three rows fetches a third of the next part's weights in its innermost loop."""
+        func = script(
+            """
+@script.function
+def f(A: Buffer[(640,), "float32"], B: Buffer[(3,), "float32"]):
+    for part in range(4):
+        for row in unroll(3, annotations={"prefetch": {"A": 160}}):
+            for step in range(2):
+                for k in range(80):
+                    B[row] = B[row] + A[part * 160 + step * 80 + k]
+"""
+        )
+        loops = [item for item in find_all(unroll_loops(func).body, For) if PREFETCH in item.annotations]
+        assert [loop.annotations[PREFETCH] for loop in loops] == [{"A": [54, 160]}, {"A": [54, 213]}, {"A": [54, 266]}]
+        assert all(loop.var.name == "k" for loop in loops)
 
     def test_symbolic_unroll_becomes_serial(self) -> None:
         n, i, a = Var("n"), Var("i"), make_buffer("A", (8,))

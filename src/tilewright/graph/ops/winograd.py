@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.op import Array, FusionKind, Types, get_operator, operator
 from tilewright.graph.ops.common import (
     agree,
     constant_dim,
@@ -35,6 +35,7 @@ from tilewright.graph.ops.common import (
     tensors,
     window_dim,
 )
+from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
@@ -75,7 +76,33 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
     Zeros are exact, and points come in pairs of opposite sign, so that the rows (columns) of a pair are the sum and the
     difference of the same two parts.
     """
-    squares, single = _SQUARED_POINTS[tile], _SINGLE_POINTS.get(tile)
+    return _interpolation(tile, _SQUARED_POINTS[tile], _SINGLE_POINTS.get(tile))
+
+
+@cache
+def plain_matrices(tile: int, rest: int) -> WinogradMatrices:
+    """The matrices for the first `rest` results of a tile, for weights that are transformed where they are used.
+
+    Powers of the points alone make G, which is the same for all `rest`: what they are divided by is in B. Fewer results
+    need fewer points: the rows of B and columns of A for the last ones are zero then, and so are the rows of A past the
+    results.
+    """
+    squares = _SQUARED_POINTS[tile]
+    points = [sign * math.sqrt(square) for square in squares for sign in (1.0, -1.0)]
+    part = _interpolation(rest, squares[: rest // 2], points[rest - 1] if rest % 2 else None)
+    size = tile + KERNEL - 1
+    used = [*range(rest + 1), size - 1]
+    output, data, weight = np.zeros((tile, size)), np.zeros((size, size)), np.zeros((size, KERNEL))
+    scale = np.append(part.weight[:-1, 0], 1.0)
+    output[:rest, used] = part.output
+    data[used, : rest + KERNEL - 1] = part.input * scale[:, np.newaxis]
+    weight[:-1] = [[1.0, point, point**2] for point in (0.0, *points)]
+    weight[-1, -1] = 1.0
+    return WinogradMatrices(output, data, weight)
+
+
+def _interpolation(tile: int, squares: tuple[float, ...], single: float | None) -> WinogradMatrices:
+    """The matrices for points 0, infinity, both roots of some squares, and perhaps one more."""
     size = tile + KERNEL - 1
     points = [0.0] + [sign * math.sqrt(square) for square in squares for sign in (1.0, -1.0)]
     factors = [(1.0, 0.0), *((1.0, 0.0, -square) for square in squares)]
@@ -219,3 +246,31 @@ def conv2d_winograd(types: Types, attributes: WinogradAttributes) -> Type:
     rows = window_dim(height, IntImm(KERNEL), 1, top, bottom, 1, "height")
     columns = window_dim(width, IntImm(KERNEL), 1, left, right, 1, "width")
     return TensorType((batch, rows, columns, weight.shape[3]), dtype)
+
+
+def _plain(args: list[Array], attributes: WinogradAttributes) -> Array:
+    """The plain convolution that is meant."""
+    convolution = Conv2dAttributes(padding=attributes.padding, data_layout="NHWC", kernel_layout="HWIO")
+    result = get_operator("nn.conv2d").reference(args, convolution)
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+@operator(
+    "nn.conv2d_winograd_plain",
+    inputs=_NAMES,
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_plain,
+    attributes=WinogradAttributes,
+)
+def conv2d_winograd_plain(types: Types, attributes: WinogradAttributes) -> Type:
+    """A 3 x 3 convolution of stride 1 of NHWC data by Winograd's algorithm, with weights as they are.
+
+    They are transformed where they are used: there are fewer of them to read.
+    """
+    data, weight = tensors(types, _NAMES)
+    same_dtype([data, weight], _NAMES)
+    if attributes.tile in _SINGLE_POINTS:
+        raise UserError(f"there is no Winograd algorithm with plain weights for tiles of {attributes.tile}")
+    transformed = winograd_weight([weight], WinogradWeightAttributes(tile=attributes.tile))
+    return conv2d_winograd([data, transformed], attributes)

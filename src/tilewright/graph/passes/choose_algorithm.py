@@ -2,10 +2,12 @@
 
 Before:  nn.conv2d(x, w[3, 3, 64, 64], padding=(1, 1, 1, 1), data_layout="NHWC", ...)
 After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
+     or  nn.conv2d_winograd_plain(x, w[3, 3, 64, 64], tile=4, padding=(1, 1, 1, 1))
 
 The weights are constants and are transformed here, once, in float64. The estimate weighs multiplications and the work
 of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
-inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. What was measured
+inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
+left as they are and transformed in the kernel are no larger, but each inference transforms them. What was measured
 (`graph/choices.py`) goes before the estimate.
 """
 
@@ -38,6 +40,10 @@ _LEAST_GAIN = 1.15
 """An estimate must be better than the direct computation by this factor: it is no better than that itself."""
 _WEIGHTS_EXPONENT = 0.17
 """How much fewer cycles larger weights are worth: 2.25 times as many (tiles of 4 instead of 2) must save 15 %."""
+_PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
+"""The tile size with plain weights, and the name of that algorithm."""
+_PLAIN_TRANSFORM = 60
+"""Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
 _LEAST_CHANNELS = 8
 """With fewer channels the transforms have nothing to be shared by."""
 
@@ -87,14 +93,16 @@ class _Chooser:
         if size is None or not isinstance(weight, Constant):
             return None
         tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size)}}
-        wanted = best_tile(size, self._target)
-        estimated = next(name for name, tile in tiles.items() if tile == wanted)
-        tile = tiles[self._choices.choose([item], tuple(tiles), estimated)]
+        if is_plain_possible(size, self._target):
+            tiles[_PLAIN] = _PLAIN_TILE
+        chosen = self._choices.choose([item], tuple(tiles), best_algorithm(size, self._target))
+        tile = tiles[chosen]
         if tile is None:
             return None
-        transformed = self._transformed(weight, tile)
-        padding = tuple(attributes.padding)
-        return make("nn.conv2d_winograd", item.args[0], transformed, tile=tile, padding=padding, span=item.span)
+        name, operand = "nn.conv2d_winograd_plain", weight
+        if chosen != _PLAIN:
+            name, operand = "nn.conv2d_winograd", self._transformed(weight, tile)
+        return make(name, item.args[0], operand, tile=tile, padding=tuple(attributes.padding), span=item.span)
 
     def _transformed(self, weight: Constant, tile: int) -> Constant:
         known = self._weights.get((id(weight), tile))
@@ -135,6 +143,44 @@ def possible_tiles(size: ConvolutionSize) -> tuple[int, ...]:
             possible.append(tile)
             least = _products(size, tile)
     return tuple(possible)
+
+
+def best_algorithm(size: ConvolutionSize, target: Target) -> str:
+    """The name of the algorithm that is estimated to be fastest."""
+    tile = best_tile(size, target)
+    if is_plain_possible(size, target):
+        least = direct_cycles(size, target) / _LEAST_GAIN if tile is None else winograd_cycles(size, tile, target)
+        if plain_cycles(size, target) < least:
+            return _PLAIN
+    return "direct" if tile is None else f"winograd{tile}"
+
+
+def is_plain_possible(size: ConvolutionSize, target: Target) -> bool:
+    """Whether a kernel can transform weights in registers, where they are used.
+
+    The sums of a row of points for all tiles must stay there too, beside a row of transformed weights and the numbers
+    that they are made with. Vectors of channels are whole, and a factor for all of a vector is part of the instruction
+    that multiplies by it: x86 processors of that many registers.
+    """
+    row, lanes = _PLAIN_TILE + KERNEL - 1, target.lanes(32)
+    tiles = size.batch * -(-size.height // _PLAIN_TILE) * -(-size.width // _PLAIN_TILE)
+    if target.arch != "x86_64" or size.channels % lanes or size.outputs % lanes:
+        return False
+    is_less = _plain_products(size) < KERNEL**2 * size.batch * size.height * size.width
+    return is_less and (tiles + 1) * row + 2 <= target.vector_registers
+
+
+def plain_cycles(size: ConvolutionSize, target: Target) -> float:
+    """Estimated time of Winograd's algorithm with plain weights."""
+    pairs = size.channels * size.outputs
+    return product_cycles(_plain_products(size) * pairs, KERNEL**2 * pairs, 0.0, target)
+
+
+def _plain_products(size: ConvolutionSize) -> int:
+    """Multiplications for one pair of channels with plain weights, those that transform the weights among them."""
+    # Tiles at the border have as many points as their results need.
+    points = [length + (KERNEL - 1) * -(-length // _PLAIN_TILE) for length in (size.height, size.width)]
+    return size.batch * points[0] * points[1] + _PLAIN_TRANSFORM
 
 
 def best_tile(size: ConvolutionSize, target: Target) -> int | None:

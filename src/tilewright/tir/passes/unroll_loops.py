@@ -9,6 +9,9 @@ result; beyond it the loop stays as a serial loop. Short serial loops that index
 unrolled too: such a buffer is meant for registers, and registers have no addresses. Not those with the note `ROLLED`:
 what they index is better left in memory.
 
+A copied loop with the note `PREFETCH` hands a share of what is to be fetched to each copy, in whose innermost loop that
+is done.
+
 For languages whose compilers unroll loops themselves (`copied=False`) the loops stay, marked as unrolled; those
 compilers heed `ROLLED`.
 """
@@ -19,11 +22,12 @@ from typing import Final
 
 from tilewright.ir.build import add
 from tilewright.ir.expr import IntImm, Var, is_const_int
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order, transform, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.stmt import ROLLED, BufferStore, Evaluate, For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import PREFETCH, ROLLED, BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
 """Statements that one unrolled loop may become."""
@@ -64,7 +68,29 @@ class _Unroll(StmtRewriter):
 
 
 def _copies(loop: For, count: int) -> Stmt:
-    return seq(*[fresh_copy(loop.body, {loop.var: add(loop.min, step)}) for step in range(count)])
+    copies = [fresh_copy(loop.body, {loop.var: add(loop.min, step)}) for step in range(count)]
+    wanted = loop.annotations.get(PREFETCH)
+    if isinstance(wanted, dict):
+        copies = [_fetching(copy, _share(wanted, step, count)) for step, copy in enumerate(copies)]
+    return seq(*copies)
+
+
+def _share(wanted: dict[str, int], step: int, count: int) -> dict[str, list[int]]:
+    """What one of some copies fetches: so many elements, and where they begin after the first that is in use."""
+    return {name: [-(-length // count), length + step * length // count] for name, length in wanted.items()}
+
+
+def _fetching(stmt: Stmt, wanted: dict[str, list[int]]) -> Stmt:
+    """A statement whose first innermost loop fetches ahead."""
+    loops = [item for item in all_statements(stmt) if isinstance(item, For)]
+    innermost = next((item for item in loops if not any(isinstance(x, For) for x in all_statements(item.body))), None)
+
+    def visit(item: Node) -> Node | None:
+        if item is not innermost or innermost is None:
+            return None
+        return innermost.replace(annotations={**innermost.annotations, PREFETCH: wanted})
+
+    return transform(stmt, visit)
 
 
 def _statements(stmt: Stmt) -> int:

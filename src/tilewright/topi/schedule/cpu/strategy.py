@@ -25,6 +25,7 @@ from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recur
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
 from tilewright.topi.schedule.cpu.tile_matrix import schedule_tile_matrix
 from tilewright.topi.schedule.cpu.winograd import schedule_winograd
+from tilewright.topi.schedule.cpu.winograd_plain import schedule_winograd_plain
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 
@@ -46,8 +47,12 @@ def schedule_cpu(
 
 def _schedule(context: ScheduleContext) -> None:
     sch = context.sch
-    if any(context.block(handle).annotations.get("anchor") == "winograd" for handle in sch.blocks()):
+    kinds = {context.block(handle).annotations.get("anchor") for handle in sch.blocks()}
+    if "winograd" in kinds:
         schedule_winograd(context)
+        return
+    if "winograd_plain" in kinds:
+        schedule_winograd_plain(context)
         return
     if is_recurrence(context):
         schedule_recurrence(context)

@@ -19,6 +19,8 @@ from tilewright.topi.schedule.packing import constant_parameters
 _STAGES = (
     "winograd_input_rows",
     "winograd_input",
+    "winograd_weight_rows",
+    "winograd_weight",
     "winograd_product",
     "winograd_output_rows",
     "winograd_output",
@@ -87,8 +89,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
             for tile, vector of channels:  epilogue(A M A') to the output   (partial tiles are cut here only)
     """
     sch = context.sch
-    target = _output_block(context)
-    _inline_others(context, target)
+    target = output_block(context)
+    inline_others(context, target)
     plan = _plan(context, target)
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
@@ -106,7 +108,7 @@ def schedule_winograd(context: ScheduleContext) -> None:
             schedule_injective(context, handle)
 
 
-def _output_block(context: ScheduleContext) -> BlockHandle:
+def output_block(context: ScheduleContext) -> BlockHandle:
     """The block that takes results out of their tiles: the output with its epilogue, where pixels stay in order."""
     sch = context.sch
     pixels = sch.get_block("winograd")
@@ -118,7 +120,7 @@ def _output_block(context: ScheduleContext) -> BlockHandle:
     if context.block(output).is_reduction or context.block(output).writes[0].buffer.static_shape != shape:
         return pixels
     trial = ScheduleContext(sch.copy(), context.target)
-    _inline_others(trial, output)
+    inline_others(trial, output)
     # The epilogue must read each result at its own pixel.
     source, result = context.block(pixels), trial.block(output)
     (wanted,) = find_all(source.body, BufferLoad)
@@ -132,7 +134,7 @@ def _output_block(context: ScheduleContext) -> BlockHandle:
     return output if kept <= {*_STAGES, *sources, output.name} else pixels
 
 
-def _inline_others(context: ScheduleContext, target: BlockHandle) -> None:
+def inline_others(context: ScheduleContext, target: BlockHandle) -> None:
     """Inline every elementwise stage but those of the algorithm; what reads the target stays outside it."""
     sch = context.sch
     kept = {*_STAGES, target.name, *(handle.name for handle in sch.get_output_blocks())}

@@ -1,0 +1,188 @@
+"""The schedule of Winograd convolutions of few tiles whose weights are transformed in registers, as they are used."""
+
+from __future__ import annotations
+
+from tilewright.graph.ops.winograd import KERNEL
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import PREFETCH
+from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
+from tilewright.topi.schedule.cpu.winograd import inline_others, output_block
+from tilewright.topi.schedule.packing import constant_parameters
+
+_PART, _MOST_PART = 16, 128
+"""Input channels whose weights stay in the first cache level while one row of points after the other meets them.
+
+More than the second number do not stay there.
+"""
+
+
+def schedule_winograd_plain(context: ScheduleContext) -> None:
+    """Schedule a kernel whose anchor is the product of a Winograd convolution with plain weights.
+
+    for vector of channels, tile:  V[:, :, tile, channels] = B d B'
+    for vector of output channels:
+        for part of the input channels, row i of points:
+            for channel:  U[i, :] = G g G';  sum[j, tile] += V[i, j, tile] U[i, j]      (all of this in registers)
+            M[i, j, tile] += sum[j, tile]
+        for tile:  epilogue(A M A') to the output                                       (partial tiles are cut here)
+
+    Points, tiles and rows of results are unrolled: what each of them multiplies by, and which products a tile at the
+    border does without, is settled in the code.
+    """
+    sch = context.sch
+    target = output_block(context)
+    inline_others(context, target)
+    size, _, tiles, outputs = _shape(context, "winograd_product")
+    *_, channels = _shape(context, "winograd_input")
+    width = vector_width(outputs, context.lanes(sch.get_block("winograd_product")))
+    weights = _pack_weights(context, width)
+    panel = _schedule_output(context, target, width)
+    options = divisors(channels, _MOST_PART)
+    part = context.choose("part", options, max(n for n in options if n <= _PART))
+    row = _schedule_product(context, panel, part)
+    chunk = _schedule_input(context)
+    if weights is not None:
+        # The rows of points fetch the weights of the next part between them.
+        sch.annotate(row, PREFETCH, {weights: part * KERNEL * KERNEL * width})
+    if context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK:
+        sch.parallel(chunk)
+        sch.parallel(panel)
+    for handle in sch.get_output_blocks():
+        if handle.name != target.name:
+            schedule_injective(context, handle)
+
+
+def _shape(context: ScheduleContext, name: str) -> tuple[int, ...]:
+    """The sizes of what a stage makes."""
+    return context.block(context.sch.get_block(name)).writes[0].buffer.static_shape or (0, 0, 0, 0)
+
+
+def _pack_weights(context: ScheduleContext, width: int) -> str | None:
+    """Constant weights in the order in which they are read; gives their name.
+
+    Before: `w[y, x, c, o]`; after: `w[o // width, c, y, x, o % width]`.
+    """
+    rows = context.sch.get_block("winograd_weight_rows")
+    constants = constant_parameters(context.sch.func)
+
+    def arranged(y: Var, x: Var, c: Var, o: Var) -> tuple[PrimExpr, ...]:
+        return (o // width, c, y, x, o % width) if width > 1 else (o, c, y, x)
+
+    for load in find_all(context.block(rows).body, BufferLoad):
+        number = constants.get(load.buffer)
+        if number is not None:
+            index_map = IndexMap.of(arranged, 4)
+            context.sch.transform_layout(rows, load.buffer.name, index_map)
+            context.packing[number] = index_map
+            return load.buffer.name
+    return None
+
+
+def _schedule_output(context: ScheduleContext, target: BlockHandle, width: int) -> LoopHandle:
+    """Loops (panel, tile, row, column, lane) around the output with its transforms inside; gives that over panels."""
+    sch = context.sch
+    _, tile, *_ = _shape(context, "winograd_output")
+    n, y, x, o = sch.get_loops(target)
+    tile_row, row = sch.split(y, [None, tile])
+    tile_column, column = sch.split(x, [None, tile])
+    sch.reorder(n, tile_row, tile_column, row, column)
+    tiles = sch.fuse(n, tile_row, tile_column)
+    panel, lane = sch.split(o, [None, width])
+    sch.reorder(panel, tiles, row, column, lane)
+    for name in ("winograd_output", "winograd_output_rows"):
+        _compute_in_registers(context, name, tiles)
+    _unroll(context, [tiles, row, column, lane])
+    return panel
+
+
+def _compute_in_registers(context: ScheduleContext, name: str, place: LoopHandle) -> None:
+    """A stage of a transform under a loop: all its loops unrolled but the last, which is a vector."""
+    sch = context.sch
+    stage = sch.get_block(name)
+    sch.compute_at(stage, place, preserve_unit_loops=True)
+    _unroll(context, loops_below(context, stage, place))
+    sch.set_scope(stage, 0, "local")
+
+
+def _unroll(context: ScheduleContext, loops: list[LoopHandle]) -> None:
+    """The last loop in a vector, the others unrolled."""
+    *others, lane = loops
+    if context.extent(lane) != 1:
+        context.sch.vectorize(lane)
+    for loop in others:
+        context.sch.unroll(loop)
+
+
+def _schedule_product(context: ScheduleContext, panel: LoopHandle, part: int) -> LoopHandle:
+    """The products under a panel, in parts of some input channels; gives the loop over rows of points."""
+    sch = context.sch
+    partial, row, rest = _divide_sums(context, panel, part)
+    *spatial, step = loops_below(context, partial, row)
+    sch.reorder(step, *spatial)
+    sch.set_scope(partial, 0, "local")
+    begin = sch.decompose_reduction(partial, step)
+    for name in ("winograd_weight", "winograd_weight_rows"):
+        _compute_in_registers(context, name, step)
+    for nest in (spatial, loops_below(context, begin, row), rest):
+        _unroll(context, nest)
+    sch.unroll(row)
+    return row
+
+
+def _divide_sums(
+    context: ScheduleContext, panel: LoopHandle, part: int
+) -> tuple[BlockHandle, LoopHandle, list[LoopHandle]]:
+    """Sums of a part of the input channels, for a row of points at a time, and the loops that add them up.
+
+    Gives the block of those sums, the loop over rows of points around it, and the others around what adds up.
+    """
+    sch = context.sch
+    product = sch.get_block("winograd_product")
+    *_, depth = sch.get_loops(product)
+    if context.extent(depth) == part:
+        # A single part: its sums are copied.
+        total, partial = sch.cache_write(product, 0, "local"), product
+        sch.compute_at(total, panel, preserve_unit_loops=True)
+        row, *rest = loops_below(context, total, panel)
+    else:
+        parts, _ = sch.split(depth, [None, part])
+        partial = sch.rfactor(parts)
+        sch.compute_at(product, panel, preserve_unit_loops=True)
+        row, *rest, parts = loops_below(context, product, panel)
+        sch.reorder(parts, row, *rest)
+        *_, lane = sch.get_loops(sch.decompose_reduction(product, parts))
+        if context.extent(lane) != 1:
+            sch.vectorize(lane)
+    _pack_input(context, partial, part)
+    sch.compute_at(partial, row, preserve_unit_loops=True)
+    return partial, row, rest
+
+
+def _pack_input(context: ScheduleContext, product: BlockHandle, part: int) -> None:
+    """Store the transformed input as it is read: `v[i, j, p, c]` becomes `v[i, c // part, j, p, c % part]`."""
+
+    def arranged(i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
+        return (i, c // part, j, p, c % part) if part > 1 else (i, c, j, p)
+
+    context.sch.transform_layout(product, "winograd_input", arranged)
+
+
+def _schedule_input(context: ScheduleContext) -> LoopHandle:
+    """The input transform of one vector of channels after the other, all tiles; gives the loop over vectors."""
+    sch = context.sch
+    stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
+    for producer in sch.get_producers(rows):
+        schedule_injective(context, producer)
+    i, j, tiles, channel = sch.get_loops(stage)
+    *_, channels = _shape(context, "winograd_input_rows")
+    chunk, lane = sch.split(channel, [None, vector_width(channels, context.lanes(stage))])
+    sch.reorder(chunk, tiles, i, j, lane)
+    _compute_in_registers(context, "winograd_input_rows", tiles)
+    _unroll(context, [tiles, i, j, lane])
+    return chunk
