@@ -8,12 +8,14 @@ import pytest
 from tests.codegen.compiled import HOST, run
 from tilewright.ir import intrinsics
 from tilewright.ir.expr import ZERO, Call, IntImm, Var
+from tilewright.ir.visit import find_all
 from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.float_math import MAX_ULP
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.stmt import BufferStore, For, LoopKind
 
 COUNT = 1 << 16
@@ -95,6 +97,24 @@ def test_errors_stay_below_what_is_promised(name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("lanes", [8, 32, 64])
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+def test_vectors_of_other_lengths(name: str, lanes: int) -> None:
+    args = arguments(1, 9)
+    result = run(kernel(name, COUNT, lanes), *args, np.zeros(COUNT, "float32"))[-1]
+    assert errors(name, args, result).max() <= MAX_ULP[name]
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+def test_scaling_by_an_instruction_means_the_same(name: str) -> None:
+    args = arguments(1, 3, 1600)
+    vector = lower_intrinsics(vectorize_loops(kernel(name, 1600, 16)), has_scale=True)
+    assert any(item.name == "scale_by_power" for item in find_all(vector.body, Call))
+    result = np.zeros(1600, "float32")
+    interpret(vector, *args, result)
+    assert errors(name, args, result).max() <= MAX_ULP[name]
+
+
 @pytest.mark.parametrize("name", sorted(MAX_ULP))
 def test_the_pass_is_right_by_itself(name: str) -> None:
     """Scalar code, interpreted: the expansion does not lean on how it is compiled."""
@@ -122,10 +142,16 @@ def test_powers_of_differences_are_never_subnormal() -> None:
     i = Var("i")
     store = BufferStore(result, (i,), intrinsics.exp(first[i] - second[i]))
     func = PrimFunc("weights", (first, second, result), For(i, ZERO, IntImm(COUNT), LoopKind.SERIAL, store))
+    lane = Var("lane")
+    place = i * 32 + lane
+    part = BufferStore(result, (place,), intrinsics.exp(first[place] - second[place]))
+    parts = For(i, ZERO, IntImm(COUNT // 32), LoopKind.SERIAL, For(lane, ZERO, IntImm(32), LoopKind.VECTORIZED, part))
+    vectors = PrimFunc("weights", (first, second, result), parts)
     shifted = np.linspace(-120, 90, COUNT).astype("float32")
     shifted[:4] = [-np.inf, np.inf, np.nan, 0.0]
     zeros = np.zeros(COUNT, "float32")
-    for out in (run(func, shifted, zeros, zeros.copy())[2], interpreted(lower_intrinsics(func), shifted, zeros)):
+    results = [run(item, shifted, zeros, zeros.copy())[2] for item in (func, vectors)]
+    for out in (*results, interpreted(lower_intrinsics(func), shifted, zeros)):
         kept = ~(shifted < -86)
         assert errors("exp", [shifted[kept]], out[kept]).max() <= MAX_ULP["exp"]
         assert (out[~kept] == 0).all()

@@ -57,7 +57,9 @@ def cpu_pipeline(target: Target) -> Pipeline:
             function_pass("simplify_again")(simplify_loops),
             function_pass("plan_storage")(plan_storage),
             function_pass("legalize_types")(legalize_types).with_options(has_half=target.has_fp16),
-            function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics),
+            function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
+                has_scale=target.has_feature("avx512f")
+            ),
         ],
     )
 

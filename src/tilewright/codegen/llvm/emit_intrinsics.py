@@ -89,6 +89,34 @@ def _copysign(c: FunctionContext, expr: Call) -> str:
     return _llvm(c, "copysign", expr)
 
 
+def _scale_by_power(c: FunctionContext, expr: Call) -> str:
+    """Vectors of AVX-512 in its instruction, some at a time."""
+    piece, text, lanes = "<16 x float>", register_type(expr.dtype), expr.dtype.lanes
+    function = c.module.declare(
+        "llvm.x86.avx512.mask.scalef.ps.512", piece, f"{piece}, {piece}, {piece}, i16, i32 immarg"
+    )
+    value, power = (c.value(arg) for arg in expr.args)
+    result = "poison"
+    for start in range(0, lanes, 16):
+        order = ", ".join(f"i32 {start + lane}" for lane in range(16))
+        parts = [
+            c.op(f"shufflevector {text} {item}, {text} poison, <16 x i32> <{order}>") if lanes > 16 else item
+            for item in (value, power)
+        ]
+        # All lanes, in the current rounding mode.
+        made = c.op(
+            f"call {piece} {function}({piece} {parts[0]}, {piece} {parts[1]}, {piece} zeroinitializer, i16 -1, i32 4)"
+        )
+        if lanes == 16:
+            return made
+        spread = ", ".join(f"i32 {min(lane, 15)}" for lane in range(lanes))
+        widened = c.op(f"shufflevector {piece} {made}, {piece} poison, <{lanes} x i32> <{spread}>")
+        picks = (lanes + lane - start if start <= lane < start + 16 else lane for lane in range(lanes))
+        merged = ", ".join(f"i32 {pick}" for pick in picks)
+        result = c.op(f"shufflevector {text} {result}, {text} {widened}, <{lanes} x i32> <{merged}>")
+    return result
+
+
 def _is_nan(c: FunctionContext, expr: Call) -> str:
     value = c.value(expr.args[0])
     return c.op(f"fcmp uno {register_type(expr.args[0].dtype)} {value}, {value}")
@@ -173,6 +201,7 @@ _TABLE: Final[dict[str, _Emit]] = {
     "abs": _abs,
     "fma": _fma,
     "copysign": _copysign,
+    "scale_by_power": _scale_by_power,
     "isnan": _is_nan,
     "isinf": _against_infinity("oeq"),
     "isfinite": _against_infinity("olt"),

@@ -10,6 +10,7 @@ on fused multiply-add being there, nor on its absence.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from tilewright.ir.build import add, const, eq, le, lt, maximum, minimum, select, shift_left, shift_right, sub
@@ -110,20 +111,43 @@ def scaled(value: PrimExpr, exponent: PrimExpr) -> PrimExpr:
     return value * power_of_two(half) * power_of_two(sub(exponent, half))
 
 
+def _nearest(shifted: PrimExpr) -> PrimExpr:
+    """The whole number in the low bits of a sum with `MAGIC`."""
+    return sub(reinterpret(shifted, int_type(shifted)), MAGIC_BITS)
+
+
+Scale = Callable[[PrimExpr, PrimExpr], PrimExpr]
+"""A value times two to the power of the whole number that a sum with `MAGIC` has rounded to."""
+
+
+def scaled_by_products(value: PrimExpr, shifted: PrimExpr) -> PrimExpr:
+    """On any processor."""
+    return scaled(value, _nearest(shifted))
+
+
+def scaled_by_instruction(value: PrimExpr, shifted: PrimExpr) -> PrimExpr:
+    """On processors that have an instruction for it, which overflows and underflows as it should."""
+    return Call("scale_by_power", (value, shifted - MAGIC), value.dtype)
+
+
 def _reduced_exp(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """k and r with x = k ln 2 + r and |r| <= ln 2 / 2."""
+    """k + `MAGIC` and r with x = k ln 2 + r and |r| <= ln 2 / 2."""
     shifted = x * _LOG2_E + MAGIC
     n = shifted - MAGIC
-    r = x - n * _LN2_HIGH - n * _LN2_LOW
-    return sub(reinterpret(shifted, int_type(x)), MAGIC_BITS), r
+    return shifted, x - n * _LN2_HIGH - n * _LN2_LOW
 
 
 def _exp_scaled(x: PrimExpr, shift: int) -> PrimExpr:
     """exp(x) * 2**shift for a small shift."""
+    bounded, shifted, value = _exp_parts(x)
+    return scaled(_unless_zero(lt(bounded, -104.0), value), add(_nearest(shifted), shift))
+
+
+def _exp_parts(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """x within limits, and what exp(x) is made of: the power of two as `_reduced_exp` gives it, and exp(r)."""
     bounded = maximum(minimum(x, 91.0), -105.0)
-    k, r = _reduced_exp(bounded)
-    value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
-    return scaled(_unless_zero(lt(bounded, -104.0), value), add(k, shift))
+    shifted, r = _reduced_exp(bounded)
+    return bounded, shifted, r * r * polynomial(r, _EXP_TAIL) + r + 1.0
 
 
 def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
@@ -131,34 +155,37 @@ def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
     return select(vanishes, const(0.0, value.dtype), value)
 
 
-def exp(x: PrimExpr) -> PrimExpr:
+def exp(x: PrimExpr, scale: Scale = scaled_by_products) -> PrimExpr:
     """e**x."""
-    return _exp_scaled(x, 0)
+    bounded, shifted, value = _exp_parts(x)
+    return scale(_unless_zero(lt(bounded, -104.0), value), shifted)
 
 
-def exp_of_difference(x: PrimExpr) -> PrimExpr:
+def exp_of_difference(x: PrimExpr, scale: Scale | None = None) -> PrimExpr:
     """e**x where x is a difference, as in softmax; 0 below exp(-86), nearly the smallest normal number.
 
     Those are weights of nothing, of masks like -100, and processors take a hundred times as long to multiply by them.
     Without subnormal results one power of two is enough: half of the greatest, 2**128, and twice the product.
     """
-    k, r = _reduced_exp(minimum(x, 89.0))
+    shifted, r = _reduced_exp(minimum(x, 89.0))
     value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
-    value = value * power_of_two(sub(k, 1))
+    if scale is not None:
+        return _unless_zero(lt(x, -86.0), scale(value, shifted))
+    value = value * power_of_two(sub(_nearest(shifted), 1))
     return _unless_zero(lt(x, -86.0), value + value)
 
 
 def _reduced_exp2(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """k and r with x = k + r and |r| <= 1/2."""
+    """k + `MAGIC` and r with x = k + r and |r| <= 1/2."""
     shifted = x + MAGIC
-    return sub(reinterpret(shifted, int_type(x)), MAGIC_BITS), x - (shifted - MAGIC)
+    return shifted, x - (shifted - MAGIC)
 
 
-def exp2(x: PrimExpr) -> PrimExpr:
+def exp2(x: PrimExpr, scale: Scale = scaled_by_products) -> PrimExpr:
     """2**x."""
     x = maximum(minimum(x, 130.0), -152.0)
-    k, r = _reduced_exp2(x)
-    return scaled(_unless_zero(lt(x, -150.0), exp2_of_fraction(r)), k)
+    shifted, r = _reduced_exp2(x)
+    return scale(_unless_zero(lt(x, -150.0), exp2_of_fraction(r)), shifted)
 
 
 def exp2_of_fraction(r: PrimExpr) -> PrimExpr:
@@ -168,7 +195,8 @@ def exp2_of_fraction(r: PrimExpr) -> PrimExpr:
 
 def expm1(x: PrimExpr) -> PrimExpr:
     """exp(x) - 1: the tail of the series and the power of two are added in the order that loses nothing."""
-    k, r = _reduced_exp(maximum(minimum(x, 88.8), -40.0))
+    shifted, r = _reduced_exp(maximum(minimum(x, 88.8), -40.0))
+    k = _nearest(shifted)
     tail = r * r * polynomial(r, _EXP_TAIL) + r
     half = shift_right(k, const(1, k.dtype))
     # Half of 2**k (in two factors): 2**128 itself has no float32.
@@ -239,13 +267,16 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 def tanh(x: PrimExpr) -> PrimExpr:
     """The hyperbolic tangent, e / (e + 2) for e = exp(2x) - 1."""
-    grown = expm1(minimum(absolute(x), 10.0) * 2.0)
+    shifted, r = _reduced_exp(minimum(absolute(x), 10.0) * 2.0)
+    # Of so small an argument the power of two is one number, which `expm1` must take as two.
+    power = power_of_two(_nearest(shifted))
+    grown = power * (r * r * polynomial(r, _EXP_TAIL) + r) + (power - 1.0)
     return copysign(grown / (grown + 2.0), x)
 
 
-def sigmoid(x: PrimExpr) -> PrimExpr:
+def sigmoid(x: PrimExpr, scale: Scale = scaled_by_products) -> PrimExpr:
     """1 / (1 + exp(-x)), from the exponential that does not overflow."""
-    decayed = exp(absolute(x) * -1.0)
+    decayed = exp(absolute(x) * -1.0, scale)
     return select(lt(x, 0.0), decayed, const(1.0, x.dtype)) / (decayed + 1.0)
 
 
@@ -254,8 +285,8 @@ def erf(x: PrimExpr) -> PrimExpr:
     magnitude = minimum(absolute(x), 4.0)
     near = x * polynomial(x * x, _ERF_SMALL) + x
     # The power is between 2**-27 and 1/4: one step scales it, and nothing is out of range.
-    k, r = _reduced_exp2(polynomial(magnitude, _ERF_LARGE))
-    far = copysign(1.0 - exp2_of_fraction(r) * power_of_two(k), x)
+    shifted, r = _reduced_exp2(polynomial(magnitude, _ERF_LARGE))
+    far = copysign(1.0 - exp2_of_fraction(r) * power_of_two(_nearest(shifted)), x)
     return select(lt(absolute(x), 0.98), near, far)
 
 

@@ -38,6 +38,21 @@ _FLOAT32: Final[_Table] = {
 }
 
 
+def _by_instruction(x: PrimExpr) -> PrimExpr:
+    expand = float_math.exp_of_difference if type(x) is Sub else float_math.exp
+    return expand(x, float_math.scaled_by_instruction)
+
+
+_SCALE_LANES: Final = 16
+"""Lanes of the instruction of AVX-512 that multiplies by a power of two."""
+_FLOAT32_SCALED: Final[_Table] = {
+    **_FLOAT32,
+    "exp": _by_instruction,
+    "exp2": lambda x: float_math.exp2(x, float_math.scaled_by_instruction),
+    "sigmoid": lambda x: float_math.sigmoid(x, float_math.scaled_by_instruction),
+}
+
+
 def _without_magic(expand: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
     return lambda *args: single_trigonometry.without_magic(expand(*args))
 
@@ -48,16 +63,24 @@ _FLOAT32_ALONE: Final[_Table] = {
 }
 
 
-def lower_intrinsics(func: PrimFunc, *, names: frozenset[str] | None = None, has_double: bool = True) -> PrimFunc:
+def lower_intrinsics(
+    func: PrimFunc, *, names: frozenset[str] | None = None, has_double: bool = True, has_scale: bool = False
+) -> PrimFunc:
     """The function with its mathematics expanded: all of it, or what `names` says.
 
-    Without float64 (`has_double`), angles and powers are computed in float32 alone.
+    Without float64 (`has_double`), angles and powers are computed in float32 alone. With `has_scale`, an instruction
+    multiplies whole vectors by powers of two.
     """
     table = _FLOAT32 if has_double else _FLOAT32_ALONE
     if names is not None:
         table = {name: table[name] for name in names}
+
+    def lowered(expr: PrimExpr) -> PrimExpr | None:
+        whole = has_scale and expr.dtype.lanes % _SCALE_LANES == 0
+        return _lower(expr, _FLOAT32_SCALED if whole else table)
+
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(lambda expr: _lower(expr, table))  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(lowered)  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 
