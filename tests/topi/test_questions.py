@@ -114,3 +114,26 @@ def test_different_answers_are_different_programs() -> None:
         other = next(option for option in question.options if option != question.default)
         changed = space.settle({**space.default, question.name: other})
         assert structural_key(space.schedule(Choices(changed))) != default, question.name
+
+
+@pytest.mark.parametrize(
+    ("pixels", "depth", "columns", "stays"),
+    [
+        (56, 64, 128, True),  # many pixels: they hide where weights come from
+        (28, 128, 128, True),
+        (14, 96, 576, False),
+        (7, 512, 128, False),
+        (14, 192, 48, True),  # weights that the first cache level holds
+        (1, 672, 96, True),  # nothing to hide a fetch behind
+        (56, 512, 512, False),  # too large to stay
+    ],
+)
+def test_weights_that_few_pixels_meet_come_panel_by_panel(pixels: int, depth: int, columns: int, stays: bool) -> None:
+    x, w = var("x", 1, pixels, pixels, depth), var("w", 1, 1, depth, columns)
+    func, target = kernel([x, w], conv(x, w)), TARGETS["avx512"].replace(l1_bytes=48 << 10, l2_bytes=2 << 20)
+    constant, computed = Choices(), Choices()
+    schedule_cpu(func.replace(attributes={**func.attributes, CONSTANTS: (1,)}), target, constant)
+    assert constant.answers["weights_stay"] is stays
+    # What was computed just before is near.
+    schedule_cpu(func, target, computed)
+    assert computed.answers["weights_stay"] is (depth * columns * 4 <= target.l2_bytes / 4)

@@ -37,6 +37,8 @@ _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
 _LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
 """The same for weights whose rows are larger than the first part of that level."""
+_MANY_ROWS = 400
+"""Rows from which on arithmetic hides that each weight comes from afar once in a run of the model."""
 
 
 def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -81,7 +83,8 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     # Phases have weights of their own: they come before panels.
     fixed = 3 if isinstance(context.block(anchor).annotations.get("phases"), tuple) else 1
     order = [*outer[:fixed], column_outer, *outer[fixed:]]
-    resident = context.choose("weights_stay", (False, True), weights_stay(context, anchor, extents[-1]))
+    stay = weights_stay(context, anchor, extents[-1]) and not _panels_pay(context, anchor, prod(extents), extents[-1])
+    resident = context.choose("weights_stay", (False, True), stay)
     in_blocks = False
     if row is not None:
         row_loop = loops[row]
@@ -153,6 +156,20 @@ def weights_stay(context: ScheduleContext, anchor: BlockHandle, columns: int) ->
     sources = [region.buffer.static_shape for region in block.reads if region.buffer is not block.writes[0].buffer]
     rows = max((prod(shape) * item for shape in sources if shape), default=0)
     return rows > context.target.l2_bytes * _LARGE_ROWS and weights <= context.target.l2_bytes * _MOST_WEIGHTS
+
+
+def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, columns: int) -> bool:
+    """Whether weights that would stay are better read panel by panel, each fetched while the one before is used.
+
+    In a model constant weights (those that are packed) come from beyond the second cache level. The first tile of rows
+    would wait for all of them; a weight that meets 200 rows takes a tenth longer for it, one that meets 50 a third.
+    Many rows hide that, and would have to come several times themselves. A single row has nothing to hide it behind.
+    """
+    phases = context.block(anchor).annotations.get("phases", ())
+    rows = elements // (columns * prod(phases if isinstance(phases, tuple) else ()))
+    item = context.block(anchor).writes[0].buffer.dtype.itemsize
+    weights = reduction_size(context, anchor) * columns * item
+    return bool(context.packing) and _FEW_ROWS <= rows < _MANY_ROWS and weights > context.target.l1_bytes
 
 
 def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
