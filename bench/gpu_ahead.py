@@ -118,7 +118,7 @@ def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict
 def _start(program: Program, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-W", "ignore", "-m", "bench.gpu_ahead", *map(str, astuple(program))]
     # Many compilers at once leave no core for the helper processes of each.
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "2", **os.environ}
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
     with log.open("wb") as file:
         return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
