@@ -65,10 +65,19 @@ def test_what_is_read_in_its_shape_stays_readable() -> None:
 def test_other_reshapes_stay() -> None:
     rows = op("add", product(), constant(random(3, 5, 1)))
     view = op("add", op("reshape", X, shape=(2, 10, 2)), constant(random(3, 2)))
-    narrow = op("nn.relu", op("reshape", op("matmul", X, constant(random(7, 4, 6))), shape=(2, 10, 3)))
+    narrow = op(
+        "add", op("reshape", op("matmul", X, constant(random(7, 4, 6))), shape=(2, 10, 3)), constant(random(3, 3))
+    )
     for body in (rows, view, narrow):
         before = module(body)
         assert sink_reshapes(before)["main"] is before["main"]
+
+
+def test_any_reshape_sinks_below_what_has_no_rows() -> None:
+    narrow = op("reshape", op("matmul", X, constant(random(7, 4, 6))), shape=(2, 10, 3))
+    body = op("multiply", op("nn.relu", narrow), constant(np.float32(0.5)))
+    assert is_call_to(check(module(body))["main"].body, "reshape")
+    assert kernels(module(body)) == ["fused_matmul_nn_relu_multiply"]
 
 
 def test_two_products_of_different_shapes_come_to_an_end() -> None:

@@ -43,7 +43,7 @@ def _sink(b: Bindings) -> GraphExpr | None:
     for item in root.args:
         if isinstance(item, Call) and is_call_to(item, "reshape") and known_sizes(item) == shape:
             inner = known_sizes(item.args[0])
-            if shape and inner and inner[-1] == shape[-1] and _is_product(item.args[0], inner):
+            if shape and inner and _is_product(item.args[0], inner):
                 return _below(root, shape, inner)
     return None
 
@@ -69,8 +69,8 @@ def _below(root: Call, shape: Sizes, inner: Sizes) -> GraphExpr | None:
             return None
         if sizes == shape:
             args.append(_reshaped(item, inner))
-        elif all(size == 1 for size in sizes[:-1]):
-            # One row for all rows: the last axis is the same before and after.
+        elif all(size == 1 for size in sizes[:-1]) and (inner[-1] == shape[-1] or sizes[-1:] in ((), (1,))):
+            # One number for all, or one row for all rows: the last axis is the same before and after.
             args.append(make("reshape", item, shape=sizes[-1:]) if len(sizes) > 1 else item)
         else:
             return None
