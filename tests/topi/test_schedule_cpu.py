@@ -262,6 +262,15 @@ class TestTemplates:
         check(kernel([x], call(name, x, axes=axes, keepdims=True)), target)
         check(kernel([x], call("sqrt", call("abs", call(name, call("exp", x), axes=axes, keepdims=False)))), target)
 
+    def test_elementwise_stages_walk_whole_planes(self, target: Target) -> None:
+        data, scale = var("x", 2, 3, 5, 9), var("s", 3, 1, 1)
+        scheduled = check(kernel([data, scale], call("multiply", data, scale)), target)
+        # The rows and columns of a plane, and no axis that the scale moves along.
+        assert [loop.extent.value for loop in find_all(scheduled.body, For) if isinstance(loop.extent, ir.IntImm)][
+            :2
+        ] == [2, 3]
+        assert len(find_all(scheduled.body, For)) <= 4
+
     @pytest.mark.parametrize("shape", [(2, 3, 7, 9), (2, 3, 8, 16), (1, 2, 3, 5, 7)])
     def test_reduced_axes_side_by_side_are_one(self, target: Target, shape: tuple[int, ...]) -> None:
         data, scale, bias = var("x", *shape), var("s", shape[1], *(1,) * (len(shape) - 2)), var("b", 1)

@@ -153,6 +153,20 @@ def test_pad_constant(dtype: str, value: float) -> None:
     check("pad", random_array(rng, (), dtype), before=(), after=(), value=value)
 
 
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+@pytest.mark.parametrize(
+    ("shape", "before", "after"),
+    [
+        ((3, 20), (1, 2), (0, 3)),
+        ((2, 3, 90), (0, 2, 5), (0, 1, 0)),
+        ((17,), (0,), (16,)),
+        ((0, 3, 16), (0, 0, 1), (0, 0, 1)),
+    ],
+)
+def test_pad_long_lines(mode: str, shape: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    check("pad", random_array(np.random.default_rng(4), shape), before=before, after=after, mode=mode)
+
+
 def test_pad_with_infinity_nan_and_fractions() -> None:
     data = np.ones((2,), np.float32)
     for value in (float("-inf"), float("nan"), 0.1):

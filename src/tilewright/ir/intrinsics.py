@@ -171,7 +171,7 @@ define("abs", 1, "number", np.abs, "the value without its sign; the least signed
 define("pow", 2, "float", np.float_power, "x to the power y, as IEEE 754 pow")
 define("atan2", 2, "float", np.arctan2, "the angle of the point (x, y), arguments y, x")
 define("copysign", 2, "float", np.copysign, "the magnitude of the first with the sign of the second")
-define("scale_by_power", 2, "float", lambda x, n: x * np.exp2(n), "x * 2**n of a whole number n, rounded once")
+define("scale_by_power", 2, "any", lambda x, n: x * np.exp2(n), "x * 2**n of a whole number n", result="given")
 define("fma", 3, "float", None, "a * b + c, rounded once")
 define("isnan", 1, "float", np.isnan, "whether x is not a number", result="bool")
 define("isinf", 1, "float", np.isinf, "whether x is an infinity", result="bool")

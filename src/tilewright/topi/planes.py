@@ -24,12 +24,8 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Stmt, seq
 from tilewright.topi.reduce import mean_type
 from tilewright.topi.registry import compute_on_cpus, result_shape
-from tilewright.topi.statements import at_once, memory, put, repeat, when, with_memory
+from tilewright.topi.statements import at_once, in_vectors, memory, put, repeat, when, with_memory
 
-_LANES: Final = 64
-"""Columns that are worked on at once."""
-_VECTOR: Final = 16
-"""Columns of a vector at the end of a line."""
 _MOST_TERMS: Final = 9
 """Rows or columns of a window that are combined in one expression; of larger windows one after the other."""
 
@@ -131,19 +127,19 @@ def _plane(pool: _Pool, source: Buffer, target: Buffer, at: tuple[PrimExpr, ...]
 
             return when(
                 build.logical_and(build.le(0, row), build.lt(row, pool.rows)),
-                _in_vectors(pool.columns, joined, again=False),
+                in_vectors(pool.columns, joined, again=False),
             )
 
         def blank(begin: PrimExpr, count: int) -> Stmt:
             return at_once(count, lambda lane: put(lines, start + begin + lane, pool.neutral))
 
-        one_by_one = seq(_in_vectors(pool.columns, blank), repeat(kernel, step, "row"))
+        one_by_one = seq(in_vectors(pool.columns, blank), repeat(kernel, step, "row"))
         if kernel > _MOST_TERMS:
             return one_by_one
         reach = first + (kernel - 1) * dilation
         inside = build.logical_and(build.le(0, first), build.lt(reach, pool.rows))
         padded = low > 0 or (pool.result_rows - 1) * a.strides[0] - low + (kernel - 1) * dilation >= pool.rows
-        quick = _in_vectors(pool.columns, at_a_time)
+        quick = in_vectors(pool.columns, at_a_time)
         return when(inside, quick, one_by_one) if padded else quick
 
     def finished(y: PrimExpr, x: PrimExpr, value: PrimExpr) -> Stmt:
@@ -165,7 +161,7 @@ def _plane(pool: _Pool, source: Buffer, target: Buffer, at: tuple[PrimExpr, ...]
 
                 return at_once(count, lambda lane: finished(y, begin + lane, value(begin + lane)))
 
-            return _in_vectors(pool.result_columns, at_a_time)
+            return in_vectors(pool.result_columns, at_a_time)
 
         def started(begin: PrimExpr, count: int) -> Stmt:
             return at_once(count, lambda lane: put(sums, begin + lane, pool.neutral))
@@ -177,15 +173,15 @@ def _plane(pool: _Pool, source: Buffer, target: Buffer, at: tuple[PrimExpr, ...]
 
                 return at_once(count, lambda lane: put(sums, begin + lane, value(begin + lane)))
 
-            return _in_vectors(pool.result_columns, joined, again=False)
+            return in_vectors(pool.result_columns, joined, again=False)
 
         def ended(begin: PrimExpr, count: int) -> Stmt:
             return at_once(count, lambda lane: finished(y, begin + lane, sums[begin + lane]))
 
         return seq(
-            _in_vectors(pool.result_columns, started),
+            in_vectors(pool.result_columns, started),
             repeat(a.kernel[1], step, "column"),
-            _in_vectors(pool.result_columns, ended),
+            in_vectors(pool.result_columns, ended),
         )
 
     def block(begin: PrimExpr, count: int) -> Stmt:
@@ -217,20 +213,3 @@ def _part(pool: _Pool, index: PrimExpr, axis: int) -> PrimExpr:
     skipped = build.maximum(build.floordiv(const(step - 1) - start, step), 0)
     reached = build.minimum(build.floordiv(build.sub(size + step - 1, start), step), kernel)
     return const(1.0, pool.wide) / cast(build.maximum(reached - skipped, 0), pool.wide)
-
-
-def _in_vectors(extent: int, part: Callable[[PrimExpr, int], Stmt], *, again: bool = True) -> Stmt:
-    """Statements for parts of a line: whole vectors, and what is left.
-
-    With `again`, elements may be computed twice: the last vector then ends where the line ends.
-    """
-    whole = extent // _LANES
-    steps = [repeat(whole, lambda n: part(n * _LANES, _LANES), "n")] if whole else []
-    begin = whole * _LANES
-    while begin < extent:
-        width = _VECTOR
-        while width > extent - begin and (width > extent or not again):
-            width //= 2
-        steps.append(part(const(min(begin, extent - width)), width))
-        begin += width
-    return seq(*steps)

@@ -7,13 +7,16 @@ from typing import Any
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ONE, ExprLike, PrimExpr
+from tilewright.ir.expr import ONE, ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
-from tilewright.te.language import compute
+from tilewright.te.language import compute, extern_rows
 from tilewright.te.tensor import Tensor
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Stmt, seq
 from tilewright.topi.elementwise import broadcast_index
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
+from tilewright.topi.statements import at_once, in_vectors, put, repeat
 
 
 @compute_of("reshape")
@@ -177,6 +180,10 @@ def _tile(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
 
 
+_SHORT_LINE = 16
+"""Lines that are shorter have no vectors to be copied in."""
+
+
 @compute_of("pad")
 def _pad(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs
@@ -195,6 +202,44 @@ def _pad(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         ]
 
     return compute(shape, element, "pad")
+
+
+@compute_on_cpus("pad")
+def _pad_lines(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    """Lines copied as they are, and their borders element by element: indices of vectors would all be computed."""
+    (x,) = inputs
+    shape = result_shape(result)
+    if attributes.mode == "constant" or not shape or const_value(x.shape[-1]) is None:
+        return None
+    low, high = attributes.before[-1], attributes.after[-1]
+    width = const_value(x.shape[-1]) or 0
+    if not (low or high) or min(low, high) < 0 or width < _SHORT_LINE:
+        return None
+
+    def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
+        (source,), (target,) = sources, results
+        line = tuple(
+            _reflected(attributes.mode, build.sub(index, first), dim) if first or last else index
+            for index, first, last, dim in zip(at[:-1], attributes.before, attributes.after, x.shape[:-1], strict=False)
+        )
+
+        def border(column: PrimExpr) -> Stmt:
+            place = _reflected(attributes.mode, column - low, x.shape[-1])
+            return put(target, (*at[:-1], column), source[(*line, place)])
+
+        def part(begin: PrimExpr, count: int) -> Stmt:
+            return at_once(
+                count, lambda lane: put(target, (*at[:-1], begin + lane + low), source[(*line, begin + lane)])
+            )
+
+        steps = [in_vectors(width, part)]
+        if low:
+            steps.append(repeat(low, border, "column"))
+        if high:
+            steps.append(repeat(high, border, "column", low + width))
+        return seq(*steps)
+
+    return extern_rows((shape,), len(shape) - 1, [x], statement, "pad", (x.dtype,))[0]
 
 
 def _reflected(mode: str, index: PrimExpr, dim: PrimExpr) -> PrimExpr:

@@ -6,12 +6,18 @@ What CPUs compute step by step is written in these words: sorting, writing at pl
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tilewright.ir.build import as_expr, const
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, Var
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt, seq
+
+_LANES: Final = 64
+"""Elements of a line that are worked on at once."""
+_VECTOR: Final = 16
+"""Elements of a vector at the end of a line."""
 
 
 def repeat(extent: ExprLike, body: Callable[[Var], Stmt], name: str = "i", start: ExprLike = 0) -> Stmt:
@@ -52,3 +58,20 @@ def with_memory(name: str, buffers: list[Buffer], reads: list[Buffer], writes: l
     """Statements with memory of their own."""
     regions = (tuple(item.full_region() for item in reads), tuple(item.full_region() for item in writes))
     return Block(name, (), *regions, seq(*body), allocations=tuple(buffers))
+
+
+def in_vectors(extent: int, part: Callable[[PrimExpr, int], Stmt], *, again: bool = True) -> Stmt:
+    """Statements for parts of a line: whole vectors, and what is left.
+
+    With `again`, elements may be computed twice: the last vector then ends where the line ends.
+    """
+    whole = extent // _LANES
+    steps = [repeat(whole, lambda n: part(n * _LANES, _LANES), "n")] if whole else []
+    begin = whole * _LANES
+    while begin < extent:
+        width = _VECTOR
+        while width > extent - begin and (width > extent or not again):
+            width //= 2
+        steps.append(part(const(min(begin, extent - width)), width))
+        begin += width
+    return seq(*steps)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.expr import const_value
+from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.stmt import Block, BufferStore
+from tilewright.tir.stmt import Block, BlockIter, BufferStore
 
 
 def crossed_axis(block: Block, rank: int) -> int | None:
@@ -29,3 +30,21 @@ def same_indices(block: Block) -> bool:
     if tuple(block.body.indices) != own:
         return False
     return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))
+
+
+def lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
+    """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
+    if outer.kind is not inner.kind or None in (const_value(outer.domain.extent), const_value(inner.domain.extent)):
+        return False
+    pair = [outer.var, inner.var]
+    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
+    for item in accesses:
+        indices, shape = item.indices, item.buffer.shape
+        used = [n for n, index in enumerate(indices) if uses_any(index, pair)]
+        if not used:
+            continue
+        if len(used) != 2 or used[1] != used[0] + 1 or item.buffer.strides:
+            return False
+        if [indices[n] for n in used] != pair or shape[used[1]] is not inner.domain.extent:
+            return False
+    return True

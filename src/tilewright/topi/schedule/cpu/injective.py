@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.expr import Var
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.questions import choose_vector_length
-from tilewright.topi.schedule.walks import crossed_axis, same_indices
+from tilewright.topi.schedule.walks import crossed_axis, lie_side_by_side, same_indices
 
 
 def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle] | None = None) -> None:
@@ -32,6 +33,8 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: lis
     if crossed is not None and extents[-1] >= lanes > 1 and extents[crossed] > 1:
         _schedule_transpose(context, loops, crossed, lanes, work)
         return
+    loops = fuse_walked(context, handle, loops)
+    extents = context.sizes(loops)
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
     outer = loops[:-1]
@@ -43,6 +46,20 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: lis
         outer = [*outer, rest]
     if outer:
         context.parallelize(outer, work)
+
+
+def fuse_walked(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+    """Make one loop of the last ones where what they access lies side by side: vectors then have one end in all."""
+    block = context.block(handle)
+    driven = {item.value: item for item in block.iters if isinstance(item.value, Var)}
+    first = len(loops) - 1
+    while first > 0 and all(loop.var in driven for loop in loops[first - 1 : first + 1]):
+        if not lie_side_by_side(block, driven[loops[first - 1].var], driven[loops[first].var]):
+            break
+        first -= 1
+    if first == len(loops) - 1:
+        return loops
+    return [*loops[:first], context.sch.fuse(*loops[first:])]
 
 
 def _are_better_fused(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> bool:

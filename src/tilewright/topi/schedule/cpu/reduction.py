@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import FloorMod, PrimExpr, Var, const_value
-from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.ir.expr import FloorMod, PrimExpr, Var
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, BlockIter, BufferStore, IterKind
+from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.injective import fuse_walked, schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_vector_length
+from tilewright.topi.schedule.walks import lie_side_by_side
 
 _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
@@ -81,30 +82,12 @@ def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
     groups: list[list[int]] = []
     for number, item in enumerate(block.iters):
         reduced = item.kind is IterKind.REDUCE
-        if groups and reduced and _lie_side_by_side(block, block.iters[number - 1], item):
+        if groups and reduced and lie_side_by_side(block, block.iters[number - 1], item):
             groups[-1].append(number)
         else:
             groups.append([number])
     if len(groups) < len(block.iters):
         context.sch.fuse_iterators(handle, groups)
-
-
-def _lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
-    """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
-    if outer.kind is not inner.kind or None in (const_value(outer.domain.extent), const_value(inner.domain.extent)):
-        return False
-    pair = [outer.var, inner.var]
-    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
-    for item in accesses:
-        indices, shape = item.indices, item.buffer.shape
-        used = [n for n, index in enumerate(indices) if uses_any(index, pair)]
-        if not used:
-            continue
-        if len(used) != 2 or used[1] != used[0] + 1 or item.buffer.strides:
-            return False
-        if [indices[n] for n in used] != pair or shape[used[1]] is not inner.domain.extent:
-            return False
-    return True
 
 
 def _rows_together(context: ScheduleContext, extents: list[int], shared: set[int]) -> int:
@@ -152,7 +135,7 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
-    loops = _fuse_walked(context, handle, loops)
+    loops = fuse_walked(context, handle, loops)
     extent = context.extent(loops[-1])
     if extent is not None and extent < 2:
         return
@@ -162,20 +145,6 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     else:
         _, inner = context.sch.split(loops[-1], [None, length])
         context.sch.vectorize(inner)
-
-
-def _fuse_walked(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
-    """Make one loop of the last ones where what they access lies side by side: vectors then have one end in all."""
-    block = context.block(handle)
-    driven = {item.value: item for item in block.iters if isinstance(item.value, Var)}
-    first = len(loops) - 1
-    while first > 0 and all(loop.var in driven for loop in loops[first - 1 : first + 1]):
-        if not _lie_side_by_side(block, driven[loops[first - 1].var], driven[loops[first].var]):
-            break
-        first -= 1
-    if first == len(loops) - 1:
-        return loops
-    return [*loops[:first], context.sch.fuse(*loops[first:])]
 
 
 def _vector_length(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle, lanes: int) -> int:
