@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.topi.differential import check, random_array
+import tilewright as tw
+from tests.topi.differential import check, cpu_program, random_array, results_of, run_reference
+from tilewright.ir.visit import find_all
+from tilewright.target import Target
+from tilewright.te.program import ROWS
+from tilewright.tir.stmt import Block
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "uint8", "int32", "int64", "uint64")
@@ -156,6 +162,20 @@ def test_cumsum(exclusive: bool, reverse: bool, dtype: str) -> None:
             reverse=reverse,
             tolerance=8e-3 if dtype == "float16" else None,
         )
+
+
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+def test_softmax_of_long_rows(name: str) -> None:
+    x = random_array(np.random.default_rng(3), (3, 2090), low=-30, high=30)
+    x[1, 5:9] = [np.inf, -np.inf, np.nan, 0]
+    x[2, ::3] = -np.inf
+    check(name, x, axis=1, tolerance=2e-5)
+    target = Target("native").replace(cores=2)
+    func = cpu_program(name, [x], axis=1)
+    assert any(ROWS in block.annotations for block in find_all(func.body, Block))
+    (result,) = results_of(func, [x])
+    tw.build(schedule_cpu(func, target), target=target)(x, result)
+    np.testing.assert_allclose(result, run_reference(name, [x], axis=1)[0], rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("shape", [(9, 5), (3, 2, 70), (1, 130), (6,)])

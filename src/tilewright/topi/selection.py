@@ -20,10 +20,9 @@ from tilewright.ir.types import Type
 from tilewright.te.language import extern_rows
 from tilewright.te.tensor import Tensor
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.stmt import For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import Stmt, seq
 from tilewright.topi.registry import compute_on_cpus, result_shape
-from tilewright.topi.statements import at_once, let, memory, put, repeat, when, with_memory
+from tilewright.topi.statements import at_once, combined, let, memory, put, repeat, when, with_memory
 
 _KEYS: Final = 8
 """Keys of a vector."""
@@ -175,8 +174,7 @@ def _kept_list(row: _Row) -> Stmt:
 
         return seq(
             at_once(_LANES, lambda lane: put(hits, lane, cast(hit(lane), INT32))),
-            put(total, 0, const(0, INT32)),
-            _summed(total, hits),
+            combined(total, hits, const(0, INT32), build.add),
             when(build.lt(0, total[0]), repeat(_BLOCK, lambda e: consider(begin + e), "e")),
         )
 
@@ -195,12 +193,6 @@ def _kept_list(row: _Row) -> Stmt:
     steps.append(row.results(kept, 1))
     own = [kept, before, worst, hits, total]
     return with_memory("topk_list", own, [row.data], [row.values, row.places], *steps)
-
-
-def _summed(total: Buffer, parts: Buffer) -> Stmt:
-    variable = Var("r")
-    body = put(total, 0, total[0] + parts[variable])
-    return For(variable, const(0), const(_LANES), LoopKind.SERIAL, body, annotations={REDUCTION: True})
 
 
 def _merged_runs(row: _Row) -> Stmt:

@@ -12,6 +12,7 @@ from tilewright.ir.build import as_expr, const
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, Var
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt, seq
 
 _LANES: Final = 64
@@ -75,3 +76,11 @@ def in_vectors(extent: int, part: Callable[[PrimExpr, int], Stmt], *, again: boo
         steps.append(part(const(min(begin, extent - width)), width))
         begin += width
     return seq(*steps)
+
+
+def combined(total: Buffer, parts: Buffer, start: PrimExpr, join: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
+    """One value of all parts, in any order."""
+    variable = Var("part")
+    body = put(total, 0, join(total[0], parts[variable]))
+    loop = For(variable, const(0), parts.shape[0], LoopKind.SERIAL, body, annotations={REDUCTION: True})
+    return seq(put(total, 0, start), loop)
