@@ -26,8 +26,8 @@ _FEW_STEPS, _FEW_WEIGHTS = 64, 1 << 11
 """Steps from which on layers with few weights are one kernel: starting many would take longer than their work."""
 _OPERANDS = 168
 """Weights that a thread has in registers: few warps have them all, so that sums need no barrier."""
-_REGISTERS = 180
-"""Registers of a thread for weights and sums: the rest, of 255, is for states and addresses."""
+_MOST_SEQUENCES = 4
+"""Sequences whose sums a thread makes at once: those of all gates and the weights are in registers."""
 _MOST_WARPS = 16
 """Warps that share an element of the state."""
 _MOST_ELEMENTS = 8
@@ -179,10 +179,8 @@ def _divide(
     most = max(1, target.max_threads // lanes)
     elements = most if alone else _elements(context, size, min(_MOST_ELEMENTS, most))
     keeps = weights <= lanes * _OPERANDS
-    # Weights and the sums of all gates are in registers at once.
-    left = _REGISTERS - (-(-weights // lanes) if keeps else 0)
     options = (1, 2, 4, 8)
-    most = max(n for n in options if n == 1 or (n <= sequences and n * sum(gates) <= left))
+    most = max(n for n in options if n <= min(sequences, _MOST_SEQUENCES))
     together = context.choose_again("sequences", options, most)
     return Division(lanes, vector, elements, together, keeps)
 
