@@ -111,6 +111,17 @@ class TestTemplates:
         body = call("nn.relu", call("add", call("matmul", data, weight), bias))
         check(kernel([data, weight, bias], body), target)
 
+    @pytest.mark.parametrize("rows", [3, 9])
+    def test_batches_of_products_with_rows(self, target: Target, rows: int) -> None:
+        queries, keys, mask = var("q", 2, rows, 5), var("k", 2, 20, 5), var("m", rows, 20)
+        function = infer_types(
+            Function("k", (queries, keys, mask), call("add", call("matmul", queries, keys, transpose_b=True), mask))
+        )
+        assert isinstance(function, Function)
+        func = lower_primitive(function, "k", on_cpu=True)
+        assert ("matmul_turned" in {block.name for block in find_all(func.body, Block)}) is (rows > 3)
+        compare(kernel([queries, keys, mask], function.body), schedule_cpu(func, target))
+
     def test_deep_product_with_a_column(self, target: Target) -> None:
         data, weight = var("x", 512, 768), var("w", 768, 1)
         func = kernel([data, weight], call("matmul", data, weight)).replace(attributes={CONSTANTS: (1,)})

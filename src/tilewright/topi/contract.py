@@ -11,7 +11,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
 from tilewright.topi.reduce import accumulator_type
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 
 
 @compute_of("matmul")
@@ -33,6 +33,29 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     if total is a.dtype:
         return product
     return compute(shape, lambda *i: cast(product[i], a.dtype), "matmul_out")
+
+
+_FEW_ROWS = 4
+"""Rows of a product that are worth no copy of the other matrix."""
+
+
+@compute_on_cpus("matmul")
+def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    """Matrices of a batch whose columns lie apart are turned first: columns are what vectors are made of.
+
+    Single ones are mostly weights, which schedules arrange when the model is compiled.
+    """
+    a, b = inputs
+    rows = const_value(result_shape(result)[-2])
+    if not attributes.transpose_b or b.ndim < 3 or rows is None or rows < _FEW_ROWS:
+        return None
+    turned = compute(
+        (*b.shape[:-2], b.shape[-1], b.shape[-2]),
+        lambda *i: b[(*i[:-2], i[-1], i[-2])],
+        "matmul_turned",
+        {"kept": True},
+    )
+    return _matmul([a, turned], attributes.replace(transpose_b=False), result)
 
 
 def _batch_index(tensor: Tensor, shape: tuple[PrimExpr, ...], batch: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:
