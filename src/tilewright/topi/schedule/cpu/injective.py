@@ -30,11 +30,13 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: lis
     if work == 0:
         return
     crossed = crossed_axis(context.block(handle), len(loops))
-    if crossed is not None and extents[-1] >= lanes > 1 and extents[crossed] > 1:
-        _schedule_transpose(context, loops, crossed, lanes, work)
-        return
+    across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
     loops = fuse_walked(context, handle, loops)
     extents = context.sizes(loops)
+    if across in loops[:-1] and extents[-1] >= lanes > 1:
+        assert across is not None
+        _schedule_transpose(context, loops, loops.index(across), lanes, work)
+        return
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
     outer = loops[:-1]
