@@ -23,6 +23,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import PREFETCH, BufferStore, For, LoopKind
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 from tilewright.topi.winograd import padded_tiles
@@ -141,11 +142,12 @@ class TestPlainSchedule:
         lanes = target.lanes(32)
         assert packing_of(scheduled)[1].rearrange(np.zeros((3, 3, 64, 64))).shape == (64 // lanes, 64, 3, 3, lanes)
         (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
-        assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 16 * 9 * lanes}
+        assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 32 * 9 * lanes}
 
     def test_products_that_nobody_needs_are_left_out(self, target: Target) -> None:
         """7 x 7 results are tiles of 4 and 3: 11 x 11 products instead of 12 x 12."""
-        scheduled = schedule_cpu(Case((1, 7, 7, 32), target.lanes(32), epilogue="none", plain=True).func, target)
+        case = Case((1, 7, 7, 64), target.lanes(32), epilogue="none", plain=True)
+        scheduled = schedule_cpu(case.func, target, Choices({"channels_together": 1}))
         lowered = lower(scheduled, target)
         sums = [
             item for item in find_all(lowered.body, BufferStore) if item.buffer.name.startswith("winograd_product_rf")

@@ -15,11 +15,13 @@ from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
 from tilewright.topi.schedule.cpu.winograd import inline_others, output_block
 from tilewright.topi.schedule.packing import constant_parameters
 
-_PART, _MOST_PART = 16, 128
+_PART, _MOST_PART = 32, 128
 """Input channels whose weights stay in the first cache level while one row of points after the other meets them.
 
 More than the second number do not stay there.
 """
+_MOST_TOGETHER, _LEAST_STEPS = 4, 8
+"""Input channels in one iteration, and the iterations that there are at least: LLVM would unroll fewer."""
 
 
 def schedule_winograd_plain(context: ScheduleContext) -> None:
@@ -127,8 +129,14 @@ def _schedule_product(context: ScheduleContext, panel: LoopHandle, part: int) ->
     sch.reorder(step, *spatial)
     sch.set_scope(partial, 0, "local")
     begin = sch.decompose_reduction(partial, step)
-    for name in ("winograd_weight", "winograd_weight_rows"):
-        _compute_in_registers(context, name, step)
+    together = [n for n in divisors(part, _MOST_TOGETHER) if n == 1 or part // n >= _LEAST_STEPS]
+    count = context.choose("channels_together", together, together[-1])
+    if count > 1:
+        _, step = sch.split(step, [None, count])
+        sch.unroll(step)
+    # Each transformed weight is used at once.
+    _compute_in_registers(context, "winograd_weight", spatial[-3])
+    _compute_in_registers(context, "winograd_weight_rows", step)
     for nest in (spatial, loops_below(context, begin, row), rest):
         _unroll(context, nest)
     sch.unroll(row)
