@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,7 +23,14 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.cpu.tiling import padded_widths, register_tile, vector_length
+from tilewright.topi.schedule.cpu.tiling import (
+    Columns,
+    RegisterTile,
+    padded_tile,
+    padded_widths,
+    register_tile,
+    vector_length,
+)
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
 TARGETS = {
@@ -273,6 +281,14 @@ class TestTemplates:
         check(kernel([x], call(name, x, axes=axes, keepdims=True)), target)
         check(kernel([x], call("sqrt", call("abs", call(name, call("exp", x), axes=axes, keepdims=False)))), target)
 
+    def test_layouts_of_small_images_change_in_whole_vectors(self, target: Target) -> None:
+        data = var("x", 1, 6, 6, 20)
+        scheduled = check(kernel([data], call("transpose", data, axes=(0, 3, 1, 2))), target)
+        lanes = target.lanes(32)
+        vectors = [loop.extent for loop in find_all(scheduled.body, For) if loop.kind is LoopKind.VECTORIZED]
+        # Pixels are one axis of 36, not lines of six.
+        assert [ir.const_value(extent) for extent in vectors] == [lanes]
+
     def test_elementwise_stages_walk_whole_planes(self, target: Target) -> None:
         data, scale = var("x", 2, 3, 5, 9), var("s", 3, 1, 1)
         scheduled = check(kernel([data, scale], call("multiply", data, scale)), target)
@@ -387,12 +403,53 @@ def test_register_tile_of_awkward_sizes() -> None:
             assert tile.columns < columns + 16 and tile.rows * tile.vectors < 32
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "columns_are", "expected"),
+    [
+        # Lines of 28 pixels: four vectors meet six of them, though four are over.
+        (28, 128, Columns(4, False, False), (6, 4)),
+        (999, 128, Columns(4, False, False), (6, 4)),
+        # Five and seven vectors have no divisors: two at a time and one at last, not one by one.
+        (14, 80, Columns(4, True, True), (14, 2)),
+        (14, 112, Columns(4, False, True), (14, 2)),
+        # Nothing over where that costs little: rows of sentences, of small images.
+        (128, 768, Columns(4, False, True), (8, 3)),
+        (14, 512, Columns(4, False, True), (14, 2)),
+        (14, 64, Columns(4, False, False), (14, 2)),
+    ],
+)
+def test_padded_tiles_have_least_work(rows: int, columns: int, columns_are: Columns, expected: tuple[int, int]) -> None:
+    """What was quickest, or as quick as any, on an Emerald Rapids core."""
+    tile = padded_tile(rows, columns, padded_widths(columns, 16), 32, lambda width: columns_are)
+    assert (tile.rows, tile.vectors, tile.lanes) == (*expected, 16)
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_padded_tiles_fit_the_registers(registers: int) -> None:
+    for rows, columns in itertools.product((4, 7, 13, 97), (1, 3, 17, 58, 97, 1000)):
+        for are_near, in_panels in itertools.product((False, True), repeat=2):
+            widths = padded_widths(columns, 8)
+            found = padded_tile(rows, columns, widths, registers, lambda width, c=Columns(4, are_near, in_panels): c)
+            assert 1 <= found.rows <= rows and found.lanes in widths and found.columns < columns + found.lanes
+            assert found.rows * found.vectors + found.vectors < registers
+    assert padded_tile(49, 64, [8], registers, lambda width: Columns(4, True, True), heights=[7, 49]).rows == 7
+
+
+def _padded(rows: int, columns: int) -> RegisterTile:
+    """A tile as contractions have it, of one row or of several."""
+    widths = padded_widths(columns, 16)
+    if rows == 1:
+        return register_tile(rows, columns, 16, 32, widths=widths)
+    return padded_tile(rows, columns, widths, 32, lambda width: Columns(4, True, False))
+
+
 def test_columns_past_the_last_fill_whole_vectors() -> None:
     # 116 columns are whole vectors of four only: eight full vectors with twelve idle elements do three times as much.
     assert register_tile(14, 116, 16, 32).lanes == 4
-    assert register_tile(14, 116, 16, 32, widths=padded_widths(116, 16)).lanes == 16
-    # Half vectors without a rest are better than full ones that are half empty.
-    assert register_tile(14, 8, 16, 32, widths=padded_widths(8, 16)).lanes == 8
+    for rows in (1, 14):
+        assert _padded(rows, 116).lanes == 16
+        # Half vectors without a rest are better than full ones that are half empty.
+        assert _padded(rows, 8).lanes == 8
     assert padded_widths(3, 16) == [3]
     assert padded_widths(7, 1) == [1]
 
