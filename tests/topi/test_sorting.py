@@ -111,6 +111,16 @@ def test_types(dtype: str, k: int) -> None:
     assert has_keys(DataType.of(dtype)) is (dtype not in ("int64", "float64"))
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"), [((30, 11), 0, 5), ((2, 9, 8), 1, 9), ((40, 16), 0, 17), ((5, 9), 0, 1)]
+)
+def test_columns_side_by_side(shape: tuple[int, ...], axis: int, k: int, largest: bool) -> None:
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    x[:, ::3] = RANDOM.choice(specials("float32"), x[:, ::3].shape)
+    check("topk", x, axis=axis, k=k, largest=largest)
+
+
 def test_rows_of_other_axes_in_parallel() -> None:
     x = RANDOM.standard_normal((400, 3, 64)).astype(np.float32)
     data = Var("x", tensor_type(x.shape, "float32"))

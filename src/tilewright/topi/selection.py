@@ -3,13 +3,13 @@
 An element and its place are one whole number of 64 bits, its key: the greatest key comes first, and equal elements, NaN
 and either zero need no thought after that. A few of many are kept in an ordered list, into which keys are put as they
 come; most elements are not among the best so far, and blocks of them are passed over at once. Where many are wanted,
-runs are ordered by counting and then merged.
+runs are ordered by counting and then merged. Columns that lie side by side have lists side by side.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.ir import build, intrinsics
@@ -29,6 +29,8 @@ _KEYS: Final = 8
 _LANES: Final = 16
 _BLOCK: Final = 4 * _LANES
 """Elements that are passed over at once."""
+_MOST_SIDE_BY_SIDE: Final = 16
+"""Elements that are found of each of several neighbouring columns at the same time, at most."""
 _LEAST_RUN: Final = 32
 """Elements of a run that is ordered by counting, at least; at most twice as many."""
 _LAST, _FIRST = -(2**63), 2**63 - 1
@@ -112,6 +114,14 @@ def _topk(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor] |
     size, wanted = const_value(x.shape[axis]), const_value(shape[axis])
     if size is None or not wanted or not has_keys(x.dtype) or size >= 2**31:
         return None
+    last = x.ndim - 1
+    columns = const_value(x.shape[last])
+    if axis != last and columns is not None and columns >= _KEYS and wanted <= _MOST_SIDE_BY_SIDE:
+
+        def plane(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
+            return _side_by_side(_Row(sources[0], results[0], results[1], at, axis, size, wanted, largest), columns)
+
+        return list(extern_rows((shape, shape), (axis, last), [x], plane, "topk", (x.dtype, INT64)))
     order = _kept_list if is_list_better(size, wanted) else _merged_runs
 
     def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
@@ -193,6 +203,55 @@ def _kept_list(row: _Row) -> Stmt:
     steps.append(row.results(kept, 1))
     own = [kept, before, worst, hits, total]
     return with_memory("topk_list", own, [row.data], [row.values, row.places], *steps)
+
+
+def _side_by_side(row: _Row, columns: int) -> Stmt:
+    """A list for each of some neighbouring columns: every element passes through all lists, without a question."""
+    kept = memory("kept", row.wanted * _KEYS, INT64)
+    key, lesser = memory("key", _KEYS, INT64), memory("lesser", _KEYS, INT64)
+
+    def part(begin: PrimExpr, count: int) -> Stmt:
+        def column(lane: PrimExpr) -> _Row:
+            return replace(row, at=(*row.at[:-1], begin + lane))
+
+        def passed(place: Var) -> Stmt:
+            def entry(lane: Var) -> Stmt:
+                return put(key, lane, column(lane).key(column(lane).element(place), place))
+
+            def level(number: int) -> list[Stmt]:
+                start = number * _KEYS
+                return [
+                    at_once(count, lambda lane: put(lesser, lane, build.minimum(kept[start + lane], key[lane]))),
+                    at_once(count, lambda lane: put(kept, start + lane, build.maximum(kept[start + lane], key[lane]))),
+                    at_once(count, lambda lane: put(key, lane, lesser[lane])),
+                ]
+
+            return seq(at_once(count, entry), *(step for number in range(row.wanted) for step in level(number)))
+
+        def found(number: int) -> Stmt:
+            def result(lane: Var) -> Stmt:
+                own = column(lane)
+                place = own.place(kept[number * _KEYS + lane])
+                where = own.index(const(number))
+                return seq(put(row.values, where, own.element(place)), put(row.places, where, place))
+
+            return at_once(count, result)
+
+        def start(number: int) -> Stmt:
+            return at_once(count, lambda lane: put(kept, number * _KEYS + lane, const(_LAST, INT64)))
+
+        return seq(
+            *(start(number) for number in range(row.wanted)),
+            repeat(row.size, passed, "p"),
+            *(found(number) for number in range(row.wanted)),
+        )
+
+    whole = columns // _KEYS
+    parts = [repeat(whole, lambda n: part(n * _KEYS, _KEYS), "columns")]
+    if columns % _KEYS:
+        parts.append(part(const(columns - _KEYS), _KEYS))
+    own = [kept, key, lesser]
+    return with_memory("topk_columns", own, [row.data], [row.values, row.places], *parts)
 
 
 def _merged_runs(row: _Row) -> Stmt:
