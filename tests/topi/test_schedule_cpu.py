@@ -25,7 +25,6 @@ from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.cpu.tiling import (
     Columns,
-    RegisterTile,
     padded_tile,
     padded_widths,
     register_tile,
@@ -403,53 +402,54 @@ def test_register_tile_of_awkward_sizes() -> None:
             assert tile.columns < columns + 16 and tile.rows * tile.vectors < 32
 
 
+def _source(depth: int, columns: int, in_panels: bool) -> Callable[[int], Columns]:
+    """Weights of a product of so many steps and columns, with 36 KB of the first cache level for them."""
+    return lambda width: Columns(4, 4 * depth * (width if in_panels else columns) <= 36 << 10, in_panels)
+
+
 @pytest.mark.parametrize(
-    ("rows", "columns", "columns_are", "expected"),
+    ("rows", "columns", "depth", "in_panels", "expected"),
     [
         # Lines of 28 pixels: four vectors meet six of them, though four are over.
-        (28, 128, Columns(4, False, False), (6, 4)),
-        (999, 128, Columns(4, False, False), (6, 4)),
+        (28, 128, 512, False, (6, 4)),
+        (999, 128, 256, False, (6, 4)),
         # Five and seven vectors have no divisors: two at a time and one at last, not one by one.
-        (14, 80, Columns(4, True, True), (14, 2)),
-        (14, 112, Columns(4, False, True), (14, 2)),
+        (14, 80, 240, True, (14, 2)),
+        (14, 112, 480, True, (14, 2)),
+        # Panels that stay near may be wider.
+        (14, 576, 96, True, (7, 3)),
         # Nothing over where that costs little: rows of sentences, of small images.
-        (128, 768, Columns(4, False, True), (8, 3)),
-        (14, 512, Columns(4, False, True), (14, 2)),
-        (14, 64, Columns(4, False, False), (14, 2)),
+        (128, 768, 768, True, (8, 3)),
+        (14, 512, 512, True, (14, 2)),
+        (14, 64, 192, False, (14, 2)),
     ],
 )
-def test_padded_tiles_have_least_work(rows: int, columns: int, columns_are: Columns, expected: tuple[int, int]) -> None:
+def test_padded_tiles_have_least_work(
+    rows: int, columns: int, depth: int, in_panels: bool, expected: tuple[int, int]
+) -> None:
     """What was quickest, or as quick as any, on an Emerald Rapids core."""
-    tile = padded_tile(rows, columns, padded_widths(columns, 16), 32, lambda width: columns_are)
+    tile = padded_tile(rows, columns, padded_widths(columns, 16), 32, _source(depth, columns, in_panels))
     assert (tile.rows, tile.vectors, tile.lanes) == (*expected, 16)
 
 
 @pytest.mark.parametrize("registers", [16, 32])
 def test_padded_tiles_fit_the_registers(registers: int) -> None:
     for rows, columns in itertools.product((4, 7, 13, 97), (1, 3, 17, 58, 97, 1000)):
-        for are_near, in_panels in itertools.product((False, True), repeat=2):
+        for depth, in_panels in itertools.product((16, 512), (False, True)):
             widths = padded_widths(columns, 8)
-            found = padded_tile(rows, columns, widths, registers, lambda width, c=Columns(4, are_near, in_panels): c)
+            found = padded_tile(rows, columns, widths, registers, _source(depth, columns, in_panels))
             assert 1 <= found.rows <= rows and found.lanes in widths and found.columns < columns + found.lanes
             assert found.rows * found.vectors + found.vectors < registers
-    assert padded_tile(49, 64, [8], registers, lambda width: Columns(4, True, True), heights=[7, 49]).rows == 7
-
-
-def _padded(rows: int, columns: int) -> RegisterTile:
-    """A tile as contractions have it, of one row or of several."""
-    widths = padded_widths(columns, 16)
-    if rows == 1:
-        return register_tile(rows, columns, 16, 32, widths=widths)
-    return padded_tile(rows, columns, widths, 32, lambda width: Columns(4, True, False))
+    assert padded_tile(49, 64, [8], registers, _source(64, 64, False), heights=[7, 49]).rows == 7
 
 
 def test_columns_past_the_last_fill_whole_vectors() -> None:
     # 116 columns are whole vectors of four only: eight full vectors with twelve idle elements do three times as much.
     assert register_tile(14, 116, 16, 32).lanes == 4
-    for rows in (1, 14):
-        assert _padded(rows, 116).lanes == 16
-        # Half vectors without a rest are better than full ones that are half empty.
-        assert _padded(rows, 8).lanes == 8
+    assert register_tile(1, 116, 16, 32, widths=padded_widths(116, 16)).lanes == 16
+    assert padded_tile(14, 116, padded_widths(116, 16), 32, _source(116, 116, False)).lanes == 16
+    # Half vectors without a rest are better than full ones that are half empty.
+    assert padded_tile(14, 8, padded_widths(8, 16), 32, _source(116, 8, False)).lanes == 8
     assert padded_widths(3, 16) == [3]
     assert padded_widths(7, 1) == [1]
 

@@ -18,7 +18,14 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     schedule_tile,
     unroll_reduction,
 )
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, padded_widths, register_tile
+from tilewright.topi.schedule.cpu.tiling import (
+    Columns,
+    RegisterTile,
+    divisors,
+    padded_tile,
+    padded_widths,
+    register_tile,
+)
 
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8
@@ -37,6 +44,8 @@ _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
 _LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
 """The same for weights whose rows are larger than the first part of that level."""
+_NEAR_SHARE = 0.75
+"""The part of the first cache level that weights may take to count as staying there."""
 _MANY_ROWS = 400
 """Rows from which on arithmetic hides that each weight comes from afar once in a run of the model."""
 
@@ -63,14 +72,17 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     lines = 1
+    fills = can_fill_panels(context, anchor)
+    stay = weights_stay(context, anchor, extents[-1])
+    if fills:
+        stay = stay and not _panels_pay(context, anchor, prod(extents), extents[-1])
     if row is not None and _has_narrow_lines(context, anchor, loops, row):
-        tile = _tile(context, anchor, rows, extents[-1], prod(extents), extents[row - 1])
+        tile = _tile(context, anchor, rows, extents[-1], prod(extents), stay, extents[row - 1])
         heights = [rows * count for count in divisors(extents[row - 1], extents[row - 1])]
         tile = choose_tile(context, tile, rows * extents[row - 1], extents[-1], heights=heights)
         lines = max(1, tile.rows // rows)
     else:
-        tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents)), rows, extents[-1])
-    fills = can_fill_panels(context, anchor)
+        tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents), stay), rows, extents[-1])
     pack_weights(context, anchor, tile)
     if fills:
         fill_panels(context, anchor, tile)
@@ -83,7 +95,6 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     # Phases have weights of their own: they come before panels.
     fixed = 3 if isinstance(context.block(anchor).annotations.get("phases"), tuple) else 1
     order = [*outer[:fixed], column_outer, *outer[fixed:]]
-    stay = weights_stay(context, anchor, extents[-1]) and not _panels_pay(context, anchor, prod(extents), extents[-1])
     resident = context.choose("weights_stay", (False, True), stay)
     in_blocks = False
     if row is not None:
@@ -161,15 +172,15 @@ def weights_stay(context: ScheduleContext, anchor: BlockHandle, columns: int) ->
 def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, columns: int) -> bool:
     """Whether weights that would stay are better read panel by panel, each fetched while the one before is used.
 
-    In a model constant weights (those that are packed) come from beyond the second cache level. The first tile of rows
-    would wait for all of them; a weight that meets 200 rows takes a tenth longer for it, one that meets 50 a third.
-    Many rows hide that, and would have to come several times themselves. A single row has nothing to hide it behind.
+    In a model constant weights come from beyond the second cache level. The first tile of rows would wait for all of
+    them; a weight that meets 200 rows takes a tenth longer for it, one that meets 50 a third. Many rows hide that, and
+    would have to come several times themselves. A single row has nothing to hide it behind.
     """
     phases = context.block(anchor).annotations.get("phases", ())
     rows = elements // (columns * prod(phases if isinstance(phases, tuple) else ()))
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
     weights = reduction_size(context, anchor) * columns * item
-    return bool(context.packing) and _FEW_ROWS <= rows < _MANY_ROWS and weights > context.target.l1_bytes
+    return _FEW_ROWS <= rows < _MANY_ROWS and weights > context.target.l1_bytes
 
 
 def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
@@ -181,16 +192,28 @@ def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list
 
 
 def _tile(
-    context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, elements: int, lines: int = 1
+    context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, elements: int, stay: bool, lines: int = 1
 ) -> RegisterTile:
-    """The register tile of some rows, or of a few lines of so many rows each."""
+    """The register tile of some rows, or of a few lines of so many rows each; `stay` is whether all weights do."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
     widths = padded_widths(columns, lanes) if can_fill_panels(context, anchor) else []
-    tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)
     cores = context.target.cores
     if rows * lines < _FEW_ROWS:
+        tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)
         return _shared_evenly(tile, rows * lines, columns, elements, cores)
+    if widths:
+        item = context.block(anchor).writes[0].buffer.dtype.itemsize
+        depth = reduction_size(context, anchor) * item
+
+        def source(width: int) -> Columns:
+            """Where the weights of so many columns are."""
+            held = depth * (columns if stay else width)
+            return Columns(item, held <= _NEAR_SHARE * context.target.l1_bytes, not stay)
+
+        tile = padded_tile(rows * lines, columns, widths, registers, source, heights)
+    else:
+        tile = register_tile(rows * lines, columns, lanes, registers, heights)
     # A product of few rows has few tiles: narrower ones give every core some.
     while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:
         tile = RegisterTile(tile.rows, max(divisors(tile.vectors, tile.vectors - 1)), tile.lanes)

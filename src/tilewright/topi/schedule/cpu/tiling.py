@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _COLUMN_LOAD_COST = 3
@@ -14,6 +14,15 @@ _USEFUL_ROWS = 4
 _MANY_ROWS, _MANY_VECTORS = 64, 16
 _PARTIAL = 0.85
 """What a loop with a partial last tile is worth against one without."""
+_CHAIN = 8
+"""Multiply-adds that a core starts before the first is done: smaller tiles take as long as one of so many."""
+_COLUMN_COST, _FETCHED_COST = 1.5, 2.5
+"""Loading a vector of columns, in multiply-adds, and where the next panel is fetched into the same cache meanwhile; a
+value of a row, which is spread over a vector, counts as one."""
+_FAR_BYTES = 15
+"""Bytes that come from the second cache level in the time of a multiply-add."""
+_PARTS = 1.04
+"""What smaller last tiles cost beside their work: more code, and masked results."""
 
 
 def divisors(number: int, limit: int) -> list[int]:
@@ -53,14 +62,71 @@ def register_tile(
                 if height * vectors + vectors + 1 > registers:
                     break
                 reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
-                # With few accumulators the latency of each multiply-add shows: a chain needs about eight in flight.
-                overlap = min(1.0, height * vectors / 8)
+                # With few accumulators the latency of each multiply-add shows.
+                overlap = min(1.0, height * vectors / _CHAIN)
                 filled = _filled(rows, height) * _filled(columns, vectors * width)
                 # A narrower vector does less in the same time.
                 score = reuse * overlap * filled * width / widths[0]
                 if score > best_score + 1e-9:
                     best, best_score = RegisterTile(height, vectors, width), score
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the weights of a tile's columns come from: the first cache level, or the second; how large each is."""
+
+    item: int
+    are_near: bool
+    in_panels: bool
+    """Whether they meet all rows before the next columns, which are fetched meanwhile."""
+
+
+def padded_tile(
+    rows: int,
+    columns: int,
+    widths: Sequence[int],
+    registers: int,
+    source: Callable[[int], Columns],
+    heights: Sequence[int] = (),
+) -> RegisterTile:
+    """The tile of a contraction whose weights are padded to whole vectors: the one with the least work in all.
+
+    The last tiles are smaller then, and nothing is tested inside of any: what they cost is added up. `widths` are the
+    elements of vectors to choose from, widest first; `source` says for a number of columns where their weights come
+    from; `heights` as for `register_tile`. Times are in multiply-adds, from what tiles took on an Emerald Rapids core
+    (45 kernels of nine models with up to eleven tiles each).
+    """
+    best, least = RegisterTile(1, 1, widths[0]), float("inf")
+    for width in widths:
+        whole = -(-columns // width)
+        for vectors in range(1, min(registers // 2, whole) + 1):
+            columns_of = source(vectors * width)
+            for height in heights or range(1, min(rows, registers) + 1):
+                if height * vectors + vectors + 1 > registers:
+                    break
+                work = sum(
+                    count * times * _step(high, wide, width, columns_of)
+                    for high, count in _parts(rows, height)
+                    for wide, times in _parts(whole, vectors)
+                )
+                for is_partial in (rows % height, whole % vectors, columns % width):
+                    work *= _PARTS if is_partial else 1.0
+                if work < least - 1e-9:
+                    best, least = RegisterTile(height, vectors, width), work
+    return best
+
+
+def _step(height: int, vectors: int, width: int, columns: Columns) -> float:
+    """The time of one step of a tile's sums: what it computes or waits for, and what it loads."""
+    waiting = 0.0 if columns.are_near else vectors * width * columns.item / _FAR_BYTES
+    fetched = columns.in_panels and not columns.are_near
+    return max(height * vectors, _CHAIN, waiting) + height + (_FETCHED_COST if fetched else _COLUMN_COST) * vectors
+
+
+def _parts(extent: int, size: int) -> list[tuple[int, int]]:
+    """The sizes of tiles that cover an extent, each with how many there are."""
+    return [(part, count) for part, count in ((size, extent // size), (extent % size, 1)) if part and count]
 
 
 def _heights(rows: int, registers: int) -> list[int]:
