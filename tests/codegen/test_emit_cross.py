@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from tests.codegen.compiled import assert_stages_agree, integers
 from tests.codegen.test_emit_programs import convolution, tiled_matmul
 from tilewright.codegen.llvm.build import functions_to_ir
-from tilewright.codegen.llvm.toolchain import emit_assembly
+from tilewright.codegen.llvm.toolchain import compile_ir, emit_assembly
 from tilewright.ir import intrinsics
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, For, LoopKind
+from tilewright.tir.stmt import PLAIN_ADDRESSES, BufferStore, For, LoopKind
 
 
 def assembly(func: PrimFunc, target: Target) -> str:
@@ -61,3 +63,29 @@ def test_masks_and_mathematics_compile_everywhere(spec: str) -> None:
     text = assembly(PrimFunc("mathematics", (a, b, r), loops), target)
     # Conversions of 16-bit floats are never left to a compiler's support library.
     assert not re.search(r"__(extend|trunc)[sdh]f", text)
+
+
+def _sums(notes: dict[str, object]) -> PrimFunc:
+    """Four sums of products of A, 64 bytes a step, with elements of B, 4 bytes a step."""
+    a, b, r = make_buffer("A", (64 * 16,)), make_buffer("B", (4 * 64,)), make_buffer("R", (4 * 16,))
+    i, k, v = Var("i"), Var("k"), Var("v")
+    at = i * 16 + v
+    add = BufferStore(r, (at,), r[at] + a[k * 16 + v] * b[k + i * 64])
+    lanes = For(v, ZERO, IntImm(16), LoopKind.VECTORIZED, add)
+    rows = For(i, ZERO, IntImm(4), LoopKind.UNROLLED, lanes)
+    return PrimFunc("sums", (a, b, r), For(k, ZERO, IntImm(64), LoopKind.SERIAL, rows, annotations=notes))
+
+
+def test_addresses_of_one_register_and_a_constant() -> None:
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+    indexed = re.compile(r"v(?:fmadd|broadcast|mov)\w*\s+-?\d*\(%\w+,%\w+")
+    assert indexed.search(assembly(_sums({}), target)), "there is nothing to note any more"
+    assert not indexed.search(assembly(_sums({PLAIN_ADDRESSES: ["A", "B"]}), target))
+
+
+@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-unknown-unknown"])
+def test_plain_addresses_mean_the_same_everywhere(triple: str) -> None:
+    func = _sums({PLAIN_ADDRESSES: ["A", "B"]})
+    assert_stages_agree(func, integers(64 * 16), integers(4 * 64), np.zeros(64, "float32"))
+    target = Target(f"llvm -mtriple={triple}")
+    assert compile_ir(functions_to_ir([func], target), triple=target.triple, cpu=target.cpu, features=target.features)

@@ -24,6 +24,11 @@ PREFETCH: Final = "prefetch"
 pair: how many are to be fetched, and how far after the first in use they begin; or four numbers: these, how many such
 runs there are, and how far apart. The copies of an unrolled loop share what its note asks for."""
 
+PLAIN_ADDRESSES: Final = "plain_addresses"
+"""The note of a loop that finds elements of some buffers (their names) by one register and a constant each. Compilers
+like to add two registers up instead, which takes x86 processors an operation more wherever an operand is in memory. For
+loops that store nothing: what they store is then taken to overlap what they read."""
+
 
 class Stmt(Node):
     """Base of statements. A statement may carry a span (not part of its structure)."""

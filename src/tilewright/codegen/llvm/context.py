@@ -67,6 +67,8 @@ class FunctionContext:
         self.tile_shapes: dict[int, tuple[int, int]] = {}
         """Rows and bytes a row of each tile register."""
         self.mask: str | None = None
+        self.plainly_addressed: frozenset[str] = frozenset()
+        """Names of buffers whose elements are found by one register and a constant."""
         """The lanes that run (an operand of type <lanes x i1>), or None when all do."""
         self.mask_lanes = 1
         self.reduction: PrimExpr | None = None
@@ -263,6 +265,9 @@ class FunctionContext:
             base = self.pointer(buffer)
             if index != "0":
                 base = self.op(f"getelementptr inbounds {kind}, ptr {base}, i64 {index}", "p")
+                if buffer.name in self.plainly_addressed:
+                    # Nothing is known of the result but that it is in a register: no sum is put in its place.
+                    base = self.op(f'call ptr asm "", "=r,0"(ptr {base})', "p")
                 self.remember(key, base)
         if constant_offset == 0:
             return base

@@ -29,6 +29,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import (
+    PLAIN_ADDRESSES,
     Allocate,
     Assert,
     BufferStore,
@@ -253,9 +254,14 @@ class FunctionEmitter:
 
     def repeated(self, loop: For) -> None:
         """What a loop repeats, after the prefetches that it asks for."""
+        c = self.context
         self.loops.append(loop)
-        emit_prefetches(self.context, self.loops)
+        emit_prefetches(c, self.loops)
+        outer, names = c.plainly_addressed, loop.annotations.get(PLAIN_ADDRESSES)
+        if isinstance(names, (list, tuple)):
+            c.plainly_addressed = outer.union(names)
         self.stmt(loop.body)
+        c.plainly_addressed = outer
         self.loops.pop()
 
     def counted(

@@ -8,7 +8,7 @@ from tilewright.ir.visit import find_all
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PREFETCH
+from tilewright.tir.stmt import PLAIN_ADDRESSES, PREFETCH
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
@@ -131,9 +131,12 @@ def _schedule_product(context: ScheduleContext, panel: LoopHandle, part: int) ->
     begin = sch.decompose_reduction(partial, step)
     together = [n for n in divisors(part, _MOST_TOGETHER) if n == 1 or part // n >= _LEAST_STEPS]
     count = context.choose("channels_together", together, together[-1])
+    walk = step
     if count > 1:
-        _, step = sch.split(step, [None, count])
+        walk, step = sch.split(step, [None, count])
         sch.unroll(step)
+    names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
+    sch.annotate(walk, PLAIN_ADDRESSES, ["winograd_input", *names])
     # Each transformed weight is used at once.
     _compute_in_registers(context, "winograd_weight", spatial[-3])
     _compute_in_registers(context, "winograd_weight_rows", step)
