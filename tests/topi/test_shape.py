@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.topi.differential import check, random_array
+import tilewright as tw
+from tests.topi.differential import check, cpu_program, random_array, results_of
 from tilewright.support.errors import UnsupportedError
+from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.topi.registry import compute_operator
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 4]), max_size=4).map(tuple)
 
@@ -151,6 +154,28 @@ def test_pad_constant(dtype: str, value: float) -> None:
     check("pad", random_array(rng, (3, 4), dtype), before=(1, 0), after=(2, 3), value=value)
     check("pad", random_array(rng, (0, 4), dtype), before=(1, 0), after=(2, 3), value=value)
     check("pad", random_array(rng, (), dtype), before=(), after=(), value=value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axes"),
+    [
+        ("float32", (19, 33), (1, 0)),
+        ("float16", (2, 16, 5, 4), (0, 2, 3, 1)),
+        ("int8", (2, 4, 5, 17), (0, 3, 1, 2)),
+        ("int32", (9, 2, 20), (2, 1, 0)),
+        ("float32", (3, 18, 2, 16), (0, 2, 3, 1)),
+        ("uint16", (16, 16), (1, 0)),
+        ("int8", (16, 40), (1, 0)),
+    ],
+)
+def test_transposes_in_squares(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = random_array(np.random.default_rng(5), shape, dtype, low=-100, high=100)
+    check("transpose", x, axes=axes)
+    target = Target("native").replace(cores=2)
+    func = cpu_program("transpose", [x], axes=axes)
+    results = results_of(func, [x])
+    tw.build(schedule_cpu(func, target), target=target)(x, *results)
+    np.testing.assert_array_equal(results[0], x.transpose(axes))
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect"])

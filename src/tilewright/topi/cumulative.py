@@ -18,7 +18,7 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import For, LoopKind, Stmt, seq
 from tilewright.topi.reduce import Reducer, accumulator_type
 from tilewright.topi.registry import compute_of, compute_on_cpus
-from tilewright.topi.statements import at_once, memory, put, repeat, with_memory
+from tilewright.topi.statements import at_once, memory, parts_of, put, repeat, with_memory
 
 Join = Callable[[ExprLike, ExprLike], PrimExpr]
 
@@ -141,7 +141,7 @@ def _step_by_step(inputs: list[Tensor], attributes: Any, join: Join, neutral: in
         def at(row: PrimExpr, step: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
             """The indices of an element: of the axes before, along the axis, of the axes after."""
             place = build.sub(size - 1, step) if attributes.reverse else step
-            return (*_parts(row, sizes[:axis]), place, *_parts(column, sizes[axis + 1 :]))
+            return (*parts_of(row, sizes[:axis]), place, *parts_of(column, sizes[axis + 1 :]))
 
         def stepped(lane: PrimExpr, place: tuple[PrimExpr, ...]) -> Stmt:
             total = join(sums[lane], cast(source[place], wide))
@@ -184,16 +184,6 @@ def _step_by_step(inputs: list[Tensor], attributes: Any, join: Join, neutral: in
 
     found = extern(x.shape, [x], statement, "cumulative", x.dtype)
     assert isinstance(found, Tensor)
-    return found
-
-
-def _parts(index: PrimExpr, sizes: list[int]) -> list[PrimExpr]:
-    """The indices of axes, from one index over all of them."""
-    found: list[PrimExpr] = []
-    for number, size in enumerate(sizes):
-        inner = prod(sizes[number + 1 :])
-        part = build.floordiv(index, inner) if inner > 1 else index
-        found.append(build.floormod(part, size) if number else part)
     return found
 
 

@@ -18,6 +18,7 @@ from tilewright.topi import (
     shape,
     sorting,
     symbolic,
+    turned,
     winograd,
 )
 from tilewright.topi.registry import compute_operator
@@ -40,6 +41,7 @@ FAMILIES = (
     shape,
     sorting,
     symbolic,
+    turned,
     winograd,
 )
 

@@ -6,9 +6,10 @@ What CPUs compute step by step is written in these words: sorting, writing at pl
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Final
 
-from tilewright.ir.build import as_expr, const
+from tilewright.ir.build import as_expr, const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, Var
 from tilewright.tir.buffer import Buffer
@@ -84,3 +85,13 @@ def combined(total: Buffer, parts: Buffer, start: PrimExpr, join: Callable[[Prim
     body = put(total, 0, join(total[0], parts[variable]))
     loop = For(variable, const(0), parts.shape[0], LoopKind.SERIAL, body, annotations={REDUCTION: True})
     return seq(put(total, 0, start), loop)
+
+
+def parts_of(index: PrimExpr, sizes: list[int]) -> list[PrimExpr]:
+    """The indices of axes, from one index over all of them."""
+    found: list[PrimExpr] = []
+    for number, size in enumerate(sizes):
+        inner = prod(sizes[number + 1 :])
+        part = floordiv(index, inner) if inner > 1 else index
+        found.append(floormod(part, size) if number else part)
+    return found
