@@ -189,10 +189,11 @@ def test_many_channels_are_taken_some_at_a_time(near: int, far: int, expected: i
     np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
 
 
-def _alone(epilogue: str) -> PrimFunc:
+def _alone(epilogue: str, stride: int = 1) -> PrimFunc:
     """A depthwise convolution of 8 x 8 pixels with a bias, a residual and ReLU, or some of them, scheduled."""
     params = [Var("x", tensor_type((1, 8, 8, 32), "float32")), Var("w", tensor_type((3, 3, 1, 32), "float32"))]
-    body: GraphExpr = call("nn.conv2d", *params, groups=32, padding=(1, 1, 1, 1), **LAYOUT)
+    strides = (stride, stride)
+    body: GraphExpr = call("nn.conv2d", *params, groups=32, strides=strides, padding=(1, 1, 1, 1), **LAYOUT)
     for name, shape in (("bias", (32,)), ("residual", (1, 8, 8, 32))):
         if name in epilogue:
             params.append(Var(name, tensor_type(shape, "float32")))
@@ -208,4 +209,5 @@ def test_sums_begin_at_the_bias() -> None:
     text = to_script(_alone("bias, residual"))
     assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = p2[v_i3]" in text
     assert "max(depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] + p3[v_i0, v_i1, v_i2, v_i3], 0.0)" in text
-    assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = 0.0" in to_script(_alone("residual"))
+    for other in (_alone("residual"), _alone("bias", stride=2)):
+        assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = 0.0" in to_script(other)

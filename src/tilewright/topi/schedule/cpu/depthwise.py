@@ -54,7 +54,8 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     if anchor.name == output.name:
         # The result itself is the convolution: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
-    start_at_bias(context, anchor)
+    if _has_dense_windows(context, anchor):
+        start_at_bias(context, anchor)
     loops = sch.get_loops(output)
     extents = context.extents(loops)
     if extents is None or prod(extents) == 0:
@@ -237,6 +238,16 @@ def _tile_of_windows(
             if fits and lines * pixels > 2 and (best is None or loads < least):
                 best, least = (lines, pixels), loads
     return best
+
+
+def _has_dense_windows(context: ScheduleContext, anchor: BlockHandle) -> bool:
+    """Whether windows of neighbouring pixels share all but a row or column: arithmetic is then most of the work.
+
+    With a stride it is loading, and sums that begin at the bias, loaded before all else, take up to a tenth longer.
+    """
+    block = context.block(anchor)
+    spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    return block.annotations.get("layout") == "NHWC" and _window_steps(context, anchor, spatial[1:3]) == [1, 1]
 
 
 def _window_steps(context: ScheduleContext, anchor: BlockHandle, pixel: list[Var]) -> list[int] | None:
