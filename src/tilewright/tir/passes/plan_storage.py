@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.expr import IntImm
+from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, LoopKind, SeqStmt, Stmt
 
@@ -73,11 +73,12 @@ def _bytes(buffer: Buffer) -> int:
 
 def _share(buffers: list[Buffer], body: SeqStmt) -> dict[Buffer, Buffer]:
     """Which buffers go to the memory of which others, by first and last use in a sequence of statements."""
-    lives: list[tuple[int, int, Buffer]] = []
-    for buffer in buffers:
-        users = [number for number, stmt in enumerate(body.stmts) if touches(buffer, stmt)]
-        if users and _bytes(buffer) >= SMALLEST_SHARED:
-            lives.append((users[0], users[-1], buffer))
+    users: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers if _bytes(buffer) >= SMALLEST_SHARED}
+    for number, stmt in enumerate(body.stmts if users else ()):
+        touched = {item.buffer for item in pre_order(stmt) if isinstance(item, (BufferLoad, BufferStore))}
+        for buffer in touched.intersection(users):
+            users[buffer].append(number)
+    lives = [(numbers[0], numbers[-1], buffer) for buffer, numbers in users.items() if numbers]
     lives.sort(key=lambda life: (life[0], life[1]))
     replaced: dict[Buffer, Buffer] = {}
     ends: dict[Buffer, int] = {}
