@@ -119,7 +119,7 @@ fuzz-onnx: $(READY)
 
 bench: $(READY) $(PEERS_READY)
 	@status=0; \
-	for part in kernels memory compile_time fork_join vm dynamic onnx_suite "models --threads 1 --against all" "models --threads all --against all"; do \
+	for part in kernels operators memory compile_time fork_join vm dynamic onnx_suite "models --threads 1 --against all" "models --threads all --against all"; do \
 	  echo "== bench.$$part"; $(BIN)/python -m bench.$$part || status=1; \
 	done; \
 	$(BIN)/python -m bench.figures; exit $$status
