@@ -144,6 +144,13 @@ class TestPlainSchedule:
         (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
         assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 32 * 9 * lanes}
 
+    @pytest.mark.parametrize("part", [1, 12, 48])
+    @pytest.mark.parametrize("together", [1, 2, 4])
+    def test_choices(self, target: Target, part: int, together: int) -> None:
+        """Parts of one channel, of some, and all at once; several channels an iteration where there are enough."""
+        case = Case((1, 7, 5, 48), 16, plain=True)
+        case.check(schedule_cpu(case.func, target, Choices({"part": part, "channels_together": together})))
+
     def test_products_that_nobody_needs_are_left_out(self, target: Target) -> None:
         """7 x 7 results are tiles of 4 and 3: 11 x 11 products instead of 12 x 12."""
         case = Case((1, 7, 7, 64), target.lanes(32), epilogue="none", plain=True)

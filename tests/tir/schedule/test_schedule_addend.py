@@ -177,6 +177,21 @@ def test_an_addend_that_is_made_in_the_loop_of_the_sum() -> None:
     check(schedule, func)
 
 
+def test_symbolic_sizes() -> None:
+    n = te.var("n")
+    a, b = te.placeholder((n, 8), "int32", "A"), te.placeholder((n,), "int32", "b")
+    k = te.reduce_axis((0, 8), "k")
+    s = te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="S")
+    func = te.create_prim_func([a, b, te.compute((n,), lambda i: s[i] + b[i], name="D")])
+    schedule = Schedule(func)
+    schedule.start_at_addend(schedule.get_block("S"))
+    random = np.random.default_rng(0)
+    left, right = random.integers(-5, 6, (7, 8)).astype("int32"), random.integers(-5, 6, 7).astype("int32")
+    out = np.zeros(7, "int32")
+    interpret(schedule.func, left, right, out)
+    np.testing.assert_array_equal(out, left.sum(axis=1) + right)
+
+
 def test_floats_are_rounded_in_another_order_only() -> None:
     func = biased(lambda c, b, i, j: c[i, j] + b[j], dtype="float32")
     schedule = Schedule(func)
