@@ -471,6 +471,21 @@ def test_groups_are_not_computed_past_the_last() -> None:
     compare(func, schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), TARGETS["avx512"]))
 
 
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_images_that_are_turned_before_a_reduction(target: Target) -> None:
+    """Two of them in one kernel, each by statements of its own, with blocks of one name."""
+    x, y = var("x", 1, 16, 8, 8), var("y", 1, 16, 8, 8)
+    total = call("add", *(call("transpose", image, axes=(0, 2, 3, 1)) for image in (x, y)))
+    function = infer_types(Function("k", (x, y), call("nn.softmax", total, axis=3)))
+    assert isinstance(function, Function)
+    func = lower_primitive(function, "k", on_cpu=True)
+    assert [block.name for block in find_all(func.body, Block) if block.name.startswith("turned")] == [
+        "turned",
+        "turned_1",
+    ]
+    compare(func, schedule_cpu(func, target))
+
+
 def test_vector_length() -> None:
     assert vector_length(64, 16) == 64
     assert vector_length(48, 16) == 16

@@ -242,6 +242,7 @@ class _ProgramMaker:
         body = op.build(inputs, outputs, place)
         assert isinstance(body, Stmt)
         name = self.blocks[op] = _unique(op.name, self.names)
+        body = self._named_apart(body)
         own = [region for region in writes if _loads(body, region.buffer)]
         reads = (*(buffer.full_region() for buffer in inputs), *own)
         result: Stmt = Block(name, iters, reads, tuple(writes), body, annotations={ROWS: True, "kept": True})
@@ -260,6 +261,7 @@ class _ProgramMaker:
         if not isinstance(body, Stmt):
             raise UserError(f"te.extern {op.name}: the function must give a statement or a call, not {body!r}")
         name = self.blocks[op] = _unique(op.name, self.names)
+        body = self._named_apart(body)
         read = [*inputs, *(buffer for buffer in outputs if _loads(body, buffer))]
         return Block(
             name,
@@ -268,6 +270,14 @@ class _ProgramMaker:
             tuple(buffer.full_region() for buffer in outputs),
             body,
         )
+
+    def _named_apart(self, body: Stmt) -> Stmt:
+        """A statement whose blocks have names of their own: an operation may be in a program twice."""
+
+        def rename(item: Node) -> Node | None:
+            return item.replace(name=_unique(item.name, self.names)) if isinstance(item, Block) else None
+
+        return transform(body, rename)
 
 
 def _loads(stmt: Stmt, buffer: Buffer) -> bool:

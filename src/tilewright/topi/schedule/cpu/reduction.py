@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.expr import FloorMod, PrimExpr, Var
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.te.program import ROWS
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -28,7 +29,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     sch = context.sch
     for handle in sch.blocks():
         _fuse_reduced(context, handle)
-    others = [handle for handle in sch.blocks() if handle.name != output.name]
+    others = [handle for handle in _stages(context) if handle.name != output.name]
     loops = sch.get_loops(output)
     block = context.block(output)
     if block.is_reduction:
@@ -71,6 +72,14 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
             vectorize_last(context, handle, below)
     vectorize_last(context, output, rest)
     context.parallelize(rows, prod(extents) * 8)
+
+
+def _stages(context: ScheduleContext) -> list[BlockHandle]:
+    """All blocks but those whose rows are computed by statements of their own: these stay before all others, whole."""
+    handles = context.sch.blocks()
+    whole = [context.block(handle) for handle in handles if ROWS in context.block(handle).annotations]
+    apart = {item.name for block in whole for item in find_all(block, Block)}
+    return [handle for handle in handles if handle.name not in apart]
 
 
 def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:

@@ -92,13 +92,14 @@ def _schedule(context: ScheduleContext) -> None:
                 template = schedule_taps
             template(context, anchor, outputs[0])
             return
+    for handle in sch.blocks():
+        if ROWS in context.block(handle).annotations:
+            _schedule_rows(context, handle)
     if len(outputs) == 1 and any(block.is_reduction for block in blocks):
         schedule_reductions(context, outputs[0])
         return
     for handle in sch.blocks():
-        if ROWS in context.block(handle).annotations:
-            _schedule_rows(context, handle)
-        elif not context.block(handle).is_reduction:
+        if ROWS not in context.block(handle).annotations and not context.block(handle).is_reduction:
             schedule_injective(context, handle)
 
 
