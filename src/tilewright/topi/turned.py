@@ -26,6 +26,9 @@ from tilewright.topi.statements import at_once, memory, parts_of, put, repeat, w
 _SIDES: Final = {8: 16, 16: 8, 32: 8}
 """The side of a square by the bits of an element: as many as vectors of all processors hold, or twice as many."""
 _LINE_BYTES: Final = 64
+_WIDEST: Final = 32
+_FAR_BYTES: Final = 1 << 19
+"""From here on memory is what takes time; squares as large as lines of the cache, which schedules make, are better."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ def _transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | 
     if crossing is None:
         return None
     across, along = (prod(sizes[axis] for axis in group) for group in (crossing.read, crossing.written))
-    if min(across, along) < side:
+    far = x.dtype.bits == _WIDEST and prod(sizes) * x.dtype.itemsize >= _FAR_BYTES
+    if min(across, along) < side or far:
         return None
 
     def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
