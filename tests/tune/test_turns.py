@@ -74,7 +74,7 @@ def test_runs_that_follow_their_own_are_not_compared_with_others(monkeypatch: py
 
 
 def test_the_median_of_each_alone_would_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The made-up noise is as bad as it is meant to be: without pairs, equal forms differ by more than is worth a change."""
+    """The made-up noise is as bad as meant: without pairs, equal forms differ by more than is worth a change."""
     found = [_compared(seed, 1.0, monkeypatch) for seed in SEEDS]
     assert max(abs(item.first / item.second - 1) for item in found) > 1.5 * (turns.WORTH - 1)
 
