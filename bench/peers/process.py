@@ -35,7 +35,10 @@ from importlib import metadata
 found = {}
 for name, packages, imports in json.loads(sys.argv[1]):
     if all(importlib.util.find_spec(item) for item in imports):
-        found[name] = metadata.version(packages[0])
+        try:
+            found[name] = metadata.version(packages[0])
+        except metadata.PackageNotFoundError:
+            found[name] = "on the path"  # a working tree, which is not installed
 print(json.dumps(found))
 """
 
