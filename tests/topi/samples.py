@@ -99,6 +99,11 @@ SAMPLES: list[Sample] = [
     ),
     ("nn.winograd_weight", [_(3, 3, 4, 5)], {"tile": 4}),
     ("nn.conv2d_winograd", [_(1, 7, 6, 4), _(6, 6, 4, 5, low=-1, high=1)], {"tile": 4, "padding": (1, 1, 1, 1)}),
+    (
+        "nn.conv2d_winograd_plain",
+        [_(1, 7, 6, 4, low=-1, high=1), _(3, 3, 4, 5, low=-1, high=1)],
+        {"tile": 4, "padding": (1, 1, 1, 1)},
+    ),
     ("dimensions", [], {"values": (3, 5, 7), "dtype": DataType.of("int64"), "shape": (3,)}),
     ("assume_shape", [_(3, 4)], {"shape": (3, 4)}),
     ("arange", [], {"start": 3, "step": 2, "count": 9, "dtype": DataType.of("int32")}),

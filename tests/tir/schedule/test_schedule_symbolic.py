@@ -95,3 +95,20 @@ def test_sampling_needs_a_constant_extent() -> None:
     i, _ = schedule.get_loops(schedule.get_block("D"))
     with pytest.raises(ScheduleError, match="loop i has no constant positive extent"):
         schedule.sample_perfect_tile(i, 2)
+
+
+def test_iterators_that_are_alone_in_their_group_may_have_any_size() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, 3, 4), name="A", dtype="int32")
+    rows, columns = te.reduce_axis((0, 3), name="rows"), te.reduce_axis((0, 4), name="columns")
+    b = te.compute((n,), lambda i: te.sum(a[i, rows, columns], axis=[rows, columns]), name="B")
+    func = te.create_prim_func([a, b])
+    schedule = Schedule(func)
+    schedule.fuse_iterators(schedule.get_block("B"), [[0], [1, 2]])
+    assert len(schedule.get_loops(schedule.get_block("B"))) == 2
+    verify(schedule.func, "scheduled")
+    data, found = np.arange(60, dtype="int32").reshape(5, 3, 4), np.zeros(5, "int32")
+    interpret(schedule.func, data, found)
+    np.testing.assert_array_equal(found, data.sum(axis=(1, 2)))
+    with pytest.raises(ScheduleError, match="have no constant domains"):
+        Schedule(program()).fuse_iterators(Schedule(program()).get_block("D"), [[0, 1]])

@@ -24,9 +24,9 @@ def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence
     for y in 4, x in 8, c in 16:                for y_x in 32, c in 16:
         C[y * 8 + x, c] = A[y * 8 + x] + B[c] ->    C[y_x, c] = A[y_x] + B[c]              groups = [[0, 1], [2]]
 
-    Every iterator is in one group, by its number; a group holds iterators of one kind. The loops around the block
-    must be plain: one for each iterator. An operand whose layout runs through a group in order then has the plain
-    index, so that tiles of the new loops are boxes of it.
+    Every iterator is in one group, by its number; a group holds iterators of one kind, of constant sizes unless it is
+    one alone. The loops around the block must be plain: one for each iterator. An operand whose layout runs through a
+    group in order then has the plain index, so that tiles of the new loops are boxes of it.
     """
     what = "fuse_iterators"
     require_movable(state, block, what)
@@ -38,6 +38,11 @@ def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence
     mapping: dict[Var, PrimExpr] = {}
     for group in groups:
         parts = [block.iters[number] for number in group]
+        if len(parts) == 1:
+            (only,) = parts
+            iters.append(only.replace(value=Var(loops[group[0]].var.name)))
+            analyzer.bind(only.var, only.domain)
+            continue
         extents = [const_value(item.domain.extent) for item in parts]
         sizes = [extent for extent in extents if extent is not None and extent > 0]
         if not parts or len(sizes) < len(parts) or any(const_value(item.domain.min) != 0 for item in parts):
@@ -59,7 +64,7 @@ def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence
     for entry in reversed(iters):
         assert isinstance(entry.value, Var)
         state.learn(entry.value, entry.domain)
-        body = For(entry.value, ZERO, entry.domain.extent, LoopKind.SERIAL, body)
+        body = For(entry.value, entry.domain.min, entry.domain.extent, LoopKind.SERIAL, body)
     state.replace(loops[0], body)
     return [entry.value for entry in iters if isinstance(entry.value, Var)]
 

@@ -34,7 +34,7 @@ def same_indices(block: Block) -> bool:
 
 def lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
     """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
-    if outer.kind is not inner.kind or None in (const_value(outer.domain.extent), const_value(inner.domain.extent)):
+    if outer.kind is not inner.kind or not all(const_value(item.domain.extent) for item in (outer, inner)):
         return False
     pair = [outer.var, inner.var]
     accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad), *find_all(block.body, BufferStore)]
