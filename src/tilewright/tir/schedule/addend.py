@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, all_of, le, lt
-from tilewright.ir.expr import ZERO, Add, Call, Div, FloorDiv, FloorMod, Mod, PrimExpr, Var, const_value
+from tilewright.ir.expr import ZERO, Add, Call, Div, FloorDiv, FloorMod, Mod, PrimExpr, const_value
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.visit import pre_order, substitute, uses_any
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.compute_location import require_movable
-from tilewright.tir.schedule.inline import inverse_access, require_same_elements, with_replaced
+from tilewright.tir.schedule.inline import reader_mapping, with_replaced
 from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, BufferStore, IterKind, LoopKind
@@ -63,12 +63,7 @@ def start_at_addend(state: ScheduleState, block: Block) -> None:
     if found is None:
         state.fail(f"{what}: block {reader.name} does more with {target.buffer.name} than add to it", reader)
     total, load, addend = found
-    places = inverse_access(state, reader, load.indices, what)
-    require_same_elements(state, reader, block, target.buffer, what)
-    mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in reader.iters if item.var not in places}
-    for var, (dimension, offset) in places.items():
-        mapping[var] = target.indices[dimension] - offset
-    start = substitute(addend, mapping)
+    start = substitute(addend, reader_mapping(state, reader, load, block, target, what))
     _require_defined(state, block, start, what)
     first = start if starts_at_identity(block, matched) else add(init.value, start)
     summed = with_detected_accesses(block.replace(init=BufferStore(init.buffer, init.indices, first)))

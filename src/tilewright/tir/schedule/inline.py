@@ -30,7 +30,7 @@ def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
     return block.body
 
 
-def inverse_access(
+def _inverse_access(
     state: ScheduleState, block: Block, indices: tuple[PrimExpr, ...], what: str
 ) -> dict[Var, tuple[int, int]]:
     """For each iterator: the dimension whose index is `iterator + constant`, and the constant."""
@@ -91,7 +91,7 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
     require_movable(state, block, what)
     store = _single_store(state, block, what)
     _require_intermediate(state, store.buffer, block, what)
-    places = inverse_access(state, block, store.indices, what)
+    places = _inverse_access(state, block, store.indices, what)
     index = state.index
     readers = consumers(index, block)
     if not readers:
@@ -151,11 +151,7 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
     if len(loads) != 1:
         state.fail(f"{what}: block {block.name} reads {inner.buffer.name} at {len(loads)} different indices", block)
     (load,) = loads
-    places = inverse_access(state, block, load.indices, what)
-    require_same_elements(state, block, source, inner.buffer, what)
-    mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in block.iters if item.var not in places}
-    for var, (dimension, offset) in places.items():
-        mapping[var] = inner.indices[dimension] - offset
+    mapping = reader_mapping(state, block, load, source, inner, what)
     # The consumer's variables go first: the producer's expression, put in afterwards, is in the producer's own.
     target = substitute(load, mapping)
 
@@ -167,6 +163,18 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
     merged = with_detected_accesses(source.replace(body=body, annotations={**source.annotations, **block.annotations}))
     readers = [item.name for item in consumers(state.index, block)]
     _commit(state, {block: None, source: merged}, inner.buffer, [source.name, *readers], what)
+
+
+def reader_mapping(
+    state: ScheduleState, reader: Block, load: BufferLoad, source: Block, store: BufferStore, what: str
+) -> dict[Var, PrimExpr]:
+    """The iterators of a block that reads each element that another stores, in the other one's iterators."""
+    places = _inverse_access(state, reader, load.indices, what)
+    _require_same_elements(state, reader, source, store.buffer, what)
+    mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in reader.iters if item.var not in places}
+    for var, (dimension, offset) in places.items():
+        mapping[var] = store.indices[dimension] - offset
+    return mapping
 
 
 def _only_source(state: ScheduleState, block: Block, what: str) -> Block:
@@ -188,7 +196,7 @@ def _only_source(state: ScheduleState, block: Block, what: str) -> Block:
     return candidates[-1]
 
 
-def require_same_elements(state: ScheduleState, block: Block, source: Block, buffer: Buffer, what: str) -> None:
+def _require_same_elements(state: ScheduleState, block: Block, source: Block, buffer: Buffer, what: str) -> None:
     """The consumer must read exactly the elements that the producer writes: no fewer, no more."""
     read = next(region for region in block.reads if region.buffer is buffer)
     write = next(region for region in source.writes if region.buffer is buffer)
