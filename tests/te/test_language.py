@@ -174,6 +174,14 @@ def test_extern_rows() -> None:
     np.testing.assert_array_equal(out, data[::-1, :, ::-1])
     with pytest.raises(UserError, match=r"te\.extern_rows f: the shapes of the outputs differ beside axes \(0,\)"):
         te.extern_rows([(2, 3), (2, 4)], 0, [a], running, "f", [a.dtype, a.dtype])
+    for along in (2, -1, (0, 0), ()):
+        with pytest.raises(UserError, match="are not different axes of 2 dimensions"):
+            te.extern_rows([(2, 3)], along, [a], running, "f", [a.dtype])
+    with pytest.raises(UserError, match=r"1 outputs .* but 2 dtypes"):
+        te.extern_rows([(2, 3)], 0, [a], running, "f", [a.dtype, a.dtype])
+    (wrong,) = te.extern_rows([(2, 3)], 0, [a], lambda inputs, outputs, place: "text", "f", [a.dtype])
+    with pytest.raises(UserError, match="the function must give a statement, not 'text'"):
+        te.create_prim_func([a, wrong])
 
 
 def test_thread_axes() -> None:

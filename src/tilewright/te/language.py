@@ -219,6 +219,12 @@ def extern_rows(
     """
     inside = (along,) if isinstance(along, int) else tuple(along)
     dims = [_shape(shape) for shape in shapes]
+    if not dims or len(dtypes) != len(dims) or len({len(shape) for shape in dims}) != 1:
+        raise UserError(
+            f"te.extern_rows {name}: {len(dims)} outputs (of one rank, at least one) but {len(dtypes)} dtypes"
+        )
+    if not inside or len(set(inside)) < len(inside) or not all(0 <= n < len(dims[0]) for n in inside):
+        raise UserError(f"te.extern_rows {name}: {list(inside)} are not different axes of {len(dims[0])} dimensions")
     others = [[dim for n, dim in enumerate(shape) if n not in inside] for shape in dims]
     if any(item != others[0] for item in others[1:]):
         raise UserError(f"te.extern_rows {name}: the shapes of the outputs differ beside axes {inside}")

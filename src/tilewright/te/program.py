@@ -240,7 +240,8 @@ class _ProgramMaker:
             region = (Range(ZERO, dim) if n in op.along else Range(index, const(1)) for n, (index, dim) in dims)
             writes.append(BufferRegion(buffer, tuple(region)))
         body = op.build(inputs, outputs, place)
-        assert isinstance(body, Stmt)
+        if not isinstance(body, Stmt):
+            raise UserError(f"te.extern_rows {op.name}: the function must give a statement, not {body!r}")
         name = self.blocks[op] = _unique(op.name, self.names)
         body = self._named_apart(body)
         own = [region for region in writes if _loads(body, region.buffer)]
