@@ -18,6 +18,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     schedule_tile,
     unroll_reduction,
 )
+from tilewright.topi.schedule.cpu.streams import read_in_streams
 from tilewright.topi.schedule.cpu.tiling import (
     Columns,
     RegisterTile,
@@ -121,6 +122,10 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor)
     context.parallelize_tiles(order, work)
+    if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
+        item = context.block(anchor).writes[0].buffer.dtype.itemsize
+        if read_in_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
+            return
     reduction = unroll_reduction(context, reduction, tile)
     if not resident:
         prefetch_panels(context, anchor, reduction, tile, in_blocks)

@@ -13,7 +13,7 @@ _LEAST_ACCUMULATORS = 4
 """Smaller tiles wait for every multiply-add, whatever the rest of the schedule is."""
 _LEAST_FILLED = 0.6
 _UNROLLED_STEPS = (1, 2, 4, 8)
-_MOST_UNROLLED = 96
+MOST_UNROLLED = 96
 """Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
 _WORTH_ASKING = 1 << 12
 """Elements below which the length of a vector does not show."""
@@ -74,7 +74,7 @@ def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) 
     extent = context.extent(loop)
     if extent is None:
         return loop
-    most = min(extent - 1, _MOST_UNROLLED // accumulators)
+    most = min(extent - 1, MOST_UNROLLED // accumulators)
     options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
     # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
     count = context.choose_again("unroll", options, 2 if 2 in options else 1)

@@ -13,6 +13,7 @@ from tilewright.topi.recurrent import ANCHOR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.streams import read_in_streams
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -21,7 +22,7 @@ _ACCUMULATORS = 4
 
 
 def schedule_recurrence(context: ScheduleContext) -> None:
-    """Compute each panel of the products where its consumer uses it; the weights are one stream in that order.
+    """Compute each panel of the products where its consumer uses it; the weights lie in that order.
 
     Before:  for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
     After:   for t:  parallel chunk: zigzag panel:
@@ -58,7 +59,8 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     lanes = context.lanes(product)
     (consumer,) = sch.get_consumers(product)
     tile = RegisterTile(1, vectors, lanes)
-    if _pack_weights(context, product, tile.columns):
+    packed = _pack_weights(context, product, tile.columns)
+    if packed:
         # The last panel is padded: all panels are computed alike, without guards.
         sch.over_compute(product, 3, tile.columns)
     _, batch, column = sch.get_loops(consumer)
@@ -67,7 +69,11 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     batch_outer, batch_inner = sch.split(batch, [None, rows])
     sch.reorder(panel, batch_outer, batch_inner, vector, lane)
     sch.compute_at(product, batch_outer)
-    unroll_reduction(context, schedule_tile(context, product, batch_outer, tile), tile)
+    reduction = schedule_tile(context, product, batch_outer, tile)
+    across = _gates(context, product) * vectors
+    width = across * lanes * context.block(product).writes[0].buffer.dtype.itemsize
+    if not (packed and read_in_streams(context, reduction[-1], rows * across, width)):
+        unroll_reduction(context, reduction, tile)
     sch.unroll(batch_inner)
     sch.unroll(vector)
     sch.vectorize(lane)
