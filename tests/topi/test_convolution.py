@@ -9,11 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.topi.differential import check, random_array
+from tests.topi.differential import check, cpu_program, random_array, results_of, run_compiled
 from tilewright.graph.op import get_operator
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError
 from tilewright.te.language import placeholder
+from tilewright.tir.interpreter import interpret
 from tilewright.topi.registry import compute_operator
 
 DTYPES = ("float32", "float16", "float64", "int8", "int32")
@@ -91,6 +92,18 @@ def test_padding_is_not_multiplied_into_infinity() -> None:
     data = np.ones((1, 1, 3, 3), np.float32)
     weight = np.full((1, 1, 3, 3), np.inf, np.float32)
     check("nn.conv2d", data, weight, padding=(1, 1, 1, 1))
+
+
+def test_windows_of_single_channels_leave_padding_out_on_cpus() -> None:
+    """Where weights are infinite, zeros around the image would make NaN of results."""
+    attributes: dict[str, Any] = {"groups": 3, "padding": (1, 0, 1, 2), "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    arrays = np.ones((1, 4, 5, 3), np.float32), np.full((3, 3, 1, 3), np.inf, np.float32)
+    func = cpu_program("nn.conv2d", arrays, **attributes)
+    (result,) = results_of(func, arrays)
+    interpret(func, *arrays, result)
+    assert np.all(result == np.inf)
+    (everywhere,) = run_compiled("nn.conv2d", arrays, **attributes)
+    assert np.isnan(everywhere).sum() == 3 * (20 - 2 * 3)
 
 
 def test_empty_batches_and_channels() -> None:

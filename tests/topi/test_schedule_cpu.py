@@ -42,10 +42,10 @@ def var(name: str, *shape: int, dtype: str = "float32") -> Var:
     return Var(name, tensor_type(shape, dtype))
 
 
-def kernel(inputs: list[Var], body: GraphExpr) -> PrimFunc:
+def kernel(inputs: list[Var], body: GraphExpr, on_cpu: bool = False) -> PrimFunc:
     function = infer_types(Function("k", tuple(inputs), body))
     assert isinstance(function, Function)
-    return lower_primitive(function, "k")
+    return lower_primitive(function, "k", on_cpu=on_cpu)
 
 
 def check(func: PrimFunc, target: Target) -> PrimFunc:
@@ -237,7 +237,8 @@ class TestTemplates:
             if name == "depthwise":
                 weight = var("w", 3, 3, 1, 4)
             pad, groups = (0, 1)[name != "pointwise"], 4 if name == "depthwise" else 1
-            return kernel([x, weight], call("nn.relu", conv(x, weight, padding=(pad,) * 4, groups=groups)))
+            body = call("nn.relu", conv(x, weight, padding=(pad,) * 4, groups=groups))
+            return kernel([x, weight], body, on_cpu=name == "depthwise")
 
         check_symbolic(make, [1, 4, 9], target)
 

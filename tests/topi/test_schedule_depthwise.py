@@ -63,7 +63,7 @@ class Case:
         self.expected = evaluate(IRModule([function]), *self.arrays)
         self.tolerance = 1e-5 if dtype == "float32" else 1e-2
         numbers = tuple(range(1, len(params))) if constants else ()
-        self.func = lower_primitive(function, "k", numbers)
+        self.func = lower_primitive(function, "k", numbers, on_cpu=True)
 
     def check(self, func: PrimFunc, target: Target) -> None:
         """Run a scheduled version, compiled, and compare."""
@@ -148,10 +148,10 @@ def test_windows_of_a_tile_lie_in_registers(
     assert isinstance(function, Function)
     choices = Choices()
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=cores)
-    schedule_cpu(lower_primitive(function, "main", (1,)), target, choices)
+    schedule_cpu(lower_primitive(function, "main", (1,), on_cpu=True), target, choices)
     assert (choices.answers["lines"], choices.answers["pixels"]) == expected
     native = Target("native").replace(cores=cores)
-    scheduled = schedule_cpu(lower_primitive(function, "main", (1,)), native)
+    scheduled = schedule_cpu(lower_primitive(function, "main", (1,), on_cpu=True), native)
     result = np.full((2, *size, 32), np.nan, np.float32)
     packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
     tw.build(scheduled, target=native)(arrays[0], packed, result)
@@ -179,10 +179,12 @@ def test_many_channels_are_taken_some_at_a_time(near: int, far: int, expected: i
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(
         cores=cores, l1_bytes=near, l2_bytes=far
     )
-    schedule_cpu(lower_primitive(function, "main", (1,)), target, choices)
+    schedule_cpu(lower_primitive(function, "main", (1,), on_cpu=True), target, choices)
     assert choices.answers["channels_together"] == (expected if cores == 1 else 6)
     native = Target("native").replace(cores=cores)
-    scheduled = schedule_cpu(lower_primitive(function, "main", (1,)), native, Choices({"channels_together": expected}))
+    scheduled = schedule_cpu(
+        lower_primitive(function, "main", (1,), on_cpu=True), native, Choices({"channels_together": expected})
+    )
     result = np.full((1, 8, 8, 96), np.nan, np.float32)
     packed = np.ascontiguousarray(packing_of(scheduled)[1].rearrange(arrays[1]))
     tw.build(scheduled, target=native)(arrays[0], packed, result)
@@ -201,7 +203,7 @@ def _alone(epilogue: str, stride: int = 1) -> PrimFunc:
     function = infer_types(Function("main", tuple(params), call("nn.relu", body)))
     assert isinstance(function, Function)
     constants = [n for n, item in enumerate(params) if item.name in ("w", "bias")]
-    return schedule_cpu(lower_primitive(function, "k", tuple(constants)), Target("native"))
+    return schedule_cpu(lower_primitive(function, "k", tuple(constants), on_cpu=True), Target("native"))
 
 
 def test_sums_begin_at_the_bias() -> None:
@@ -211,3 +213,10 @@ def test_sums_begin_at_the_bias() -> None:
     assert "max(depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] + p3[v_i0, v_i1, v_i2, v_i3], 0.0)" in text
     for other in (_alone("residual"), _alone("bias", stride=2)):
         assert "depthwise_conv2d[v_i0, v_i1, v_i2, v_i3] = 0.0" in to_script(other)
+
+
+def test_windows_past_the_image_add_up_less() -> None:
+    """No products with the zeros around it."""
+    text = to_script(_alone("bias"))
+    assert "where(" in text
+    assert " else 0.0" not in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from tilewright.ir import build
 from tilewright.ir.build import as_expr, const
@@ -109,9 +109,16 @@ def max_value(dtype: DataType | str) -> PrimExpr:
     return const(1 if dtype.is_bool else dtype.max_value(), dtype)
 
 
+class SingleReducer(Protocol):
+    """A reduction of one value."""
+
+    def __call__(self, expr: ExprLike, axis: Axis | Sequence[Axis], where: ExprLike = True) -> PrimExpr:
+        """The reduction of an expression over reduce axes, where the condition holds."""
+
+
 def _single(
     combine: Callable[[PrimExpr, PrimExpr], PrimExpr], identity: Callable[[DataType], PrimExpr], name: str
-) -> Callable[[ExprLike, Axis | Sequence[Axis]], PrimExpr]:
+) -> SingleReducer:
     reducer = comm_reducer(combine, identity, name)  # type: ignore[arg-type]
 
     def reduce(expr: ExprLike, axis: Axis | Sequence[Axis], where: ExprLike = True) -> PrimExpr:

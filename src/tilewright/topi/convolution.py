@@ -13,7 +13,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
 from tilewright.topi.reduce import accumulator_type
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 from tilewright.topi.shape import pad_constant
 
 
@@ -32,13 +32,29 @@ def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str, valu
 
 @compute_of("nn.conv2d")
 def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    return _convolution(inputs, attributes, result, in_image=False)
+
+
+@compute_on_cpus("nn.conv2d")
+def _conv2d_on_cpus(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    """Windows of single channels are short sums: the taps that lie in the image are all that is added up."""
+    _, weight = inputs
+    in_per_group = const_value(weight.shape[attributes.kernel_layout.index("I")])
+    if attributes.groups == 1 or in_per_group != 1 or attributes.data_layout != "NHWC":
+        return None
+    return _convolution(inputs, attributes, result, in_image=True)
+
+
+def _convolution(inputs: list[Tensor], attributes: Any, result: Type, in_image: bool) -> Tensor:
+    """Sums over windows, of zeros where these reach past the image; `in_image` leaves those out instead."""
     data, weight = inputs
     if attributes.data_layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("OIHW", "HWIO"):
         raise UnsupportedError(f"conv2d in layout {attributes.data_layout} / {attributes.kernel_layout}")
     layout, kernel = attributes.data_layout, attributes.kernel_layout
     channels_axis = layout.index("C")
     groups = attributes.groups
-    padded = pad_spatial(data, tuple(attributes.padding), layout)
+    padding = tuple(attributes.padding)
+    padded = data if in_image else pad_spatial(data, padding, layout)
     kh = reduce_axis((0, weight.shape[kernel.index("H")]), "kh")
     kw = reduce_axis((0, weight.shape[kernel.index("W")]), "kw")
     in_per_group = weight.shape[kernel.index("I")]
@@ -58,13 +74,18 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
             channel: ExprLike = oc // out_per_group * in_per_group + inner
         else:
             channel = inner
-        y = build.as_expr(at["H"]) * sh + kh * dh
-        x = build.as_expr(at["W"]) * sw + kw * dw
-        source = {"N": at["N"], "C": channel, "H": y, "W": x}
+        place = {"H": build.as_expr(at["H"]) * sh + kh * dh, "W": build.as_expr(at["W"]) * sw + kw * dw}
+        inside: list[PrimExpr] = []
+        if in_image:
+            for axis, before, after in zip("HW", padding[:2], padding[2:], strict=True):
+                place[axis] = place[axis] - before
+                inside += [build.le(0, place[axis])] if before > 0 else []
+                inside += [build.lt(place[axis], data.shape[layout.index(axis)])] if after > 0 else []
+        source = {"N": at["N"], "C": channel, **place}
         taps = {"O": oc, "I": inner, "H": kh, "W": kw}
         value = padded[tuple(source[c] for c in layout)]
         factor = weight[tuple(taps[c] for c in kernel)]
-        return reduction.sum(cast(value, total) * cast(factor, total), axes)
+        return reduction.sum(cast(value, total) * cast(factor, total), axes, build.all_of(inside))
 
     anchor = "depthwise_conv2d" if depthwise else "conv2d"
     product = compute(shape, element, anchor, {"anchor": anchor, "layout": layout})

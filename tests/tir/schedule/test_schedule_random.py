@@ -71,6 +71,15 @@ def _stage(draw: Draw, number: int, sources: list[Tensor]) -> Tensor:
     if kind == "window" and shape[0] > 4:
         k = te.reduce_axis((0, 3), name="k")
         step = draw(st.integers(1, 2))
+        if draw(st.booleans()):
+            # Past the ends, where nothing is.
+            return te.compute(
+                shape,
+                lambda i, *r: te.sum(
+                    source[(i + k - 1, *r)] * (k + 1), axis=k, where=te.all_of([i + k >= 1, i + k <= shape[0]])
+                ),
+                name=name,
+            )
         size = (shape[0] - 3) // step + 1
         return te.compute(
             [size, *shape[1:]],
@@ -104,13 +113,13 @@ def _step(draw: Draw, schedule: Schedule) -> None:
             ["split", "split", "fuse", "reorder", "compute_at", "compute_at", "compute_at", "reverse_compute_at"]
             + ["reverse_compute_at", "compute_inline", "reverse_compute_inline", "cache_read", "cache_write"]
             + ["decompose_reduction", "rfactor", "parallel", "vectorize", "unroll", "set_scope", "tile"]
-            + ["start_at_addend"]
+            + ["start_at_addend", "skip_neutral"]
         )
     )
     if kind in ("compute_at", "reverse_compute_at"):
         mine = {handle.var for handle in own}
         getattr(schedule, kind)(block, draw(st.sampled_from([loop for loop in every if loop.var not in mine] or every)))
-    elif kind in ("compute_inline", "reverse_compute_inline", "start_at_addend"):
+    elif kind in ("compute_inline", "reverse_compute_inline", "start_at_addend", "skip_neutral"):
         getattr(schedule, kind)(block)
     elif kind in ("cache_read", "cache_write", "set_scope"):
         getattr(schedule, kind)(block, 0, "local")

@@ -1,11 +1,21 @@
-"""Tests of decompose_reduction and rfactor."""
+"""Tests of decompose_reduction, skip_neutral and rfactor."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.tir.schedule.programs import block_of, check, loops_of, matmul, matmul_relu, row_argmax, row_sum
+from tests.tir.schedule.programs import (
+    block_of,
+    check,
+    check_compiled,
+    loops_of,
+    matmul,
+    matmul_relu,
+    row_argmax,
+    row_sum,
+)
 from tilewright import te
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
 
 
@@ -171,3 +181,67 @@ def test_a_reduction_that_is_computed_twice_is_not_decomposed_outside() -> None:
         schedule.decompose_reduction(block, outer)
     schedule.decompose_reduction(block, schedule.get_loops(block)[1])
     check(schedule, func)
+
+
+def windows(product: bool = False) -> PrimFunc:
+    """C[i, j] combines the elements of A from i - 1 to i + 1, where they are."""
+    a = te.placeholder((7, 8), name="A", dtype="int32")
+    k = te.reduce_axis((0, 3), name="k")
+    combine = te.prod if product else te.sum
+    c = te.compute(
+        (7, 8),
+        lambda i, j: combine(a[i + k - 1, j] * (k + 1), axis=k, where=te.all_of([0 <= i + k - 1, i + k - 1 < 7])),
+        name="C",
+    )
+    return te.create_prim_func([a, c])
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_what_changes_nothing_is_skipped(product: bool) -> None:
+    func = windows(product)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    schedule.reorder(i, k, j)
+    schedule.decompose_reduction(block, k)
+    schedule.skip_neutral(block)
+    text = schedule.show()
+    assert "where(1 <= i + k and i + k < 8)" in text
+    assert f"C[v_i, v_j] = C[v_i, v_j] {'*' if product else '+'}" in text and " else " not in text
+    check_compiled(schedule, func)
+    # Tiles whose borders are told apart.
+    schedule = Schedule(func)
+    outer, inner = schedule.split(schedule.get_loops(block)[0], [None, 2])
+    *_, j, k = schedule.get_loops(block)
+    schedule.reorder(outer, k, inner, j)
+    schedule.decompose_reduction(block, k)
+    schedule.skip_neutral(block)
+    for loop in (k, inner):
+        schedule.unroll(loop)
+    schedule.vectorize(j)
+    check_compiled(schedule, func)
+
+
+def test_only_what_indices_tell_to_change_nothing_is_skipped() -> None:
+    schedule = Schedule(windows())
+    block = schedule.get_block("C")
+    with pytest.raises(ScheduleError, match="has an init, which would be skipped too"):
+        schedule.skip_neutral(block)
+    schedule = Schedule(matmul())
+    block = schedule.get_block("C")
+    schedule.decompose_reduction(block, schedule.get_loops(block)[2])
+    with pytest.raises(ScheduleError, match="does not choose between a value and what changes nothing"):
+        schedule.skip_neutral(block)
+    schedule = Schedule(row_argmax())
+    with pytest.raises(ScheduleError, match="is not a reduction of one value"):
+        schedule.skip_neutral(schedule.get_block("arg"))
+    a = te.placeholder((3, 8), name="A", dtype="int32")
+    k = te.reduce_axis((0, 8), name="k")
+    one = te.compute((3,), lambda i: te.sum(te.select(i + k > 1, a[i, k], 1), axis=k), name="S")
+    by_value = te.compute((3,), lambda i: te.sum(te.select(a[i, k] > 1, a[i, k], 0), axis=k), name="S")
+    for result, message in ((one, "what changes nothing"), (by_value, "is not told by indices")):
+        schedule = Schedule(te.create_prim_func([a, result]))
+        block = schedule.get_block("S")
+        schedule.decompose_reduction(block, schedule.get_loops(block)[1])
+        with pytest.raises(ScheduleError, match=message):
+            schedule.skip_neutral(block)

@@ -104,8 +104,14 @@ def starts_at_identity(block: Block, matched: MatchedReducer) -> bool:
     result, init = matched.results[0], block.init
     if len(matched.results) > 1 or (not isinstance(result, (Add, Mul)) and not _is_exclusive_or(result)):
         return True
-    neutral = 1 if isinstance(result, Mul) else 0
-    return isinstance(init, BufferStore) and isinstance(init.value, _NUMBERS) and init.value.value == neutral
+    return isinstance(init, BufferStore) and is_neutral(result, init.value)
+
+
+def is_neutral(result: PrimExpr, value: PrimExpr) -> bool:
+    """Whether a combination with a value changes nothing: zero for sums, one for products."""
+    if not isinstance(result, (Add, Mul)) and not _is_exclusive_or(result):
+        return False
+    return isinstance(value, _NUMBERS) and value.value == (1 if isinstance(result, Mul) else 0)
 
 
 def _is_exclusive_or(expr: PrimExpr) -> bool:

@@ -1,13 +1,13 @@
-"""Reductions: separating the init (decompose_reduction) and the partial results (rfactor)."""
+"""Reductions: the init apart (decompose_reduction), what changes nothing (skip_neutral), partial results (rfactor)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir.build import all_of
-from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import substitute, transform
+from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.bindings import conjuncts, is_injective
 from tilewright.tir.analysis.dependence import moved_flow_conflict
@@ -15,7 +15,13 @@ from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.loops import require_serial
-from tilewright.tir.schedule.reducer import MatchedReducer, combining_body, match_reducer, starts_at_identity
+from tilewright.tir.schedule.reducer import (
+    MatchedReducer,
+    combining_body,
+    is_neutral,
+    match_reducer,
+    starts_at_identity,
+)
 from tilewright.tir.schedule.state import ScheduleState, with_allocations, with_children
 from tilewright.tir.stmt import (
     Block,
@@ -142,6 +148,38 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
     state.inherit(name, block.name)
     state.commit_index(candidate)
     return name
+
+
+def skip_neutral(state: ScheduleState, block: Block) -> None:
+    """Do nothing where a reduction would combine what changes nothing.
+
+    for k: C[i] += A[i, k] if p else 0     ->     for k: C[i] += A[i, k]  where p
+
+    The init must be in a block of its own: it runs whatever the condition says. A sum that is minus zero stays so,
+    where zero added to it would have made it plus zero.
+    """
+    what = "skip_neutral"
+    matched = match_reducer(block)
+    if matched is None or len(matched.results) != 1 or not _reduce_iters(block):
+        state.fail(f"{what}: block {block.name} is not a reduction of one value", block)
+    if block.init is not None:
+        state.fail(
+            f"{what}: block {block.name} has an init, which would be skipped too",
+            block,
+            "use decompose_reduction first",
+        )
+    (source,), (result,) = matched.sources, matched.results
+    if not isinstance(source, Select) or not is_neutral(result, source.b):
+        state.fail(f"{what}: block {block.name} does not choose between a value and what changes nothing", block)
+    if any(isinstance(item, BufferLoad) for item in pre_order(source.condition)):
+        state.fail(f"{what}: what block {block.name} chooses by is not told by indices", block)
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    condition = state.analyzer.simplify(substitute(source.condition, values))
+    (target,) = matched.accumulators
+    body = combining_body([target], matched.combined([target], [source.a]))
+    update = with_detected_accesses(block.replace(body=body, predicate=all_of([block.predicate, condition])))
+    state.mark_partial(block.name)
+    state.commit_index(state.index_of(state.edited({block: update})))
 
 
 def _copy_loops(loops: Sequence[For]) -> tuple[dict[Var, PrimExpr], list[For]]:

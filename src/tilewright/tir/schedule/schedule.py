@@ -301,6 +301,14 @@ class Schedule(ScheduleBase):
         addend.start_at_addend(self._state, self._block(block, "start_at_addend"))
         self._record("start_at_addend", [block])
 
+    def skip_neutral(self, block: BlockHandle) -> None:
+        """Do nothing where a reduction would combine what changes nothing; its init is in a block of its own.
+
+        C[i] += A[i, k] if p else 0  ->  C[i] += A[i, k]  where p
+        """
+        reduction.skip_neutral(self._state, self._block(block, "skip_neutral"))
+        self._record("skip_neutral", [block])
+
     def rfactor(self, loop: LoopHandle, factor_axis: int = 0) -> BlockHandle:
         """Keep a partial result for each iteration of a reduction loop; gives the block that makes them."""
         result = BlockHandle(reduction.rfactor(self._state, self._loop(loop, "rfactor"), factor_axis))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import Var, const_value
+from tilewright.ir.expr import Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.reducer import match_reducer
 from tilewright.tir.stmt import PREFETCH, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -100,6 +101,10 @@ def _schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHan
     """The convolution under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile)
+    matched = match_reducer(context.block(anchor))
+    if reduction and matched is not None and isinstance(matched.sources[0], Select):
+        # Windows that reach past the image have that much less to add up.
+        context.sch.skip_neutral(anchor)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
     if taps is None or prod(taps) > _MOST_UNROLLED_TAPS:
