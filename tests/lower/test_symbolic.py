@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.graph.helpers import function, op, random
+from tilewright.arith.analyzer import Analyzer
 from tilewright.codegen.llvm.entry import emit_entry
 from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.toolchain import compile_ir
 from tilewright.graph.expr import Tuple, Var, constant
 from tilewright.graph.interpreter import evaluate
 from tilewright.ir.build import floordiv, floormod, maximum, minimum, select
-from tilewright.ir.expr import LT, IntImm
+from tilewright.ir.expr import LT, IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import substitute
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.shapes import evaluate as extent_value
@@ -194,6 +196,21 @@ def test_extents_in_native_code_and_in_python_agree(exprs: list, batch: int, n: 
     negative = next((k for k, value in enumerate(expected) if value < 0), None)
     assert code == (0 if negative is None else -1 - negative)
     assert size == sum(-(-max(value, 0) // 64) * 64 for value in expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions(), st.integers(0, 9), st.integers(0, 9))
+def test_the_text_of_an_extent_means_what_the_expression_means(expr: PrimExpr, batch: int, n: int) -> None:
+    table = SymbolTable()
+    names = table.name(B), table.name(N)
+    value = Analyzer().simplify(substitute(expr, {B: IntImm(batch), N: IntImm(n)}))
+    assert isinstance(value, IntImm)
+    assert extent_value(table.extent(expr), dict(zip(names, (batch, n), strict=True))) == value.value
+
+
+def test_a_sum_that_starts_with_a_minimum_stands_in_brackets() -> None:
+    expr = floordiv(minimum(B, N) + 1, 2)
+    assert SymbolTable().extent(expr) == "(min(batch, n) + 1) // 2"
 
 
 def native_shapes(info: ModelInfo, shape: tuple[int, int]) -> tuple[int, list[int], int]:

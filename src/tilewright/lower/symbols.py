@@ -79,21 +79,23 @@ class SymbolTable:
         if isinstance(expr, Var):
             return self.name(expr)
         if isinstance(expr, BinaryExpr):
-            a, b = self._text(expr.a), self._text(expr.b)
             if type(expr) in _CALLS:
-                return f"{_CALLS[type(expr)]}({a}, {b})"
+                return f"{_CALLS[type(expr)]}({self._text(expr.a)}, {self._text(expr.b)})"
             if type(expr) in _INFIX:
-                return f"{_operand(a)} {_INFIX[type(expr)]} {_operand(b)}"
+                return f"{self._operand(expr.a)} {_INFIX[type(expr)]} {self._operand(expr.b)}"
         if isinstance(expr, Select):
-            parts = (_operand(self._text(part)) for part in (expr.a, expr.condition, expr.b))
+            parts = (self._operand(part) for part in (expr.a, expr.condition, expr.b))
             return "{} if {} else {}".format(*parts)
         if isinstance(expr, Cast) and expr.dtype.is_integer:
             return self._text(expr.value)
         raise CompilerBug(f"{expr!r} cannot be the size of anything")
 
-
-def _operand(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() or text.startswith(("min(", "max(")) else f"({text})"
+    def _operand(self, expr: PrimExpr) -> str:
+        """The text of an expression inside another one: in brackets unless all of it is a name, a number or a call."""
+        while isinstance(expr, Cast) and expr.dtype.is_integer:
+            expr = expr.value
+        text = self._text(expr)
+        return text if text.isidentifier() or text.isdigit() or type(expr) in _CALLS else f"({text})"
 
 
 def _identifier(text: str) -> str:
