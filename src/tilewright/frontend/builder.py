@@ -327,9 +327,9 @@ class Builder:
             for at in range(1, count + 1):
                 size = sizes_of(arg)[count - at]
                 known = target[rank - at]
-                if known == 1:
+                if known == 1 or (dimensions.acts_as_one(known) and size != 1):
                     target[rank - at] = size
-                elif size != 1:
+                elif not dimensions.acts_as_one(size):
                     target[rank - at] = dimensions.simplest((known, size))
         fitted: list[GraphExpr] = []
         for arg, count in zip(given, outer, strict=True):
@@ -337,7 +337,7 @@ class Builder:
             for at in range(1, count + 1):
                 size, wanted = sizes[count - at], target[rank - at]
                 if size != 1 and wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int)):
-                    sizes[count - at] = wanted
+                    sizes[count - at] = _stretched(size, wanted)
             fitted.append(self._fit(arg, sizes))
         return fitted
 
@@ -419,7 +419,7 @@ class Builder:
             return value
         for at in range(1, min(len(known), len(wanted)) + 1):
             if not isinstance(known[-at], int) or (known[-at] != 1 and not isinstance(wanted[-at], int)):
-                known[-at] = wanted[-at]
+                known[-at] = _stretched(known[-at], wanted[-at])
         return self.call("broadcast_to", self.match(value, known), shape=wanted)
 
     def slice_axis(self, value: GraphExpr, axis: int, begin: Size, end: Size) -> GraphExpr:
@@ -448,6 +448,11 @@ class Builder:
             kinds.append(item.type)
         made.type, made.span = TupleType(tuple(kinds)), self.span
         return made
+
+
+def _stretched(size: Size, wanted: Size) -> Size:
+    """What a size is taken for where it broadcasts to another one, which is checked: 1, or equal."""
+    return 1 if dimensions.acts_as_one(size) and not dimensions.same(size, wanted) else wanted
 
 
 def _normalised(value: object) -> object:

@@ -141,6 +141,13 @@ def at_least(size: Size, bound: Size) -> bool:
     return certainly(build.ge(as_dim(size), as_dim(bound)))
 
 
+def acts_as_one(size: Size) -> bool:
+    """Whether a size is certainly at most 1, as `min(n, 1)` of a slice is: in a broadcast it is then taken for 1."""
+    if isinstance(size, int):
+        return size == 1
+    return type(size) is not Var and certainly(build.le(size, IntImm(1)))
+
+
 def add(a: Size, b: Size) -> Size:
     """a + b."""
     return normal(a + b)

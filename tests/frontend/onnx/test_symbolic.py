@@ -227,7 +227,7 @@ def test_convolutions_of_any_image_size():
     assert result_types(module)[1] == "float32[n, 5]"
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"])
 def test_resize_of_any_image_size(mode, coordinates):
     nodes = [
@@ -313,6 +313,87 @@ def test_a_decoder_with_a_key_value_cache():
     assert not any(name.startswith("shape.") for name in operators_of(module))
     with pytest.raises(UserError, match="the model needs"):
         evaluate(module, *step(1, 30, 5).values())
+
+
+def test_cubic_resize_of_any_image_size_without_what_lies_outside():
+    attributes = {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    stored = {"scales": np.array([1, 1, 1.5, 3], np.float32)}
+    model = open_model([node], {"x": (FLOAT, ["n", 2, "h", "w"])}, ["y"], stored)
+    agree(model, {"x": data(1, 2, 4, 6)}, {"x": data(2, 2, 2, 5)})
+
+
+WINDOWS = [
+    {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [0, 1, 1, 0]},  # a window may start behind all data
+    {"kernel_shape": [2, 3], "strides": [4, 3], "dilations": [2, 1]},
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "counted", "LpPool"])
+def test_pooling_with_a_ceiling_of_any_image_size(operator, window):
+    attributes = {**window, "ceil_mode": 1}
+    if operator == "counted":
+        operator, attributes["count_include_pad"] = "AveragePool", 1
+    opset = 19 if operator == "AveragePool" else 18
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    module = from_onnx(open_model([node], {"x": (FLOAT, ["n", 2, "h", "w"])}, ["y"], opset=opset))
+    for rows, columns in ((4, 7), (5, 9), (6, 8), (7, 6)):
+        image = data(2, 2, rows, columns)
+        fixed = from_onnx(open_model([node], {"x": (FLOAT, image.shape)}, ["y"], opset=opset))
+        np.testing.assert_allclose(evaluate(module, image), evaluate(fixed, image), rtol=1e-6)
+
+
+def test_convolutions_of_volumes_of_any_size():
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 0, 1, 1, 2], strides=[2, 1, 1]),
+        helper.make_node("ConvTranspose", ["x", "t"], ["u"], strides=[3, 1, 2], output_padding=[1, 0, 0],
+                         pads=[1, 0, 0, 0, 1, 0]),
+    ]  # fmt: skip
+    stored = {"w": data(4, 3, 3, 2, 2), "b": data(4), "t": data(3, 2, 3, 2, 2)}
+    model = open_model(nodes, {"x": (FLOAT, ["n", 3, "d", "h", "w"])}, ["c", "u"], stored)
+    agree(model, {"x": data(2, 3, 4, 5, 6)}, {"x": data(1, 3, 7, 3, 4)})
+
+
+def test_spectra_of_frames_of_signals_of_any_length():
+    node = helper.make_node("STFT", ["x", "step", "window"], ["y"], onesided=1)
+    stored = {"step": np.array(3), "window": np.hanning(8).astype(np.float32)}
+    model = open_model([node], {"x": (FLOAT, ["n", "samples", 1])}, ["y"], stored)
+    agree(model, {"x": data(2, 20, 1)}, {"x": data(1, 8, 1)})
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_affine_grids_of_any_batch_and_size(aligned):
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("AffineGrid", ["theta", "size"], ["y"], align_corners=aligned),
+    ]
+    inputs = {"theta": (FLOAT, ["n", 2, 3]), "like": (FLOAT, ["n", 3, "h", "w"])}
+    model = open_model(nodes, inputs, ["y"], opset=20)
+    agree(
+        model,
+        {"theta": data(1, 2, 3), "like": data(1, 3, 4, 5)},
+        {"theta": data(2, 2, 3), "like": data(2, 3, 2, 7)},
+    )
+
+
+def test_what_a_slice_leaves_of_at_most_one_row_broadcasts():
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "one", "zero"], ["row"]),
+        helper.make_node("Add", ["other", "row"], ["sum"]),
+        helper.make_node("Shape", ["row"], ["shape"]),
+        helper.make_node("Expand", ["other", "shape"], ["same"]),
+        helper.make_node("Shape", ["other"], ["wide"]),
+        helper.make_node("Expand", ["row", "wide"], ["rows"]),
+        helper.make_node("Add", ["row", "row"], ["twice"]),
+    ]
+    inputs = {"x": (FLOAT, ["n", 2]), "other": (FLOAT, ["m", 2])}
+    model = open_model(nodes, inputs, ["sum", "same", "rows", "twice"], {"zero": [0], "one": [1]})
+    module = agree(model, {"x": data(3, 2), "other": data(4, 2)}, {"x": data(1, 2), "other": data(5, 2)})
+    assert result_types(module)[:3] == ["float32[m, 2]"] * 3
+    with pytest.raises(UserError, match="the model needs"):
+        evaluate(module, data(0, 2), data(4, 2))
 
 
 def test_zero_length_inputs():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.builder import rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import (
@@ -14,7 +14,7 @@ from tilewright.frontend.onnx.windows import (
     read_window,
     to_planes,
 )
-from tilewright.graph.dimensions import Sizes, different, multiply
+from tilewright.graph.dimensions import Sizes, add, different, floor_divide, multiply, subtract
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
@@ -93,9 +93,8 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
     before, after = (0, 0, extents.before[0], 0, 0), (0, 0, extents.after[0], 0, 0)
     padded = node.call("pad", data, before=before, after=after) if any((*before, *after)) else data
     batch, channels, _, *plane = sizes_of(padded)
-    depth = size_at(padded, 2)
-    steps = (depth - (taps - 1) * space - 1) // stride + 1
-    if steps < 1:
+    steps = add(floor_divide(subtract(sizes_of(padded)[2], (taps - 1) * space + 1), stride), 1)
+    if isinstance(steps, int) and steps < 1:
         raise UserError(f"the window does not fit along the depth of data of shape {shape_of(data)}")
     total: GraphExpr | None = None
     for tap in range(taps):
@@ -104,7 +103,7 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
             "slice",
             padded,
             begin=(0, 0, first, 0, 0),
-            end=(batch, channels, first + (steps - 1) * stride + 1, *plane),
+            end=(batch, channels, add(multiply(subtract(steps, 1), stride), first + 1), *plane),
             strides=(1, 1, stride, 1, 1),
         )
         part = node.call(
@@ -129,9 +128,10 @@ def _transposed_volume(
     builder = node.builder
     window = Window.of(*(tuple(part[1:]) for part in extents.fields()))
     stride, space, taps = extents.strides[0], extents.dilation[0], extents.kernel[0]
-    batch, depth = sizes_of(data)[0], size_at(data, 2)
+    batch, _, depth = sizes_of(data)[:3]
     images = _planes(node, data)
-    full = (depth - 1) * stride + (taps - 1) * space + 1 + extra[0]
+    spread = add(multiply(subtract(depth, 1), stride), 1)
+    rest = (taps - 1) * space + extra[0]
     total: GraphExpr | None = None
     for tap in range(taps):
         part = node.call(
@@ -149,17 +149,17 @@ def _transposed_volume(
         part = builder.reshape(part, (batch, depth, 1, outputs, rows, columns))
         if stride > 1:
             part = node.call("pad", part, before=(0,) * 6, after=(0, 0, stride - 1, 0, 0, 0))
-        part = builder.reshape(part, (batch, depth * stride, outputs, rows, columns))
-        part = builder.slice_axis(part, 1, 0, (depth - 1) * stride + 1)
+        part = builder.reshape(part, (batch, multiply(depth, stride), outputs, rows, columns))
+        part = builder.slice_axis(part, 1, 0, spread)
         first = tap * space
-        last = full - first - ((depth - 1) * stride + 1)
+        last = rest - first
         if first or last:
             part = node.call("pad", part, before=(0, first, 0, 0, 0), after=(0, last, 0, 0, 0))
         total = part if total is None else node.call("add", total, part)
     assert total is not None
-    end = full - extents.after[0]
-    if end <= extents.before[0]:
-        raise UserError(f"padding leaves nothing of the depth, which is {full}")
+    end = add(spread, rest - extents.after[0])
+    if isinstance(end, int) and end <= extents.before[0]:
+        raise UserError(f"padding leaves nothing of the depth, which is {end + extents.after[0]}")
     return builder.transpose(builder.slice_axis(total, 1, extents.before[0], end), (0, 2, 1, 3, 4))
 
 

@@ -10,8 +10,8 @@ from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Extents, Window, known_sizes, read_extents
-from tilewright.graph.dimensions import Sizes, product
+from tilewright.frontend.onnx.windows import Extents, Window, read_extents
+from tilewright.graph.dimensions import Sizes, add, ceil_divide, minimum, product
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UserError
 
@@ -27,18 +27,33 @@ def _read(node: NodeContext, data: GraphExpr) -> Extents:
 def _with_ceiling(extents: Extents, size: Sizes) -> Extents:
     """Padding grown at the end so that a last window that reaches beyond the data counts.
 
-    Such a window must still start within the data or the padding before it.
+    Such a window must still start within the data or the padding before it; `_started_within` cuts off one that does
+    not where only a run knows the size.
     """
     after = list(extents.after)
-    for axis, length in enumerate(known_sizes(size, "ceil_mode")):
+    for axis, length in enumerate(size):
         reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
         stride, before = extents.strides[axis], extents.before[axis]
+        if not isinstance(length, int):
+            after[axis] += stride - 1
+            continue
         room = length + before + after[axis] - reach
         count = -(-room // stride) + 1
         if (count - 1) * stride >= length + before:
             count -= 1
         after[axis] = max(after[axis], (count - 1) * stride + reach - length - before)
     return replace(extents, after=tuple(after))
+
+
+def _started_within(node: NodeContext, result: GraphExpr, extents: Extents, size: Sizes) -> GraphExpr:
+    """What windows with a ceiling gave, without those that start behind all data (of a symbolic size)."""
+    for axis, length in enumerate(size):
+        reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
+        stride, before = extents.strides[axis], extents.before[axis]
+        if not isinstance(length, int) and extents.after[axis] + stride > reach:
+            started = minimum(sizes_of(result)[axis + 2], ceil_divide(add(length, before), stride))
+            result = node.builder.slice_axis(result, axis + 2, 0, started)
+    return result
 
 
 def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, include_pad: bool = False) -> GraphExpr:
@@ -77,10 +92,14 @@ def max_pool(node: NodeContext) -> list[GraphExpr | None]:
     """The greatest of each window, and where it is."""
     data = node.input(0)
     extents = _read(node, data)
-    if node.flag("ceil_mode"):
-        extents = _with_ceiling(extents, sizes_of(data)[2:])
+    written, size = extents, sizes_of(data)[2:]
+    ceiling = node.flag("ceil_mode")
+    if ceiling:
+        extents = _with_ceiling(extents, size)
     columns_first = node.flag("storage_order")  # it concerns the positions
     result = _pool(node, "nn.max_pool2d", data, extents)
+    if ceiling:
+        result = _started_within(node, result, written, size)
     return [result, positions_of_maxima(node, data, extents, columns_first) if node.wants_output(1) else None]
 
 
@@ -95,13 +114,14 @@ def average_pool(node: NodeContext) -> GraphExpr:
 def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
     if not ceiling:
         return _pool(node, "nn.avg_pool2d", data, extents, include_pad)
-    grown = _with_ceiling(extents, sizes_of(data)[2:])
+    size = sizes_of(data)[2:]
+    grown = _with_ceiling(extents, size)
     if include_pad and grown.after != extents.after:
         # Written padding counts, the reach beyond it does not: the first becomes part of the data.
         data = node.call("pad", data, before=(0, 0, *extents.before), after=(0, 0, *extents.after))
         beyond = tuple(more - less for more, less in zip(grown.after, extents.after, strict=True))
-        return _pool(node, "nn.avg_pool2d", data, replace(extents, before=(0,) * len(beyond), after=beyond))
-    return _pool(node, "nn.avg_pool2d", data, grown, include_pad)
+        grown, include_pad = replace(extents, before=(0,) * len(beyond), after=beyond), False
+    return _started_within(node, _pool(node, "nn.avg_pool2d", data, grown, include_pad), extents, size)
 
 
 @converter("LpPool")
@@ -109,10 +129,14 @@ def lp_pool(node: NodeContext) -> GraphExpr:
     """The p-norm of each window: an average of powers, scaled back."""
     data = node.input(0)
     extents = _read(node, data)
-    if node.flag("ceil_mode"):
-        extents = _with_ceiling(extents, sizes_of(data)[2:])
+    written, size = extents, sizes_of(data)[2:]
+    ceiling = node.flag("ceil_mode")
+    if ceiling:
+        extents = _with_ceiling(extents, size)
     p = node.integer("p", 2)
     mean = _pool(node, "nn.avg_pool2d", _powers(node, data, p), extents, include_pad=True)
+    if ceiling:
+        mean = _started_within(node, mean, written, size)
     total = node.call("multiply", mean, node.builder.constant_like(math.prod(extents.kernel), mean))
     return _root(node, total, p)
 

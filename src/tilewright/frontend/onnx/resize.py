@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.resize_symbolic import resample_axis, scaled_size
+from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis, scaled_size
 from tilewright.graph.dimensions import Size, Sizes, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
@@ -22,26 +21,13 @@ _LARGEST_AXIS = 1 << 22
 """The longest axis that is resampled to."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """How coordinates of the result map to the data, and what is read there."""
-
-    mode: str
-    transformation: str
-    nearest: str
-    cubic: float
-    exclude_outside: bool
-    antialias: bool
-    extrapolation: float
-
-
 @converter("Upsample")
 def upsample(node: NodeContext) -> GraphExpr:
     """The old form: integer-like scales, coordinates without an offset."""
     data = node.input(0)
     scales = node.floats("scales") if node.has_attribute("scales") else tuple(node.constant(1, "scales").ravel())
     mode = node.text("mode", "nearest")
-    rule = _Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
+    rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
     return _resample(node, data, _sizes(data, scales), [float(item) for item in scales], rule, {})
 
 
@@ -51,7 +37,7 @@ def resize_by_scales(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     scales = tuple(float(item) for item in node.constant(1, "scales").ravel())
     mode = node.text("mode", "nearest")
-    rule = _Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
+    rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
     return _resample(node, data, _sizes(data, scales), list(scales), rule, {})
 
 
@@ -63,7 +49,7 @@ def resize(node: NodeContext) -> GraphExpr:
     rank = len(dims)
     axes = node.axes(node.ints("axes", tuple(range(rank))), rank)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
-    rule = _Rule(
+    rule = Rule(
         mode=node.text("mode", "nearest"),
         transformation=node.text("coordinate_transformation_mode", "half_pixel"),
         nearest=node.text("nearest_mode", "round_prefer_floor"),
@@ -149,7 +135,7 @@ def _resample(
     data: GraphExpr,
     sizes: Sequence[Size],
     scales: Sequence[float | None],
-    rule: _Rule,
+    rule: Rule,
     regions: dict[int, tuple[float, float]],
 ) -> GraphExpr:
     if rule.mode not in ("nearest", "linear", "cubic"):
@@ -163,8 +149,7 @@ def _resample(
         if not isinstance(size, int) or not isinstance(dim, int) or scale is None:
             if rule.antialias or regions:
                 raise UnsupportedError(f"Resize with antialias or roi of data of shape {sizes_text(sizes_of(data))}")
-            names = (rule.mode, rule.transformation, rule.nearest)
-            result = resample_axis(node, result, axis, (dim, size), scale, names)
+            result = resample_axis(node, result, axis, (dim, size), scale, rule)
             continue
         if not 0 < size <= _LARGEST_AXIS or dim == 0:
             raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
@@ -198,7 +183,7 @@ def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights
     return builder.cast(total if dtype.is_float else node.call("round", total), dtype)
 
 
-def _coordinates(rule: _Rule, dim: int, size: int, ratio: float, region: tuple[float, float] | None) -> Array:
+def _coordinates(rule: Rule, dim: int, size: int, ratio: float, region: tuple[float, float] | None) -> Array:
     """Where each element of the result lies in the data, in float32 as runtimes compute it: halves round by it."""
     x = np.arange(size, dtype=np.float32)
     scale = np.float32(ratio)
@@ -226,7 +211,7 @@ def _coordinates(rule: _Rule, dim: int, size: int, ratio: float, region: tuple[f
     raise UserError(f"unknown coordinate_transformation_mode {rule.transformation!r}")
 
 
-def _nearest(rule: _Rule, x: Array) -> Array:
+def _nearest(rule: Rule, x: Array) -> Array:
     match rule.nearest:
         case "round_prefer_floor":
             return np.ceil(x - 0.5)
@@ -239,7 +224,7 @@ def _nearest(rule: _Rule, x: Array) -> Array:
     raise UserError(f"unknown nearest_mode {rule.nearest!r}")
 
 
-def _kernel(rule: _Rule, distance: Array) -> Array:
+def _kernel(rule: Rule, distance: Array) -> Array:
     x = np.abs(distance)
     if rule.mode == "linear":
         return np.asarray(np.maximum(0.0, 1 - x))
@@ -250,7 +235,7 @@ def _kernel(rule: _Rule, distance: Array) -> Array:
 
 
 def _taps(
-    rule: _Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
+    rule: Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
 ) -> tuple[Array, Array, Array]:
     """For each element of the result: the places it reads, their weights, and whether it lies outside the data."""
     x = _coordinates(rule, dim, size, scale, region).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,19 @@ from tilewright.graph.dimensions import Size, floor_divide, multiply, subtract
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import size_text
 from tilewright.support.errors import UnsupportedError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How coordinates of the result map to the data, and what is read there."""
+
+    mode: str
+    transformation: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+    extrapolation: float
 
 
 def scaled_size(size: Size, scale: float) -> Size:
@@ -28,16 +42,11 @@ def resample_axis(
     axis: int,
     sizes: tuple[Size, Size],
     scale: float | None,
-    rule: tuple[str, str, str],
+    rule: Rule,
 ) -> GraphExpr:
-    """One axis from a size to another, stretched by a scale (None: by the ratio of the sizes).
-
-    The rule names the mode (nearest, linear), the transformation of coordinates and what is nearest.
-    """
-    builder, (old, new), (mode, transformation, nearest) = node.builder, sizes, rule
+    """One axis from a size to another, stretched by a scale (None: by the ratio of the sizes)."""
+    builder, (old, new) = node.builder, sizes
     what = f"Resize of a dimension from {size_text(old)} to {size_text(new)}"
-    if mode not in ("nearest", "linear"):
-        raise UnsupportedError(f"{what} by mode {mode}")
 
     def number(size: Size) -> GraphExpr:
         return builder.reshape(builder.cast(builder.shape_tensor((size,)), "float32"), ())
@@ -48,7 +57,7 @@ def resample_axis(
     x = builder.cast(builder.arange(new), "float32")
     factor = plain(scale) if scale is not None else node.call("divide", number(new), number(old))
     half = node.call("divide", node.call("add", x, plain(0.5)), factor)
-    match transformation:
+    match rule.transformation:
         case "asymmetric":
             place = node.call("divide", x, factor)
         case "half_pixel":
@@ -62,22 +71,56 @@ def resample_axis(
             spaces = node.call("maximum", number(subtract(new, 1)), plain(1.0))
             place = node.call("divide", node.call("multiply", x, number(subtract(old, 1))), spaces)
         case _:
-            raise UnsupportedError(f"{what} with coordinates by {transformation}")
-    if mode == "nearest":
-        return _take(node, data, _nearest(node, place, nearest, what), axis)
+            raise UnsupportedError(f"{what} with coordinates by {rule.transformation}")
+    if rule.mode == "nearest":
+        return _take(node, data, _nearest(node, place, rule.nearest, what), axis)
     low = node.call("floor", place)
-    weight = node.call("subtract", place, low)
+    beyond = node.call("subtract", place, low)
+    value = data if dtype_of(data).is_float else builder.cast(data, "float32")
+    places = [node.call("add", low, plain(float(step))) for step in ((0, 1) if rule.mode == "linear" else range(-1, 3))]
+    if rule.mode == "linear":
+        # Weights of places outside need no care: the border, read in their place, gets both.
+        weights = [node.call("subtract", plain(1.0), beyond), beyond]
+    else:
+        weights = _cubic_weights(node, beyond, rule.cubic)
+        if rule.exclude_outside:
+            weights = _within(node, places, weights, number(subtract(old, 1)))
     shape: list[Size] = [1] * rank_of(data)
     shape[axis] = new
-    value = data if dtype_of(data).is_float else builder.cast(data, "float32")
-    above = builder.cast(builder.reshape(weight, shape), dtype_of(value))
-    below = node.call("subtract", builder.constant_like(1, above), above)
-    total = node.call(
-        "add",
-        node.call("multiply", _take(node, value, low, axis), below),
-        node.call("multiply", _take(node, value, node.call("add", low, plain(1.0)), axis), above),
-    )
+    total: GraphExpr | None = None
+    for tap, weight in zip(places, weights, strict=True):
+        factor = builder.cast(builder.reshape(weight, shape), dtype_of(value))
+        part = node.call("multiply", _take(node, value, tap, axis), factor)
+        total = part if total is None else node.call("add", total, part)
+    assert total is not None
     return builder.cast(total if dtype_of(data).is_float else node.call("round", total), dtype_of(data))
+
+
+def _cubic_weights(node: NodeContext, beyond: GraphExpr, a: float) -> list[GraphExpr]:
+    """Weights of the places -1, 0, 1 and 2 steps from the one below, which lies so far (0 to 1) before the point."""
+
+    def polynomial(x: GraphExpr, *factors: float) -> GraphExpr:
+        total: GraphExpr = node.builder.constant(factors[0], "float32")
+        for factor in factors[1:]:
+            total = node.call("add", node.call("multiply", total, x), node.builder.constant(factor, "float32"))
+        return total
+
+    ahead = node.call("subtract", node.builder.constant(1.0, "float32"), beyond)
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -2 * a, a, 0.0)  # far: of the distance less 1
+    return [polynomial(beyond, *far), polynomial(beyond, *near), polynomial(ahead, *near), polynomial(ahead, *far)]
+
+
+def _within(node: NodeContext, places: list[GraphExpr], weights: list[GraphExpr], last: GraphExpr) -> list[GraphExpr]:
+    """Weights without those of places outside, which sum up to 1 again."""
+    zero = node.builder.constant(0.0, "float32")
+    kept: list[GraphExpr] = []
+    for place, weight in zip(places, weights, strict=True):
+        inside = node.call("logical_and", node.call("greater_equal", place, zero), node.call("less_equal", place, last))
+        kept.append(node.call("where", inside, weight, zero))
+    total = kept[0]
+    for weight in kept[1:]:
+        total = node.call("add", total, weight)
+    return [node.call("divide", weight, total) for weight in kept]
 
 
 def _nearest(node: NodeContext, place: GraphExpr, nearest: str, what: str) -> GraphExpr:

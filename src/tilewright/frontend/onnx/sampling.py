@@ -15,11 +15,12 @@ from tilewright.frontend.builder import Builder, dtype_of, rank_of, shape_of, si
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import add_bias
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.tensor import known_or_named
 from tilewright.frontend.onnx.windows import read_extents
-from tilewright.graph.dimensions import different, multiply
+from tilewright.graph.dimensions import Size, as_dims, different, maximum, multiply, product, subtract
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.dtype import FLOAT32, INT64
+from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
 _CUBIC = -0.75
@@ -203,6 +204,45 @@ def _grid_taps(node: NodeContext, x: GraphExpr, length: int, mode: str, padding:
     return taps
 
 
+@converter("AffineGrid")
+def affine_grid(node: NodeContext) -> GraphExpr:
+    """The places, from -1 to 1 along each axis, of a regular grid that a matrix has moved.
+
+    ONNX's own definition squeezes a batch of one away.
+    """
+    theta, builder, aligned = node.input(0), node.builder, node.flag("align_corners")
+    size = node.sizes(1, "the size")
+    if size is None:
+        size = tuple(known_or_named(node, 1, "the size"))
+        node.call("shape.broadcast", builder.constant(0, INT64), node.input(1), dims=as_dims(size))
+    batch, rank = sizes_of(theta)[:1], len(size) - 2
+    if rank not in (2, 3) or sizes_of(theta)[1:] != (rank, rank + 1) or different(batch[0], size[0]):
+        texts = sizes_text(sizes_of(theta)), sizes_text(size)
+        raise UserError(f"a matrix of shape {texts[0]} does not fit a grid of size {texts[1]}")
+    dtype = dtype_of(theta)
+    columns: list[GraphExpr] = []
+    for axis in range(rank - 1, -1, -1):  # a grid names the last axis first
+        place = _spread(node, size[axis + 2], aligned, dtype)
+        place = builder.reshape(place, (*(1,) * axis, size[axis + 2], *(1,) * (rank - 1 - axis), 1))
+        columns.append(builder.broadcast_to(place, (*size[2:], 1)))
+    columns.append(builder.broadcast_to(builder.constant(1.0, dtype), (*size[2:], 1)))
+    points = builder.reshape(builder.concatenate(columns, rank), (1, product(size[2:]), rank + 1))
+    moved = node.call("matmul", points, theta, transpose_b=True)
+    return builder.reshape(moved, (*batch, *size[2:], rank))
+
+
+def _spread(node: NodeContext, size: Size, aligned: bool, dtype: DataType) -> GraphExpr:
+    """Places from -1 to 1: the middles of as many cells, or points of which the first and the last are at the ends."""
+    arithmetic, builder = _Arithmetic(node.builder), node.builder
+    cells = maximum(subtract(size, 1), 1) if aligned else size
+    if isinstance(size, int) and isinstance(cells, int):
+        return builder.constant((builder.count(size) + (0.0 if aligned else 0.5)) * (2 / cells) - 1, dtype)
+    number = builder.reshape(builder.cast(builder.shape_tensor((cells,)), FLOAT32), ())
+    place = arithmetic.add(builder.cast(builder.arange(size), FLOAT32), 0.0 if aligned else 0.5)
+    place = arithmetic.add(arithmetic("divide", arithmetic.multiply(place, 2.0), number), -1.0)
+    return builder.cast(place, dtype)
+
+
 @converter("RoiAlign")
 def roi_align(node: NodeContext) -> GraphExpr:
     """Regions of the data cut into bins, each of which is sampled at a few places."""
@@ -322,5 +362,5 @@ def deform_conv(node: NodeContext) -> GraphExpr:
     columns_first = builder.transpose(sampled, (0, 4, 1, 2, 3))
     matrix = builder.reshape(columns_first, (batch, groups, channels // groups * taps, rows * columns))
     filters = builder.reshape(weight, (1, groups, outputs // groups, channels // groups * taps))
-    product = node.call("matmul", filters, matrix)
-    return add_bias(node, builder.reshape(product, (batch, outputs, rows, columns)), node.optional(3))
+    sums = node.call("matmul", filters, matrix)
+    return add_bias(node, builder.reshape(sums, (batch, outputs, rows, columns)), node.optional(3))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.graph.dimensions import add, floor_divide, subtract
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
+from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 _LONGEST = 4096
@@ -110,11 +112,12 @@ def short_time_fourier_transform(node: NodeContext) -> GraphExpr:
     signal = node.input(0)
     step = node.constant_int(1, "the step")
     window = node.optional(2)
-    dims = shape_of(signal)
+    dims = sizes_of(signal)
     if len(dims) == 2:
         dims = (*dims, 1)
     if len(dims) != 3 or (window is not None and rank_of(window) != 1) or not dtype_of(signal).is_float:
-        raise UserError(f"STFT needs a real or complex signal and a window of one dimension, the signal is {dims}")
+        shown = sizes_text(dims)
+        raise UserError(f"STFT needs a real or complex signal and a window of one dimension, the signal is {shown}")
     batch, samples, kinds = dims
     if node.has_input(3):
         length = node.constant_int(3, "the length of frames")
@@ -122,15 +125,17 @@ def short_time_fourier_transform(node: NodeContext) -> GraphExpr:
         length = shape_of(window)[0]
     else:
         raise UserError("STFT needs a window or the length of frames")
-    if step < 1 or not 0 < length <= samples or kinds not in (1, 2):
-        raise UserError(f"STFT of frames of {length}, {step} apart, does not fit a signal of shape {dims}")
+    fits = step >= 1 and length >= 1 and kinds in (1, 2) and not (isinstance(samples, int) and length > samples)
+    if not fits or not isinstance(kinds, int):
+        raise UserError(f"STFT of frames of {length}, {step} apart, does not fit a signal of shape {sizes_text(dims)}")
     onesided = node.flag("onesided", True) and kinds == 1
-    frames = (samples - length) // step + 1
+    frames = add(floor_divide(subtract(samples, length), step), 1)
     builder = node.builder
     columns = length // 2 + 1 if onesided else length
-    table = builder.count(frames, step)[:, None] + np.arange(length)[None, :]
+    starts = builder.reshape(builder.arange(frames, 0, step), (frames, 1))
+    table = node.call("add", starts, builder.constant(builder.count(length)[None, :], "int64"))
     cosines, sines = _tables(length, columns, length, inverse=False)
-    cut = node.call("take", builder.reshape(signal, (batch, samples, kinds)), builder.constant(table, "int64"), axis=1)
+    cut = node.call("take", builder.reshape(signal, (batch, samples, kinds)), table, axis=1)
     parts: list[GraphExpr] = []
     for index in range(kinds):
         part = builder.reshape(builder.slice_axis(cut, 3, index, index + 1), (batch, frames, length))

@@ -16,6 +16,7 @@ from tilewright.frontend.symbolic_values import partial_value, symbolic_value
 from tilewright.graph.dimensions import (
     Size,
     Sizes,
+    acts_as_one,
     as_dims,
     at_least,
     broadcast,
@@ -119,10 +120,10 @@ def expand_by_input(node: NodeContext, data: GraphExpr, index: int) -> GraphExpr
         left, right = ((1,) * (rank - len(sizes)) + tuple(sizes) for sizes in (old, wanted))
         try:
             # Where it is not certain that sizes broadcast they are taken for equal, which is checked.
-            pairs = [(broadcast(a, b), b) for a, b in zip(left, right, strict=True)]
+            pairs = [(broadcast(a, b), a if acts_as_one(b) else b) for a, b in zip(left, right, strict=True)]
         except UserError as error:
             raise UserError(f"{sizes_text(old)} does not broadcast with {sizes_text(wanted)}") from error
-        return node.builder.broadcast_to(data, [b if found is None else found for found, b in pairs])
+        return node.builder.broadcast_to(data, [likely if found is None else found for found, likely in pairs])
     named = known_or_named(node, index, "the shape")
     named = [*old[: max(0, len(old) - len(named))], *named]
     offset = len(named) - len(old)
