@@ -3,6 +3,7 @@
     python3 -m bench.gpu                                   # everything: ten models, batch 1 and 16, three precisions
     python3 -m bench.gpu --models resnet18,dqn --precisions fp32 --batch 1 --no-compile --rounds 5
     python3 -m bench.gpu --batch 1 --precisions fp32 --ahead 12     # compile in 12 processes first, then time
+    python3 -m bench.gpu --ahead 16 --limit 500 --resume   # in parts: each run adds what is missing
 
 PyTorch runs as a CUDA graph of its operators, and compiled (`reduce-overhead`, `max-autotune`), each in its own layout
 and in channels_last where the model has images. Times: `wall` is from the start of a run until the GPU is done, with
@@ -30,7 +31,7 @@ import onnx
 import torch
 
 import tilewright as tw
-from bench import gpu_ahead, gpu_models, gpu_torch, harness, zoo
+from bench import gpu_ahead, gpu_models, gpu_parts, gpu_torch, harness, zoo
 from bench.gpu_ahead import OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
@@ -51,29 +52,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         precisions = _choices(options.precisions, TOLERANCES, "precision")
         batches = [int(text) for text in options.batch.split(",")]
         modes = _choices(options.modes, gpu_torch.COMPILED.values(), "mode") if options.compile else []
-        options.compiled = [way for way, mode in gpu_torch.COMPILED.items() if mode in modes]
+        compiled = [way for way, mode in gpu_torch.COMPILED.items() if mode in modes]
+        path = options.json or harness.RESULTS_FOLDER / "gpu.json"
+        results = gpu_parts.read(path, torch.cuda.get_device_name()) if options.resume else []
     except (UserError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    path = options.json or harness.RESULTS_FOLDER / "gpu.json"
     started = time.perf_counter()
-    results: list[Result] = []
     configurations = list(itertools.product(batches, precisions, names))
+    wanted = gpu_parts.missing(results, configurations, compiled)
+    if options.resume:
+        harness.say(f"{len(configurations) - len(wanted)} of {len(configurations)} configurations are there already")
     hopeless: dict[gpu_ahead.Program, str] = {}
     if options.ahead:
-        wanted = gpu_ahead.programs(configurations, options.compiled)
-        hopeless = gpu_ahead.prepare_all(wanted, options.ahead, options.ahead_limit)
-    for batch, precision, name in configurations:
+        hopeless = gpu_ahead.prepare_all(gpu_ahead.programs(wanted), options.ahead, options.ahead_limit)
+    for (batch, precision, name), ways in wanted.items():
         left = options.limit - (time.perf_counter() - started)
         if left <= 0:
-            results.append({"model": name, "batch": batch, "precision": precision, "error": "no time left"})
-            continue
-        results.append(measure_model(name, batch, precision, options, left, hopeless))
-        harness.say(_line(results[-1]))
+            result: Result = {"model": name, "batch": batch, "precision": precision, "error": gpu_parts.NO_TIME}
+        else:
+            result = measure_model(name, batch, precision, ways, options, left, hopeless)
+            harness.say(_line(result))
+        results = gpu_parts.together(results, result)
         # Peers may take minutes to get ready: what is known is kept whatever happens to the rest.
         harness.write_json(path, summary(results))
     print(_table(results))
-    harness.write_json(path, summary(results))
     print(json.dumps(summary(results)))
     return 0 if all(_is_good(item) for item in results) else 1
 
@@ -81,9 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def summary(results: Sequence[Result]) -> dict[str, Any]:
     """All figures, and how much quicker Tilewright is in each precision and batch."""
     ratios: dict[str, list[float]] = {}
-    for item in results:
-        if item.get("ratio"):
-            ratios.setdefault(f"{item['precision']} batch {item['batch']}", []).append(item["ratio"])
+    for (batch, precision, _), ratio in gpu_parts.ratios(results).items():
+        ratios.setdefault(f"{precision} batch {batch}", []).append(ratio)
     return {
         "device": torch.cuda.get_device_name(),
         "machine": harness.machine(),
@@ -98,16 +100,19 @@ def measure_model(
     name: str,
     batch: int,
     precision: str,
+    compiled: Sequence[str],
     options: argparse.Namespace,
     left: float,
     hopeless: Mapping[gpu_ahead.Program, str] = MappingProxyType({}),
 ) -> Result:
     """Compile, check and time one model in one precision. A failure is a result, not the end.
 
-    `hopeless` says why programs of peers could not be compiled ahead: they are not tried again.
+    `compiled` are the ways of torch.compile to be timed. `hopeless` says why programs of peers could not be compiled
+    ahead: they are not tried again.
     """
     half = precision == "fp16"
-    result: Result = {"model": name, "batch": batch, "precision": precision}
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    result: Result = {"model": name, "batch": batch, "precision": precision, "date": date}
     model, inputs = gpu_models.model(name, batch, False), gpu_models.inputs(name, batch, False)
     expected = gpu_torch.reference(model, inputs)
     start = time.perf_counter()
@@ -131,7 +136,7 @@ def measure_model(
     if half:
         # Ours computes a float32 model in half precision; theirs is one of half precision throughout.
         model, inputs = gpu_models.model(name, batch, True), gpu_models.inputs(name, batch, True)
-    calls.update(_peers(model, inputs, precision, gpu_ahead.layouts(name), expected, options, left, failures))
+    calls.update(_peers(model, inputs, precision, gpu_ahead.layouts(name), compiled, expected, options, left, failures))
     walls: dict[str, list[float]] = {peer: [] for peer in calls}
     for _ in range(options.rounds):
         for peer, call in calls.items():
@@ -170,6 +175,7 @@ def _peers(
     inputs: zoo.Arrays,
     precision: str,
     layouts: Sequence[str],
+    compiled: Sequence[str],
     expected: Sequence[np.ndarray],
     options: argparse.Namespace,
     left: float,
@@ -182,10 +188,12 @@ def _peers(
     found: dict[str, gpu_torch.Call] = {}
     for layout in layouts:
         ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
-        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {"graph": lambda ready: ready.graph()}
-        for compiled in options.compiled:
-            mode = gpu_torch.COMPILED[compiled]
-            ways[compiled] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
+        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {
+            gpu_parts.GRAPH: lambda ready: ready.graph()
+        }
+        for way in compiled:
+            mode = gpu_torch.COMPILED[way]
+            ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
         for way, prepare in ways.items():
             peer = gpu_ahead.Program("", 0, precision, way, layout).peer
             if peer in failures:
@@ -199,7 +207,7 @@ def _peers(
                 else:
                     found[peer] = call
             except gpu_torch.TooLong:
-                failures[peer] = "took too long to get ready"
+                failures[peer] = gpu_parts.TOO_SLOW
             except (RuntimeError, ValueError) as problem:
                 failures[peer] = str(problem)[:200]
     return found
@@ -269,6 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no other model is begun")
     parser.add_argument("--ahead", type=int, default=0, metavar="N", help="first compile everything in N processes")
     parser.add_argument("--ahead-limit", type=float, default=3600, help="seconds that this may take")
+    parser.add_argument("--resume", action="store_true", help="add to the figures of earlier runs what they lack")
     parser.add_argument("--database", type=Path, help="measured schedules")
     parser.add_argument("--json", type=Path, help="where the figures go")
     return parser

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -65,11 +65,14 @@ def layouts(model: str) -> tuple[str, ...]:
     return ("", "channels_last") if model in IMAGES else ("",)
 
 
-def programs(configurations: Sequence[tuple[int, str, str]], compiled: Sequence[str]) -> list[Program]:
-    """What has to be compiled for configurations (batch, precision, model), ours first, then what takes longest."""
+def programs(wanted: Mapping[tuple[int, str, str], Sequence[str]]) -> list[Program]:
+    """What has to be compiled: ours first, then what takes longest.
+
+    `wanted` says in which ways torch compiles each configuration (batch, precision, model).
+    """
     found = [
         Program(model, batch, precision, way, layout)
-        for batch, precision, model in configurations
+        for (batch, precision, model), compiled in wanted.items()
         for way in (*compiled, OURS)
         for layout in (layouts(model) if way != OURS else ("",))
     ]

@@ -88,6 +88,8 @@ class LayerOnGpu:
     def __init__(self, layer: Layer, precision: str) -> None:
         import torch
 
+        from bench.gpu_torch import allow_tf32
+
         self.layer = layer
         self.torch = torch
         torch.manual_seed(0)
@@ -95,14 +97,10 @@ class LayerOnGpu:
         self.operands = [(torch.rand(*shape, device="cuda") - 0.5).to(dtype) for shape in layer.operands]
         self.result = torch.empty(layer.result, device="cuda", dtype=dtype)
         torch.backends.cudnn.benchmark = True
-        self._allow_tf32(False)
+        allow_tf32(False)
         exact = torch.float64 if precision == "float32" else torch.float32
         self.wanted = self._reference([item.to(exact) for item in self.operands])
-        self._allow_tf32(precision == "tf32")
-
-    def _allow_tf32(self, allowed: bool) -> None:
-        for backend in (self.torch.backends.cuda.matmul, self.torch.backends.cudnn):
-            backend.allow_tf32 = allowed
+        allow_tf32(precision == "tf32")
 
     def _reference(self, operands: Sequence[Any]) -> Any:
         x, w, *rest = operands

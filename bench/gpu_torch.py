@@ -52,6 +52,15 @@ def at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def allow_tf32(allowed: bool) -> None:
+    """Whether torch may round the operands of float32 products, its compiler's own kernels included."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+    if hasattr(torch.backends.cudnn, "fp32_precision"):
+        # The switch above leaves this one as it is, by which the compiler chooses for its convolutions.
+        torch.backends.cudnn.fp32_precision = "tf32" if allowed else "ieee"
+
+
 def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of a float32 model, computed in float64."""
     module = OnnxModule(model).eval().double().cuda()
@@ -81,8 +90,7 @@ class TorchModel:
         self.inputs = given
 
     def _set(self) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = self.allow_tf32
-        torch.backends.cudnn.allow_tf32 = self.allow_tf32
+        allow_tf32(self.allow_tf32)
 
     def graph(self) -> Call:
         """Its operators one by one, recorded as a CUDA graph."""

@@ -15,19 +15,27 @@ from bench.gpu_ahead import OURS, Program
 
 
 def test_programs_of_a_configuration() -> None:
-    found = gpu_ahead.programs([(1, "fp32", "dqn"), (1, "fp32", "resnet50"), (16, "fp16", "bert_base")], ["autotune"])
+    found = gpu_ahead.programs(
+        {
+            (1, "fp32", "dqn"): ["autotune"],
+            (1, "fp32", "resnet50"): ["autotune"],
+            (16, "fp16", "bert_base"): ["autotune"],
+            (16, "fp16", "dqn"): [],
+        }
+    )
     assert found == [
         Program("resnet50", 1, "fp32", OURS),
         Program("bert_base", 16, "fp16", OURS),
         Program("dqn", 1, "fp32", OURS),
+        Program("dqn", 16, "fp16", OURS),
         Program("resnet50", 1, "fp32", "autotune"),
         Program("resnet50", 1, "fp32", "autotune", "channels_last"),
         Program("bert_base", 16, "fp16", "autotune"),
         Program("dqn", 1, "fp32", "autotune"),
         Program("dqn", 1, "fp32", "autotune", "channels_last"),
     ]
-    assert found[4].peer == "autotune channels_last"
-    assert str(found[4]) == "resnet50 1 fp32 autotune channels_last"
+    assert found[5].peer == "autotune channels_last"
+    assert str(found[5]) == "resnet50 1 fp32 autotune channels_last"
 
 
 def _start_script(program: Program, log: Path) -> subprocess.Popen[bytes]:
