@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.compiled import HOST, run
 from tilewright.ir import intrinsics
-from tilewright.ir.expr import ZERO, Call, IntImm, Var
+from tilewright.ir.expr import ZERO, Call, IntImm, Mul, Var
 from tilewright.ir.visit import find_all
 from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
@@ -123,6 +123,41 @@ def test_the_pass_is_right_by_itself(name: str) -> None:
     result = np.zeros(count, "float32")
     interpret(lower_intrinsics(kernel(name, count, 1)), *args, result)
     assert errors(name, args, result).max() <= MAX_ULP[name]
+
+
+def erf_plus_one(count: int, lanes: int, is_left: bool) -> PrimFunc:
+    buffer, result = make_buffer("a", (count,)), make_buffer("result", (count,))
+    outer, inner = Var("outer"), Var("inner")
+    place = outer * lanes + inner
+    value = intrinsics.erf(buffer[place])
+    store = BufferStore(result, (place,), 1.0 + value if is_left else value + 1.0)
+    kind = LoopKind.VECTORIZED if lanes > 1 else LoopKind.SERIAL
+    loops = For(outer, ZERO, IntImm(count // lanes), LoopKind.SERIAL, For(inner, ZERO, IntImm(lanes), kind, store))
+    return PrimFunc("kernel", (buffer, result), loops)
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_sum_of_one_and_erf_is_one_function(is_compiled: bool, is_left: bool) -> None:
+    """About as exact as the sum with an exact `erf`; exactly 0, 1 and 2 where that is the sum."""
+    count = COUNT if is_compiled else 1600
+    (values,) = arguments(1, 11, count)
+    values[100 : count // 2] = np.linspace(-5, 5, count // 2 - 100)
+    out = np.zeros(count, "float32")
+    if is_compiled:
+        out = run(erf_plus_one(count, 16, is_left), values, out)[1]
+    else:
+        expanded = lower_intrinsics(erf_plus_one(count, 1, is_left))
+        # Half the work of `erf` itself.
+        alone = lower_intrinsics(kernel("erf", count, 1))
+        assert len(find_all(expanded.body, Mul)) < 0.75 * len(find_all(alone.body, Mul))
+        interpret(expanded, values, out)
+    exact = intrinsics.table["erf"].reference(values.astype(np.float64)) + 1.0
+    assert np.array_equal(np.isnan(out), np.isnan(values))
+    assert np.nanmax(np.abs(out - exact)) <= 1.5e-7
+    assert (out[values < -4.2] == 0).all()
+    assert (out[values > 4.2] == 2).all()
+    assert (out[values == 0] == 1).all()
 
 
 @pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, -1.0, 0.5])

@@ -68,6 +68,11 @@ _ERF_SMALL: Final = (0.12837916709551256, -0.3761262595653534, 0.112836003303527
 _ERF_LARGE: Final = (0.00025697884848341346, -1.6295634508132935, -0.9137061834335327, -0.15621283650398254,
                      0.0362141877412796, -0.005992631893604994, 0.000615317199844867, -2.779025635391008e-05,
                      -2.448913392072427e-07)  # fmt: skip
+_ERFC: Final = (-1.6279085874557495, -0.9184163808822632, -0.1484816074371338, 0.02825368009507656,
+                -0.0007746291230432689, -0.001489441841840744, 0.00044550769962370396,
+                -4.535860352916643e-05)  # fmt: skip
+_EXP2_SHORT: Final = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262,
+                      0.0013398875016719103, 0.00015353361959569156)  # fmt: skip
 _SINH: Final = (0.1666666716337204, 0.008333350531756878, 0.0001983606634894386, 2.817439735736116e-06)
 
 
@@ -288,6 +293,17 @@ def erf(x: PrimExpr) -> PrimExpr:
     shifted, r = _reduced_exp2(polynomial(magnitude, _ERF_LARGE))
     far = copysign(1.0 - exp2_of_fraction(r) * power_of_two(_nearest(shifted)), x)
     return select(lt(absolute(x), 0.98), near, far)
+
+
+def erf_plus_one(x: PrimExpr) -> PrimExpr:
+    """1 + erf(x), as in GELU, within 1.5e-7.
+
+    The sum rounds to parts of 1, so that 2**g(|x|) serves near 0 too: that is half the work of `erf`.
+    """
+    magnitude = minimum(absolute(x), 4.0)
+    shifted, r = _reduced_exp2(magnitude * polynomial(magnitude, _ERFC))
+    power = r * polynomial(r, _EXP2_SHORT) + 1.0
+    return copysign(1.0 - power * power_of_two(_nearest(shifted)), x) + 1.0
 
 
 def sinh(x: PrimExpr) -> PrimExpr:

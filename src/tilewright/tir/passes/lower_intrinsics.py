@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
-from tilewright.ir.expr import Broadcast, Call, FloatImm, PrimExpr, Sub
+from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes import float_math, float_trigonometry, single_trigonometry
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
@@ -31,9 +31,12 @@ def _exp(x: PrimExpr) -> PrimExpr:
     return float_math.exp_of_difference(x) if type(x) is Sub else float_math.exp(x)
 
 
+_ERF_PLUS_ONE: Final = "erf_plus_one"
+"""What a sum of 1 and `erf` is called inside this pass: it needs no exact values near 0."""
 _FLOAT32: Final[_Table] = {
     "exp": _exp,
     **_table(float_math, "exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
+    _ERF_PLUS_ONE: float_math.erf_plus_one,
     **_table(float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
 }
 
@@ -73,15 +76,30 @@ def lower_intrinsics(
     """
     table = _FLOAT32 if has_double else _FLOAT32_ALONE
     if names is not None:
-        table = {name: table[name] for name in names}
+        joined = [_ERF_PLUS_ONE] if "erf" in names else []
+        table = {name: table[name] for name in (*names, *joined)}
 
     def lowered(expr: PrimExpr) -> PrimExpr | None:
         whole = has_scale and expr.dtype.lanes % _SCALE_LANES == 0
         return _lower(expr, _FLOAT32_SCALED if whole else table)
 
-    rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(lowered)  # type: ignore[method-assign]
-    return func.replace(body=rewriter.stmt(func.body))
+    body = func.body
+    for rule in (_joined, lowered) if _ERF_PLUS_ONE in table else (lowered,):
+        rewriter = StmtRewriter()
+        rewriter.expr = ExprRewriter(rule)  # type: ignore[method-assign]
+        body = rewriter.stmt(body)
+    return func.replace(body=body)
+
+
+def _joined(expr: PrimExpr) -> PrimExpr | None:
+    """The sum of 1 and `erf` as one function."""
+    if type(expr) is not Add or expr.dtype.element.name != "float32":
+        return None
+    for function, other in ((expr.a, expr.b), (expr.b, expr.a)):
+        one = other.value if isinstance(other, Broadcast) else other
+        if isinstance(one, FloatImm) and one.value == 1.0 and type(function) is Call and function.name == "erf":
+            return Call(_ERF_PLUS_ONE, function.args, function.dtype)
+    return None
 
 
 def _lower(expr: PrimExpr, table: _Table) -> PrimExpr | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.ir.expr import FloatImm, IntImm
 from tilewright.tir.schedule.handles import BlockHandle
-from tilewright.tir.stmt import Block
+from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.schedule.context import ScheduleContext, operations_in
 
 _COSTLY = 8
@@ -20,11 +21,16 @@ def inline_stages(context: ScheduleContext) -> None:
     outputs = {handle.name for handle in sch.get_output_blocks()}
     for handle in sch.blocks():
         block = context.block(handle)
-        if handle.name in outputs or block.is_reduction or block.init is not None or not block.iters:
+        if handle.name in outputs or block.is_reduction or block.init is not None:
             continue
-        if _keep(context, handle, block):
+        if not _is_number(block) if not block.iters else _keep(context, handle, block):
             continue
         sch.compute_inline(handle)
+
+
+def _is_number(block: Block) -> bool:
+    """Whether a stage without axes is a number in the code."""
+    return isinstance(block.body, BufferStore) and isinstance(block.body.value, (FloatImm, IntImm))
 
 
 def _keep(context: ScheduleContext, handle: BlockHandle, block: Block) -> bool:
