@@ -220,3 +220,37 @@ def test_windows_past_the_image_add_up_less() -> None:
     text = to_script(_alone("bias"))
     assert "where(" in text
     assert " else 0.0" not in text
+
+
+def _windows_of(size: int, channels: int, taps: int, stride: int = 1) -> PrimFunc:
+    """A depthwise convolution of a square image, scheduled for a processor of 32 registers of 16 lanes."""
+    shape, pad = (1, size, size, channels), taps // 2
+    x, w = Var("x", tensor_type(shape, "float32")), Var("w", tensor_type((taps, taps, 1, channels), "float32"))
+    body = call("nn.conv2d", x, w, groups=channels, strides=(stride, stride), padding=(pad,) * 4, **LAYOUT)
+    function = infer_types(Function("main", (x, w), body))
+    assert isinstance(function, Function)
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
+    return schedule_cpu(lower_primitive(function, "k", (1,), on_cpu=True), target)
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "tile"),
+    [
+        (14, 3, 1, [2, 2]),  # all elements of the windows fit
+        (14, 5, 1, [2, 7]),  # a row of them, and the sums of two lines
+        (14, 5, 2, [7]),  # rows of elements are longer, by the stride
+        (7, 5, 1, [7]),  # lines do not come in pairs
+    ],
+)
+def test_lines_that_share_rows_of_elements_are_together(size: int, taps: int, stride: int, tile: list[int]) -> None:
+    func = _windows_of(size, 32, taps, stride)
+    unrolled = [loop for loop in find_all(func.body, For) if loop.kind is LoopKind.UNROLLED]
+    found = [loop.extent.value for loop in unrolled if loop.var.name in ("i1", "i2")]  # type: ignore[attr-defined]
+    assert found[: len(tile)] == tile
+
+
+@pytest.mark.parametrize(("channels", "lanes"), [(116, 16), (24, 16), (16, 16), (12, 4), (8, 8)])
+def test_a_rest_of_channels_is_a_shorter_vector(channels: int, lanes: int) -> None:
+    func = _windows_of(14, channels, 3)
+    vectors = [loop for loop in find_all(func.body, For) if loop.kind is LoopKind.VECTORIZED]
+    assert {loop.extent.value for loop in vectors} == {lanes}  # type: ignore[attr-defined]

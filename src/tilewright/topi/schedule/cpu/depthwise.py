@@ -5,6 +5,7 @@ A 1 x 1 convolution that follows may be in the same kernel.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.expr import Select, Var, const_value
@@ -65,16 +66,19 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     tile = sliding_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
-    windows = _tile_of_windows(context, anchor, extents, row)
-    tile = _choose_pixels(context, tile if windows is None else RegisterTile(windows[1], 1, tile.lanes), rows)
+    windows = _windows(context, anchor, extents, row)
+    lines, whole = 1, None
+    if windows is not None and row is not None:
+        whole = _tile_of_windows(context, windows, extents[row - 1], rows)
+        lines = whole[0] if whole is not None else _lines_together(context, windows, extents[row - 1], tile.rows)
+    tile = _choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
     pack_weights(context, anchor, tile)
     column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
-    lines = 1
     if row is not None:
-        options = divisors(extents[row - 1], _MOST_LINES) if windows is not None else [1]
-        lines = context.choose("lines", options, 1 if windows is None else windows[0])
+        options = divisors(extents[row - 1], _MOST_LINES) if lines > 1 or whole is not None else [1]
+        lines = context.choose("lines", options, lines)
         if lines > 1:
             order[-1], line = sch.split(loops[row - 1], [None, lines])
             inner.append(line)
@@ -217,31 +221,62 @@ def _choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> R
     return RegisterTile(pixels, tile.vectors, tile.lanes)
 
 
-def _tile_of_windows(
-    context: ScheduleContext, anchor: BlockHandle, extents: list[int], row: int | None
-) -> tuple[int, int] | None:
-    """Lines and pixels of a tile whose windows lie in registers as a whole; None if there is none to speak of.
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The windows of pixels: taps down and across, and how far those of neighbouring pixels are from each other."""
 
-    2 x 2 windows of 3 x 3 elements are 4 x 4 elements: each is loaded once for all of them, while a row of seven pixels
-    loads 3 x 9 elements for little more results, and has no room for them.
-    """
+    taps: tuple[int, int]
+    steps: tuple[int, int]
+
+    def elements(self, lines: int, pixels: int) -> tuple[int, int]:
+        """Rows and columns of the elements that a tile of pixels reads."""
+        (height, width), (down, across) = self.taps, self.steps
+        return (lines - 1) * down + height, (pixels - 1) * across + width
+
+
+def _windows(context: ScheduleContext, anchor: BlockHandle, extents: list[int], row: int | None) -> _Windows | None:
+    """The windows of a convolution of NHWC images whose loop over the pixels of a line is that at `row`."""
     block = context.block(anchor)
     taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
     if row is None or row != len(extents) - 2 or row < 2 or block.annotations.get("layout") != "NHWC" or len(taps) != 2:
         return None
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     steps = _window_steps(context, anchor, spatial[row - 1 : row + 1])
-    height, width = taps
+    (height, width) = taps
     if steps is None or height is None or width is None:
         return None
+    return _Windows((height, width), (steps[0], steps[1]))
+
+
+def _tile_of_windows(context: ScheduleContext, windows: _Windows, height: int, width: int) -> tuple[int, int] | None:
+    """Lines and pixels of a tile whose windows lie in registers as a whole; None if there is none to speak of.
+
+    2 x 2 windows of 3 x 3 elements are 4 x 4 elements: each is loaded once for all of them, while a row of seven pixels
+    loads 3 x 9 elements for little more results, and has no room for them.
+    """
     best, least = None, 0.0
-    for lines in divisors(extents[row - 1], 2):
-        for pixels in divisors(extents[row], 4):
-            elements = ((lines - 1) * steps[0] + height) * ((pixels - 1) * steps[1] + width)
+    for lines in divisors(height, 2):
+        for pixels in divisors(width, 4):
+            elements = prod(windows.elements(lines, pixels))
             loads = elements / (lines * pixels)
-            fits = elements + height * width + lines * pixels <= context.target.vector_registers + _RELOADED
+            fits = elements + prod(windows.taps) + lines * pixels <= context.target.vector_registers + _RELOADED
             if fits and lines * pixels > 2 and (best is None or loads < least):
                 best, least = (lines, pixels), loads
+    return best
+
+
+def _lines_together(context: ScheduleContext, windows: _Windows, height: int, pixels: int) -> int:
+    """Lines of a tile whose windows do not lie in registers as a whole: as many as share rows of elements there.
+
+    Two lines of 5 x 5 windows read six rows of the image, where one after the other reads ten. There must be room for
+    the sums, a row of elements and a row of taps.
+    """
+    best = 1
+    for lines in divisors(height, 2):
+        _, columns = windows.elements(lines, pixels)
+        shares = windows.steps[0] < windows.taps[0]
+        if shares and lines * pixels + columns + windows.taps[1] <= context.target.vector_registers:
+            best = lines
     return best
 
 
@@ -268,8 +303,9 @@ def _window_steps(context: ScheduleContext, anchor: BlockHandle, pixel: list[Var
 def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
     """The tile of a depthwise convolution: one vector of channels, as many pixels of a row as registers allow.
 
-    Each pixel needs an accumulator and a loaded element; taps of one kernel row stay loaded.
+    Each pixel needs an accumulator and a loaded element; taps of one kernel row stay loaded. A rest of channels runs
+    as a shorter vector: better than shorter ones for all of them, though vectors then lie across cache lines.
     """
-    width = vector_width(columns, lanes)
+    width = lanes if columns > lanes else vector_width(columns, lanes)
     most = max(1, (registers - 6) // 2)
     return RegisterTile(max(divisors(rows, most)), 1, width)
