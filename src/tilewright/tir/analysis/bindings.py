@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.digits import joined_digits
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import all_of, ge
@@ -96,6 +97,10 @@ def _map_tells_apart(
     Loops that do not occur repeat the same values and do not matter here. A map that also tells the outer loops
     apart is often easier to see: fused and split again, they only make sense together.
     """
+    known = _while_running([*outer, *loops])
+    for loop in (*outer, *loops):
+        known.bind(loop.var, Range(loop.min, loop.extent))
+    values = joined_digits(values, conjuncts(predicate), known)
     for running in (loops, [*outer, *loops]):
         domains = {
             loop.var: Range(loop.min, loop.extent)
