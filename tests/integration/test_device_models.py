@@ -203,6 +203,61 @@ def test_sizes_of_a_call_decide_launches_and_memory() -> None:
         _close(list(exe(x)), _reference(model, {"x": x}))
 
 
+def open_vision() -> bytes:
+    """Images of any size: padded convolutions, a transpose, a product that is no whole number of vectors wide."""
+    first, second, classifier = _weights((8, 3, 3, 3), (8, 8, 3, 3), (64, 65))
+    node = helper.make_node
+    return _model(
+        [
+            node("Conv", ["x", "first"], ["a"], pads=[1] * 4, strides=[2, 2]),
+            node("Relu", ["a"], ["b"]),
+            node("Conv", ["b", "second"], ["c"], pads=[1] * 4),
+            node("Add", ["b", "c"], ["d"]),
+            node("Transpose", ["d"], ["e"], perm=[2, 0, 3, 1]),
+            node("Concat", ["e", "e", "e", "e", "e", "e", "e", "e"], ["f"], axis=3),
+            node("MatMul", ["f", "classifier"], ["g"]),
+            node("Reshape", ["g", "rows"], ["y"]),
+        ],
+        [_value("x", ["b", 3, "h", "w"])],
+        [_value("y", ["rows", 65])],
+        {"first": first, "second": second, "classifier": classifier, "rows": np.array([-1, 65])},
+    )
+
+
+def open_sequences() -> bytes:
+    """Sequences of any number and length: a causal mask over scores, a recurrent layer, a turned result."""
+    project, inputs, states = _weights((16, 16), (1, 6, 16), (1, 6, 6))
+    node = helper.make_node
+    return _model(
+        [
+            node("MatMul", ["x", "project"], ["q"]),
+            node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+            node("MatMul", ["q", "k"], ["scores"]),
+            node("Trilu", ["scores"], ["lower"], upper=0),
+            node("Softmax", ["lower"], ["weights"], axis=-1),
+            node("MatMul", ["weights", "x"], ["mixed"]),
+            node("Transpose", ["mixed"], ["turned"], perm=[1, 0, 2]),
+            node("RNN", ["turned", "inputs", "states"], ["y", "last"], hidden_size=6),
+        ],
+        [_value("x", ["b", "s", 16])],
+        [_value("y", ["s", 1, "b", 6]), _value("last", [1, "b", 6])],
+        {"project": project, "inputs": inputs, "states": states},
+    )
+
+
+@pytest.mark.parametrize("make", [open_vision, open_sequences])
+def test_several_sizes_of_a_call_may_be_open(make: Callable[[], bytes]) -> None:
+    require_opencl()
+    exe = tw.compile(make(), target="opencl")
+    assert exe.artifact.device is not None
+    # States of as many sequences as a run says are in no thread's registers.
+    assert all("rnn" in kernel.symbol for kernel in exe.artifact.device.kernels if kernel.on_host)
+    for batch, length in ((1, 5), (3, 8), (2, 17)):
+        x = _random(batch, 3, length, length + 2) if make is open_vision else _random(batch, length, 16)
+        got = exe(x)
+        _close(list(got) if isinstance(got, tuple) else [got], _reference(make(), {"x": x}))
+
+
 def test_control_flow_runs_on_the_host_between_segments() -> None:
     require_opencl()
     exe = tw.compile(looping(), target="opencl")
@@ -231,6 +286,12 @@ def test_the_host_computes_what_a_device_refuses(monkeypatch: pytest.MonkeyPatch
     x = _random(2, 6, 8)
     for _ in range(2):
         _close(list(exe(x)), _reference(attention(), {"x": x}))
+    # Weights of 65 columns are stored in panels, the last of which is filled up: they take more than their own size.
+    wide = tw.compile(open_vision(), target={"opencl": "", "host": "native"})
+    assert wide.artifact.device is not None
+    assert "no products here" in {kernel.on_host for kernel in wide.artifact.device.kernels}
+    x = _random(2, 3, 9, 7)
+    _close([wide(x)], _reference(open_vision(), {"x": x}))
 
 
 @pytest.mark.parametrize("make", [convolutions, attention])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.c.program import nbytes
 from tilewright.codegen.devices import device_code, device_kernels, device_source
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.artifact import DeviceKernelInfo, Extent
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.stmt import BufferStore
+from tilewright.topi.schedule.packing import packing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +56,35 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     )
     scratch = tuple(size for size in known if size is not None)
     unplanned = tuple(table.extent(size) for size in made.workspaces if const_value(size) is None)
-    info = DeviceKernelInfo(func.name, launches, _sizes(func, scratch, table), _written(func), unplanned, symbols)
+    sizes = _sizes(func, packing_of(scheduled), scratch, table)
+    info = DeviceKernelInfo(func.name, launches, sizes, _written(func), unplanned, symbols)
     return DeviceKernelCode(made.code, info, scratch)
 
 
-def kernel_on_host(func: PrimFunc, scratch: tuple[int, ...], reason: str) -> DeviceKernelInfo:
+def kernel_on_host(
+    func: PrimFunc, packing: Mapping[int, IndexMap], scratch: tuple[int, ...], reason: str
+) -> DeviceKernelInfo:
     """The description of a kernel that the host computes in a model for a device."""
     table = SymbolTable()
     symbols = tuple(table.name(symbol) for symbol in kernel_symbols(func))
-    sizes = _sizes(func, scratch, table)
+    sizes = _sizes(func, packing, scratch, table)
     return DeviceKernelInfo(func.name, (), sizes, _written(func), symbols=symbols, on_host=reason)
 
 
-def _sizes(func: PrimFunc, scratch: tuple[int, ...], table: SymbolTable) -> tuple[Extent, ...]:
-    return (*(table.extent(nbytes(buffer)) for buffer in func.buffers), *scratch)
+def _sizes(
+    func: PrimFunc, packing: Mapping[int, IndexMap], scratch: tuple[int, ...], table: SymbolTable
+) -> tuple[Extent, ...]:
+    """The bytes of each buffer that a step passes; constants that a schedule rearranged may have become larger."""
+    found: list[Extent] = []
+    for number, param in enumerate(func.params):
+        if isinstance(param, Buffer):
+            arranged = packing.get(number)
+            if arranged is None:
+                found.append(table.extent(nbytes(param)))
+            else:
+                shape = [dim.value for dim in param.shape if isinstance(dim, IntImm)]
+                found.append(math.prod(arranged.new_shape(shape)) * param.dtype.itemsize)
+    return (*found, *scratch)
 
 
 def _written(func: PrimFunc) -> tuple[int, ...]:

@@ -122,7 +122,8 @@ class LoweredModel:
             found = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
             refused = [kernel for kernel in self.kernels if found[kernel.symbol].refused]
             for kernel, result in zip(refused, compile_kernels(refused, self.host, cores), strict=True):
-                place = kernel_on_host(kernel.func, result.scratch, found[kernel.symbol].refused)
+                reason = found[kernel.symbol].refused
+                place = kernel_on_host(kernel.func, result.packing, result.scratch, reason)
                 found[kernel.symbol] = replace(result, device=place)
         return found
 

@@ -100,7 +100,10 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | None:
     places = [n for n, item in enumerate(block.iters) if item.var in others]
     if len(places) != 1 or uses_any(vector, others):
         return None
-    sizes = [const_value(item.domain.extent) or 0 for item in block.iters]
+    extents = [const_value(item.domain.extent) for item in block.iters]
+    sizes = [extent for extent in extents if extent is not None]
+    if len(sizes) < len(extents):
+        return None  # as many vectors as a run says: their results are in no registers
     spatial = prod(size for n, size in enumerate(sizes) if block.iters[n].kind is not IterKind.REDUCE)
     if spatial > _MOST_VECTORS * sizes[places[0]] or sizes[-1] < _LEAST_DEPTH or block.iters[-1].var is not steps[0]:
         return None
