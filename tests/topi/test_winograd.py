@@ -22,7 +22,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
-from tilewright.tir.stmt import PREFETCH, BufferStore, For, LoopKind
+from tilewright.tir.stmt import PREFETCH, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -250,6 +250,22 @@ def test_the_number_of_tiles_is_rounded_up_by_little() -> None:
     assert padded_tiles(17) == 18
     assert padded_tiles(289) == 290
     assert all(n <= padded_tiles(n) <= n + 5 for n in range(1, 2000))
+
+
+def test_more_tiles_where_those_come_in_fewer_groups() -> None:
+    """Weights that do not stay near are read for each group of tiles that do."""
+    tile = 36 * 256 * 4
+    assert padded_tiles(49, tile, 256 * tile) == 52
+    assert padded_tiles(49, tile // 2, 128 * tile // 2) == 49, "all tiles stay near"
+    assert padded_tiles(49, tile, 16 * tile) == 49, "the weights stay near"
+    assert padded_tiles(64, tile, 128 * tile) == 64, "four groups already"
+    for outputs, count in ((256, 52), (16, 49)):
+        (stage,) = (
+            block
+            for block in find_all(Case((1, 26, 26, 256), outputs).func.body, Block)
+            if block.name == "winograd_input"
+        )
+        assert (stage.writes[0].buffer.static_shape or ())[2] == count
 
 
 def test_symbolic_shapes_are_refused() -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilewright.graph.ops.winograd import KERNEL, Matrix, plain_matrices, winograd_matrices
@@ -43,6 +44,13 @@ from tilewright.topi.registry import compute_of, result_shape
 
 _ROW_BLOCKS = (14, 13, 12, 11, 10, 9, 8, 7, 6)
 """Tiles that are multiplied together in registers: the number of tiles is rounded up to have such a divisor."""
+
+_NEAR_BYTES = 1 << 20
+"""What stays in a second cache level of usual size, beside what passes through it."""
+_TILES_A_READING = 20
+"""So many tiles are computed while weights are read once from farther away."""
+_WORTH_MORE_TILES = 1.3
+"""How much less work more tiles must be: their number also decides what fits the registers."""
 
 Element = Callable[[int], PrimExpr]
 """The n-th element of the vector that a transform is applied to."""
@@ -115,11 +123,27 @@ def _weight_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> 
     return fma(element(1), const(float(matrix[row, 1]), dtype), even)
 
 
-def padded_tiles(tiles: int) -> int:
-    """The number of tiles to compute: rounded up, by little, to a multiple of a good register block."""
+def padded_tiles(tiles: int, input_bytes: int = 0, weight_bytes: int = 0) -> int:
+    """The number of tiles to compute: rounded up, by little, to a multiple of a good register block.
+
+    `input_bytes` are those of a tile's transformed input, `weight_bytes` those of all transformed weights. Weights that
+    do not stay near are read for one group of tiles after the other, as many as stay near themselves: more tiles that
+    come in fewer groups are less work (49 tiles of 256 channels are seven groups of 7, 52 are two of 26).
+    """
     if tiles <= _ROW_BLOCKS[0]:
         return tiles
-    return min((-(-tiles // block) * block for block in _ROW_BLOCKS), default=tiles)
+
+    def work(block: int) -> int:
+        blocks = -(-tiles // block)
+        fitting = [n for n in range(1, blocks + 1) if blocks % n == 0 and n * block * input_bytes <= _NEAR_BYTES]
+        groups = blocks // max(fitting, default=1) if weight_bytes > _NEAR_BYTES else 1
+        return blocks * block + groups * _TILES_A_READING
+
+    def count(block: int) -> int:
+        return -(-tiles // block) * block
+
+    least, best = min(_ROW_BLOCKS, key=count), min(_ROW_BLOCKS, key=work)
+    return count(best if work(least) > _WORTH_MORE_TILES * work(best) else least)
 
 
 @compute_of("nn.winograd_weight")
@@ -222,7 +246,10 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     tile, tiles = layout.tile, layout.tiles
     matrices, size = winograd_matrices(tile), tile + KERNEL - 1
     *_, channels, outputs = weight.shape
-    count = padded_tiles(tiles)
+    points = size * size * dtype.itemsize
+    sizes = [const_value(dim) or 0 for dim in (channels, outputs)]
+    # Groups of tiles of several images are whole images.
+    count = padded_tiles(tiles, *((points * sizes[0], points * prod(sizes)) if layout.images == 1 else ()))
     padded = _padded(data, layout)
 
     def pixel(p: ExprLike, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
