@@ -268,6 +268,24 @@ def test_more_tiles_where_those_come_in_fewer_groups() -> None:
         assert (stage.writes[0].buffer.static_shape or ())[2] == count
 
 
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs", "groups"),
+    [
+        (16, 512, 32, 1),  # 1.2 MB of 2 for 16 tiles, where 8 do not hide the reading of weights
+        (32, 128, 64, 2),  # the same for 64 tiles: 32 do
+        (32, 128, 32, 8),  # weights stay near: one row of tiles after the other
+    ],
+)
+def test_groups_of_tiles_stay_in_the_second_cache_level(size: int, channels: int, outputs: int, groups: int) -> None:
+    target = TARGETS["avx512"].replace(l2_bytes=2 << 20, cores=1)
+    func = schedule_cpu(Case((1, size, size, channels), outputs, epilogue="none").func, target)
+    loops = [
+        loop for loop in find_all(func.body, For) if any(b.name == "winograd_input" for b in find_all(loop, Block))
+    ]
+    outer = [loop for loop in loops if any(b.name == "winograd_product" for b in find_all(loop, Block))]
+    assert [loop.extent.value for loop in outer] == [groups]  # type: ignore[attr-defined]
+
+
 def test_symbolic_shapes_are_refused() -> None:
     x = Var("x", tensor_type((tw.te.var("n"), 8, 8, 4), "float32"))
     u = Var("u", tensor_type((6, 6, 4, 4), "float32"))

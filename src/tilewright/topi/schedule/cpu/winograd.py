@@ -29,6 +29,8 @@ _ASSUMED_CACHE = 1 << 20
 """The second cache level of a target that does not say."""
 _CACHE_SHARE = 0.5
 """The part of the second cache level that the transformed input of a group of tiles may fill, or the weights."""
+_LARGER_SHARE, _FEW_TILES = 0.6, 20
+"""What groups may fill that would otherwise have fewer tiles than hide the reading of weights from farther away."""
 _IDLE_SHARE = 1.15
 """How much longer than evenly divided work may take before cores share each group instead."""
 
@@ -171,12 +173,16 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     register = choose_tile(context, register, tiles, outputs, heights=heights)
     blocks = -(-tiles // register.rows)
     item = size * size * channels * buffer.dtype.itemsize
-    cache = int((context.target.l2_bytes or _ASSUMED_CACHE) * _CACHE_SHARE)
+    cache = context.target.l2_bytes or _ASSUMED_CACHE
     allowed = [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
-    fitting = [n for n in allowed if n <= max(1, cache // (item * register.rows))]
+    are_far = item * outputs > int(cache * _CACHE_SHARE)
+    most = int(cache * _CACHE_SHARE) // item
+    if are_far and most < _FEW_TILES:
+        most = int(cache * _LARGER_SHARE) // item
+    fitting = [n for n in allowed if n <= max(1, most // register.rows)]
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
-    streamed = context.choose("streamed", (False, True), item * outputs > cache)
+    streamed = context.choose("streamed", (False, True), are_far)
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
     # Some more than fit may still be better than fewer.
     group = context.choose("group", [n for n in allowed if n <= 2 * fitting[-1]], group)
