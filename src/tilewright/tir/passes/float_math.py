@@ -58,8 +58,10 @@ _SMALLEST_NORMAL: Final = 2.0**-126
 
 _EXP_TAIL: Final = (0.5, 0.1666666567325592, 0.04166628047823906, 0.00833350419998169, 0.0013945752289146185,
                     0.0001978926593437791)  # fmt: skip
-_EXP2: Final = (0.6931471824645996, 0.24022650718688965, 0.055504102259874344, 0.009618034586310387,
-                0.0013333950191736221, 0.0001546802232041955, 1.51950243889587e-05)  # fmt: skip
+_EXP: Final = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.00836874544620514,
+               0.0013814540579915047)  # fmt: skip
+_EXP2: Final = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262,
+                0.0013398875016719103, 0.00015353361959569156)  # fmt: skip
 _LOG_TAIL: Final = (0.3333331346511841, -0.25000008940696716, 0.2000211924314499, -0.1666799634695053,
                     0.14219550788402557, -0.12405591458082199, 0.11888174712657928, -0.11675640940666199,
                     0.06746601313352585)  # fmt: skip
@@ -71,8 +73,6 @@ _ERF_LARGE: Final = (0.00025697884848341346, -1.6295634508132935, -0.91370618343
 _ERFC: Final = (-1.6279085874557495, -0.9184163808822632, -0.1484816074371338, 0.02825368009507656,
                 -0.0007746291230432689, -0.001489441841840744, 0.00044550769962370396,
                 -4.535860352916643e-05)  # fmt: skip
-_EXP2_SHORT: Final = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262,
-                      0.0013398875016719103, 0.00015353361959569156)  # fmt: skip
 _SINH: Final = (0.1666666716337204, 0.008333350531756878, 0.0001983606634894386, 2.817439735736116e-06)
 
 
@@ -152,7 +152,7 @@ def _exp_parts(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """x within limits, and what exp(x) is made of: the power of two as `_reduced_exp` gives it, and exp(r)."""
     bounded = maximum(minimum(x, 91.0), -105.0)
     shifted, r = _reduced_exp(bounded)
-    return bounded, shifted, r * r * polynomial(r, _EXP_TAIL) + r + 1.0
+    return bounded, shifted, polynomial(r, _EXP)
 
 
 def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
@@ -173,7 +173,7 @@ def exp_of_difference(x: PrimExpr, scale: Scale | None = None) -> PrimExpr:
     Without subnormal results one power of two is enough: half of the greatest, 2**128, and twice the product.
     """
     shifted, r = _reduced_exp(minimum(x, 89.0))
-    value = r * r * polynomial(r, _EXP_TAIL) + r + 1.0
+    value = polynomial(r, _EXP)
     if scale is not None:
         return _unless_zero(lt(x, -86.0), scale(value, shifted))
     value = value * power_of_two(sub(_nearest(shifted), 1))
@@ -302,8 +302,7 @@ def erf_plus_one(x: PrimExpr) -> PrimExpr:
     """
     magnitude = minimum(absolute(x), 4.0)
     shifted, r = _reduced_exp2(magnitude * polynomial(magnitude, _ERFC))
-    power = r * polynomial(r, _EXP2_SHORT) + 1.0
-    return copysign(1.0 - power * power_of_two(_nearest(shifted)), x) + 1.0
+    return copysign(1.0 - exp2_of_fraction(r) * power_of_two(_nearest(shifted)), x) + 1.0
 
 
 def sinh(x: PrimExpr) -> PrimExpr:
