@@ -239,66 +239,88 @@ def _at_pixels(output: Tensor, layout: _Layout, shape: Any) -> Tensor:
     )
 
 
-@compute_of("nn.conv2d_winograd")
-def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    data, weight = inputs
-    layout, dtype = _layout(data, attributes, result), data.dtype
-    tile, tiles = layout.tile, layout.tiles
-    matrices, size = winograd_matrices(tile), tile + KERNEL - 1
-    *_, channels, outputs = weight.shape
-    points = size * size * dtype.itemsize
-    sizes = [const_value(dim) or 0 for dim in (channels, outputs)]
-    # Groups of tiles of several images are whole images.
-    count = padded_tiles(tiles, *((points * sizes[0], points * prod(sizes)) if layout.images == 1 else ()))
+TileRow = Callable[[PrimExpr, int, ExprLike, Element], PrimExpr]
+"""An element of a transform of a tile, along its columns (axis 0) or rows (axis 1): of the number given."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What differs between the algorithms: the rows of B and of A, and what products sum (with the value of V)."""
+
+    input_row: TileRow
+    output_row: TileRow
+    term: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    notes: dict[str, object]
+
+
+def _convolution(
+    data: Tensor, layout: _Layout, shape: Any, channels: PrimExpr, outputs: PrimExpr, parts: _Parts, count: int
+) -> Tensor:
+    """The stages around the products of an algorithm, for `count` tiles: those beyond the last are dropped."""
+    tile, size = layout.tile, layout.tile + KERNEL - 1
     padded = _padded(data, layout)
 
-    def pixel(p: ExprLike, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
-        """Element (u, v) of the window of a tile; tiles beyond the last repeat it, and their results are dropped."""
-        image, row, column = layout.place(build.minimum(p, tiles - 1) if count > tiles else build.as_expr(p))
+    def pixel(p: PrimExpr, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
+        """Element (u, v) of the window of a tile; tiles beyond the last repeat it."""
+        image, row, column = layout.place(build.minimum(p, layout.tiles - 1) if count > layout.tiles else p)
         return padded[image, row * tile + u, column * tile + v, c]
 
     input_rows = compute(
         (count, size, size, channels),
-        lambda p, i, v, c: _transform(_input_row, matrices.input, i, lambda n: pixel(p, const(n), v, c), dtype),
+        lambda p, i, v, c: parts.input_row(p, 0, i, lambda n: pixel(p, const(n), v, c)),
         "winograd_input_rows",
     )
     transformed = compute(
         (size, size, count, channels),
-        lambda i, j, p, c: _transform(_input_row, matrices.input, j, lambda n: input_rows[p, i, n, c], dtype),
+        lambda i, j, p, c: parts.input_row(p, 1, j, lambda n: input_rows[p, i, n, c]),
         "winograd_input",
     )
     ic = reduce_axis((0, channels), "ic")
     product = compute(
         (size, size, count, outputs),
-        lambda i, j, p, o: reduction.sum(transformed[i, j, p, ic] * weight[i, j, ic, o], [ic]),
+        lambda i, j, p, o: reduction.sum(parts.term(i, j, p, transformed[i, j, p, ic], ic.var, o), [ic]),
         "winograd_product",
-        {"anchor": "winograd", "columns": layout.columns, "tiles": tiles},
+        parts.notes,
     )
     output_rows = compute(
         (count, tile, size, outputs),
-        lambda p, a, j, o: _transform(_output_row, matrices.output, a, lambda n: product[n, j, p, o], dtype),
+        lambda p, a, j, o: parts.output_row(p, 0, a, lambda n: product[n, j, p, o]),
         "winograd_output_rows",
     )
     output = compute(
         (count, tile, tile, outputs),
-        lambda p, a, b, o: _transform(_output_row, matrices.output, b, lambda n: output_rows[p, a, n, o], dtype),
+        lambda p, a, b, o: parts.output_row(p, 1, b, lambda n: output_rows[p, a, n, o]),
         "winograd_output",
     )
-    return _at_pixels(output, layout, result_shape(result))
+    return _at_pixels(output, layout, shape)
+
+
+@compute_of("nn.conv2d_winograd")
+def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    layout, dtype = _layout(data, attributes, result), data.dtype
+    matrices = winograd_matrices(layout.tile)
+    *_, channels, outputs = weight.shape
+    points = (layout.tile + KERNEL - 1) ** 2 * dtype.itemsize
+    sizes = [const_value(dim) or 0 for dim in (channels, outputs)]
+    # Groups of tiles of several images are whole images.
+    count = padded_tiles(layout.tiles, *((points * sizes[0], points * prod(sizes)) if layout.images == 1 else ()))
+    parts = _Parts(
+        lambda p, axis, row, element: _transform(_input_row, matrices.input, row, element, dtype),
+        lambda p, axis, row, element: _transform(_output_row, matrices.output, row, element, dtype),
+        lambda i, j, p, value, c, o: value * weight[i, j, c, o],
+        {"anchor": "winograd", "columns": layout.columns, "tiles": layout.tiles},
+    )
+    return _convolution(data, layout, result_shape(result), channels, outputs, parts, count)
 
 
 @compute_of("nn.conv2d_winograd_plain")
 def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     data, weight = inputs
     layout, dtype = _layout(data, attributes, result), data.dtype
-    tile, tiles = layout.tile, layout.tiles
+    tile = layout.tile
     size, whole = tile + KERNEL - 1, plain_matrices(tile, tile)
     *_, channels, outputs = weight.shape
-    padded = _padded(data, layout)
-
-    def pixel(p: PrimExpr, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
-        image, row, column = layout.place(p)
-        return padded[image, row * tile + u, column * tile + v, c]
 
     def by_border(p: PrimExpr, axis: int, made: Callable[[int], PrimExpr]) -> PrimExpr:
         """What is made of the number of results in one direction, for a tile at the border and for others."""
@@ -317,16 +339,6 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
 
         return by_border(p, axis, made)
 
-    input_rows = compute(
-        (tiles, size, size, channels),
-        lambda p, i, v, c: input_row(p, 0, i, lambda n: pixel(p, const(n), v, c)),
-        "winograd_input_rows",
-    )
-    transformed = compute(
-        (size, size, tiles, channels),
-        lambda i, j, p, c: input_row(p, 1, j, lambda n: input_rows[p, i, n, c]),
-        "winograd_input",
-    )
     weight_rows = compute(
         (size, KERNEL, channels, outputs),
         lambda i, v, c, o: _transform(_weight_row, whole.weight, i, lambda n: weight[n, v, c, o], dtype),
@@ -348,25 +360,8 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
                 found.append(build.logical_or(build.logical_not(layout.is_last(p, axis)), among))
         return build.all_of(found)
 
-    ic = reduce_axis((0, channels), "ic")
+    def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, value: PrimExpr, c: PrimExpr, o: PrimExpr) -> PrimExpr:
+        return build.select(needed(i, j, p), value * weights[i, j, c, o], const(0.0, dtype))
 
-    def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, o: PrimExpr) -> PrimExpr:
-        return build.select(needed(i, j, p), transformed[i, j, p, ic] * weights[i, j, ic, o], const(0.0, dtype))
-
-    product = compute(
-        (size, size, tiles, outputs),
-        lambda i, j, p, o: reduction.sum(term(i, j, p, o), [ic]),
-        "winograd_product",
-        {"anchor": "winograd_plain"},
-    )
-    output_rows = compute(
-        (tiles, tile, size, outputs),
-        lambda p, a, j, o: output_row(p, 0, a, lambda n: product[n, j, p, o]),
-        "winograd_output_rows",
-    )
-    output = compute(
-        (tiles, tile, tile, outputs),
-        lambda p, a, b, o: output_row(p, 1, b, lambda n: output_rows[p, a, n, o]),
-        "winograd_output",
-    )
-    return _at_pixels(output, layout, result_shape(result))
+    parts = _Parts(input_row, output_row, term, {"anchor": "winograd_plain"})
+    return _convolution(data, layout, result_shape(result), channels, outputs, parts, layout.tiles)
