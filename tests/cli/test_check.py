@@ -183,7 +183,35 @@ def test_missing_and_damaged_files(tmp_path: Path, capsys: Captured) -> None:
     assert "there is no file" in capsys.readouterr().err
     (tmp_path / "bad.onnx").write_bytes(b"\xff" * 20)
     assert main(["check", str(tmp_path / "bad.onnx")]) == 1
-    assert "cannot read" in capsys.readouterr().err
+    assert "is not an ONNX model, or it is damaged" in capsys.readouterr().err
+
+
+def test_weights_that_are_not_there(tmp_path: Path, capsys: Captured) -> None:
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in ("x", "y")]
+    weights = [onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    path = tmp_path / "split.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert main(["check", str(path)]) == 0
+    capsys.readouterr()
+    (tmp_path / "weights.bin").unlink()
+    assert main(["check", str(path)]) == 1
+    assert f"cannot read the weights of {path}" in capsys.readouterr().err
+
+
+def test_the_small_model_does_not_replace_the_large_one(model_file: Path, capsys: Captured) -> None:
+    before = model_file.read_bytes()
+    assert main(["reduce", str(model_file), "-o", str(model_file), "--in-process"]) == 1
+    assert f"{model_file} is the model itself" in capsys.readouterr().err
+    assert model_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("tolerance", ["-1", "0", "nan", "inf", "little"])
+def test_a_tolerance_is_a_number_above_0(tolerance: str, model_file: Path, capsys: Captured) -> None:
+    assert main(["check", str(model_file), f"--tolerance={tolerance}"]) == 2
+    assert f"'{tolerance}' is not a number above 0" in capsys.readouterr().err
 
 
 def test_minimize_keeps_what_fails_together() -> None:

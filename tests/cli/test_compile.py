@@ -64,6 +64,7 @@ def test_open_dimensions_are_given_on_the_command_line(tmp_path: Path, capsys: C
         message = fails([str(path), "--shape", wrong, *output], capsys)
         assert f"'{wrong}' is not a shape" in message
         assert "INPUT=1,3,224,224" in message
+    assert "'x:0' is given twice" in fails([str(path), "--shape", "x:0=4,3", "--shape", "x:0=5,3", *output], capsys)
 
 
 def test_places_that_cannot_be_written_are_refused_before_the_work(
@@ -73,6 +74,7 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(
     assert f"{tmp_path} is a folder" in fails([str(model), "-o", str(tmp_path)], capsys)
     message = fails([str(model), "-o", str(tmp_path / "no" / "x.so")], capsys)
     assert f"the folder {tmp_path / 'no'} does not exist" in message
+    assert f"{model} is the model itself" in fails([str(model), "-o", str(model)], capsys)
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert f"the folder {tmp_path} cannot be written" in fails([str(model), "-o", str(tmp_path / "x.so")], capsys)
     monkeypatch.undo()

@@ -40,7 +40,7 @@ def test_sizes_are_asked_for_or_taken_from_inputs(symbolic: Path, tmp_path: Path
     assert np.load(tmp_path / "y.npz")["y"].shape == (3, 4)
     np.save(tmp_path / "x.npy", np.ones((5, 4), np.float32))
     assert main(["run", str(symbolic), "--input", f"x={tmp_path / 'x.npy'}"]) == 0
-    assert "y: float32[batch, 4]" in capsys.readouterr().out
+    assert "y: float32[5, 4]" in capsys.readouterr().out
     assert main(["run", str(symbolic), "--size", "length=3"]) == 1
     assert "no symbolic dimension length" in capsys.readouterr().err
     assert main(["run", str(symbolic), "--size", "batch"]) == 1

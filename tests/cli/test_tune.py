@@ -64,6 +64,16 @@ def filled(tmp_path: Path) -> Path:
     return path
 
 
+def test_what_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    absent = tmp_path / "absent.db"
+    for words in (["query"], ["prune"], ["export", str(tmp_path / "out.jsonl")]):
+        assert cli.main(["database", *words, "--database", str(absent)]) == 1
+        assert "there is no such database" in capsys.readouterr().err
+    assert cli.main(["database", "import", str(tmp_path / "none.jsonl"), "--database", str(absent)]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert not absent.exists()
+
+
 def test_query_export_import_merge_prune(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*words: str) -> str:
         assert cli.main(["database", *words]) == 0

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
 from tilewright.cli.models import open_compilation
-from tilewright.cli.options import add_algorithms, add_model
+from tilewright.cli.options import add_algorithms, add_model, check_output
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.request import model_targets
-from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, human_seconds, plural
 
 DESCRIPTION = """\
@@ -46,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
     output: Path = options.output or Path(options.model.with_suffix(".so").name)
-    # Said before the work and not after it.
-    _check_output(output)
+    check_output(output, options.model, "model.so")
     if options.model.exists():
         find_linker(model_targets(options.target or "native")[1].triple)
     start = time.perf_counter()
@@ -71,12 +68,3 @@ def execute(options: argparse.Namespace) -> int:
         for info in infos:
             print(f"  {label:6} {info}")
     return 0
-
-
-def _check_output(output: Path) -> None:
-    if output.is_dir():
-        raise UserError(f"{output} is a folder", where="--output", hint=f"name a file: {output / 'model.so'}")
-    if not output.parent.is_dir():
-        raise UserError(f"the folder {output.parent} does not exist", where="--output", hint="make it first")
-    if not os.access(output.parent, os.W_OK):
-        raise UserError(f"the folder {output.parent} cannot be written", where="--output")

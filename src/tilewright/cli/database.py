@@ -42,6 +42,10 @@ def execute(options: argparse.Namespace) -> int:
         said = "needs a file" if needs_file else "takes no file"
         raise UserError(f"`tilewright database {options.action}` {said}", hint="tilewright database --help")
     path = options.database or default_database()
+    if options.action == "import" and not options.file.is_file():
+        raise UserError(f"there is no file {options.file}", hint="`tilewright database export` writes one")
+    if options.action == "prune" and not Path(path).exists():
+        raise UserError("there is no such database", where=str(path), hint="tilewright tune makes one")
     reads_only = options.action in ("query", "export")
     with Database(path, read_only=reads_only) as database:
         if options.action == "query":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.onnx.reader import onnx_package, read_proto
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Proto = Any
@@ -28,25 +29,16 @@ _PASSED_ON = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "
 """Operators behind which an index is still an index."""
 
 
-def onnx_package() -> Any:
-    """The onnx package, or an error that says how to get it."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingDependencyError.for_extra("onnx", "onnx", "reading an ONNX model") from error
-    return onnx
-
-
 def load_model(path: Path) -> Proto:
     """A model with all its data."""
     onnx = onnx_package()
+    model = read_proto(path)
     try:
-        return onnx.load(str(path))
-    except FileNotFoundError as error:
-        raise UserError(f"there is no file {path}", hint="check the path of the model") from error
+        onnx.load_external_data_for_model(model, str(path.parent))
     except Exception as error:
-        # The onnx package and protobuf raise errors of many kinds for damaged files.
-        raise UserError(f"cannot read {path}: {error}") from error
+        # The onnx package raises errors of many kinds for files that are missing or damaged.
+        raise UserError(f"cannot read the weights of {path}: {error}") from error
+    return model
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +88,29 @@ def natural_int(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> float:
+    """A number above 0 that is finite, as an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def check_output(output: Path, model: Path, example: str) -> None:
+    """Refuse a file that cannot be written, or is the model itself: said before the work and not after it."""
+    if output.is_dir():
+        raise UserError(f"{output} is a folder", where="--output", hint=f"name a file: {output / example}")
+    if not output.parent.is_dir():
+        raise UserError(f"the folder {output.parent} does not exist", where="--output", hint="make it first")
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"the folder {output.parent} cannot be written", where="--output")
+    if output.exists() and model.exists() and output.samefile(model):
+        raise UserError(f"{output} is the model itself", where="--output", hint="name another file")
+
+
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Where the inputs of a run come from."""
     parser.add_argument(
@@ -119,6 +144,7 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
         parts = dims.split(",") if dims else []
         if not separator or not name or not all(part.strip().isdecimal() for part in parts):
             raise UserError(f"'{item}' is not a shape", where="--shape", hint="write it as INPUT=1,3,224,224")
+        _once(name, shapes, "--shape")
         shapes[name] = tuple(int(part) for part in parts)
     return shapes or None
 
@@ -130,8 +156,14 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
         name, separator, size = item.rpartition("=")
         if not separator or not name or not size.strip().isdecimal():
             raise UserError(f"'{item}' is not a size", where="--size", hint="write it as SYMBOL=128")
+        _once(name, sizes, "--size")
         sizes[name] = int(size)
     return sizes
+
+
+def _once(name: str, given: Collection[str], option: str) -> None:
+    if name in given:
+        raise UserError(f"'{name}' is given twice", where=option)
 
 
 def load_inputs(
@@ -144,6 +176,7 @@ def load_inputs(
         name, path = _split_input(item, known)
         loaded = _load(path)
         if name is not None and not isinstance(loaded, dict):
+            _once(name, values, "--input")
             values[name] = loaded
         elif name is None and isinstance(loaded, dict):
             values.update(loaded)

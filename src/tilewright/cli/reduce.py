@@ -22,7 +22,7 @@ from tilewright.cli.onnx_models import (
     run_reference,
     size_choices,
 )
-from tilewright.cli.options import natural_int, positive_int
+from tilewright.cli.options import check_output, natural_int, positive_int, positive_number
 from tilewright.cli.trial import TOLERANCE, Failure, Trial, attempt
 from tilewright.cli.trial_process import TrialProcess
 from tilewright.support.errors import UserError
@@ -64,7 +64,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=positive_number,
         default=TOLERANCE,
         metavar="X",
         help=f"the largest error that is rounding, of the largest expected value (default: {TOLERANCE:g})",
@@ -77,6 +77,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
+    check_output(options.output, options.model, "small.onnx")
     model = load_model(options.model)
     if options.in_process:
         found = reduce_model(model, options, attempt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,8 @@ def execute(options: argparse.Namespace) -> int:
     inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
     outputs = executable.run(inputs)
     for info, array in zip(executable.output_info, outputs, strict=True):
-        print(info)
+        # The sizes that this run gave it, not the symbols.
+        print(replace(info, shape=array.shape) if isinstance(array, np.ndarray) else info)
         print(f"  {_summary(array)}")
     if options.output_file is not None:
         pairs = zip(executable.output_info, outputs, strict=True)

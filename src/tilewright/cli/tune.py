@@ -159,7 +159,9 @@ class _Watch:
         """Say what will be tuned."""
         self.finish()
         if not tasks:
-            raise UserError("no kernel of this model has a choice to make", hint="symbolic shapes: fix them by --shape")
+            raise UserError(
+                "no kernel of this model has a choice to make", hint="where dimensions are open, fix them by --shape"
+            )
         print(
             f"tuning {plural(len(tasks), 'kernel')} of {plural(sum(task.uses for task in tasks), 'step')}", flush=True
         )

@@ -94,17 +94,22 @@ def read_model(model: object) -> OnnxModel:
         return _Reader("the model", None).model(_parse(onnx, bytes(model), "the bytes"))
     if isinstance(model, (str, os.PathLike)):
         path = Path(os.fspath(model))
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError as error:
-            raise UserError(f"there is no file {path}", hint="check the path of the model") from error
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-        return _Reader(str(path), path.parent).model(_parse(onnx, data, str(path)))
+        return _Reader(str(path), path.parent).model(read_proto(path))
     raise UserError(
         f"cannot import a model from {kind_of(model)}",
         hint="pass a path, the bytes of a file, or an onnx.ModelProto",
     )
+
+
+def read_proto(path: Path) -> Proto:
+    """The protobuf message in a file, without the weights that lie in other files."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}", hint="check the path of the model") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    return _parse(onnx_package(), data, str(path))
 
 
 def _parse(onnx: ModuleType, data: bytes, source: str) -> Proto:
