@@ -210,7 +210,8 @@ def test_the_small_model_does_not_replace_the_large_one(model_file: Path, capsys
 
 @pytest.mark.parametrize("tolerance", ["-1", "0", "nan", "inf", "little"])
 def test_a_tolerance_is_a_number_above_0(tolerance: str, model_file: Path, capsys: Captured) -> None:
-    assert main(["check", str(model_file), f"--tolerance={tolerance}"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", str(model_file), f"--tolerance={tolerance}"])
     assert f"'{tolerance}' is not a number above 0" in capsys.readouterr().err
 
 
