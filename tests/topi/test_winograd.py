@@ -144,6 +144,11 @@ class TestPlainSchedule:
         (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
         assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 32 * 9 * lanes}
 
+    def test_the_border_is_made_for_one_vector_of_channels_at_a_time(self, target: Target) -> None:
+        scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
+        names = ({block.name for block in find_all(loop, Block)} for loop in find_all(scheduled.body, For))
+        assert {"pad_data", "winograd_input_rows", "winograd_input"} in names
+
     @pytest.mark.parametrize("part", [1, 12, 48])
     @pytest.mark.parametrize("together", [1, 2, 4])
     def test_choices(self, target: Target, part: int, together: int) -> None:

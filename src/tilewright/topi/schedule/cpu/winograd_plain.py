@@ -27,7 +27,7 @@ _MOST_TOGETHER, _LEAST_STEPS = 4, 8
 def schedule_winograd_plain(context: ScheduleContext) -> None:
     """Schedule a kernel whose anchor is the product of a Winograd convolution with plain weights.
 
-    for vector of channels, tile:  V[:, :, tile, channels] = B d B'
+    for vector of channels:  pad the image;  for tile:  V[:, :, tile, channels] = B d B'
     for vector of output channels:
         for part of the input channels, row i of points:
             for channel:  U[i, :] = G g G';  sum[j, tile] += V[i, j, tile] U[i, j]      (all of this in registers)
@@ -185,15 +185,22 @@ def _pack_input(context: ScheduleContext, product: BlockHandle, part: int) -> No
 
 
 def _schedule_input(context: ScheduleContext) -> LoopHandle:
-    """The input transform of one vector of channels after the other, all tiles; gives the loop over vectors."""
+    """The input transform of one vector of channels after the other, all tiles; gives the loop over vectors.
+
+    That part of the image gets its border there too, in the first cache level.
+    """
     sch = context.sch
     stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
-    for producer in sch.get_producers(rows):
-        schedule_injective(context, producer)
+    producers = sch.get_producers(rows)
     i, j, tiles, channel = sch.get_loops(stage)
     *_, channels = _shape(context, "winograd_input_rows")
     chunk, lane = sch.split(channel, [None, vector_width(channels, context.lanes(stage))])
     sch.reorder(chunk, tiles, i, j, lane)
     _compute_in_registers(context, "winograd_input_rows", tiles)
     _unroll(context, [tiles, i, j, lane])
+    for producer in producers:
+        sch.compute_at(producer, chunk)
+        *_, lane = sch.get_loops(producer)
+        if context.extent(lane) != 1:
+            sch.vectorize(lane)
     return chunk
