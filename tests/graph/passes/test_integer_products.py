@@ -11,6 +11,7 @@ from tilewright.graph.op import Operator, call
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import FLOAT32, INT32
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.target import Target
@@ -90,3 +91,21 @@ def test_dequantised_values_are_multiplied_as_integers_and_scales_are_merged() -
     columns = call("multiply", call("cast", weights((8, 16), -7, 8), dtype=FLOAT32), scale)
     rounded = call("round", call("divide", call("matmul", values, columns), constant(np.float32(2.0))))
     check([x], rounded, VNNI, "qnn.matmul")
+
+
+@pytest.mark.parametrize("side", ["data", "weights"])
+def test_constants_repeated_an_open_number_of_times(side: str) -> None:
+    """A class token of each image of a batch is a constant of no known size."""
+    batch = Symbol("batch")
+    token = call("broadcast_to", constant(np.arange(8, dtype=np.uint8).reshape(1, 1, 8)), shape=(batch, 1, 8))
+    x = Var("x", tensor_type((batch, 3, 8), "uint8"))
+    if side == "data":
+        rows = call("concatenate", token, x, axis=1)
+        body = call("matmul", wide(rows, constant(np.int32(5))), weights((8, 16)))
+    else:
+        body = call("matmul", wide(x), wide(token), transpose_b=True)
+    module = IRModule([Function("main", (x,), body)])
+    made = optimize(module, GraphOptions(layout="NHWC", target=VNNI, fuse=False))
+    for size in (1, 2):
+        array = np.random.default_rng(0).integers(0, 200, (size, 3, 8)).astype(np.uint8)
+        np.testing.assert_array_equal(evaluate(made, array), evaluate(module, array))

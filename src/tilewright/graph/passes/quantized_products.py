@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.graph.dimensions import symbols_of
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.infer import fill_type
 from tilewright.graph.interpreter import Value, apply_operator
@@ -58,6 +59,8 @@ def known_value(item: GraphExpr) -> Array | None:
     if isinstance(item, Constant):
         return item.data
     if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.host or not item.args:
+        return None
+    if item.attributes is not None and symbols_of(item.attributes):
         return None
     values: list[Value] = []
     for arg in item.args:
