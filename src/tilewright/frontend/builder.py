@@ -271,6 +271,10 @@ class Builder:
         """The symbols that the body that is being built introduces, so far, and those of bodies inside it."""
         return self._introduced[-1] | self._nested[-1]
 
+    def introduces(self, symbol: Symbol) -> bool:
+        """Whether the body that is being built has introduced a symbol itself."""
+        return symbol in self._introduced[-1]
+
     def match(self, value: GraphExpr, sizes: Sequence[Size]) -> GraphExpr:
         """A value whose shape is said, and checked when it runs (itself if it certainly has that shape)."""
         known = value.type

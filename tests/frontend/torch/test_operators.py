@@ -185,6 +185,14 @@ def test_results_sized_by_data_compile(check):
     check(lambda a: (a[a > 0] * 2, a.nonzero()), torch.randn(3, 5), compiled=True)
 
 
+def test_several_tensors_selected_by_one_mask(check):
+    def selected(boxes, scores):
+        kept = scores > 0.5
+        return boxes[kept] * 2, scores[kept], boxes[kept] * scores[kept][:, None]
+
+    check(selected, torch.randn(9, 4), torch.rand(9), compiled=True)
+
+
 SPECIAL = {
     "lgamma digamma erfc erfinv i0 sinc": (-4.75, 4.75),
     "special.erfcx special.log_ndtr special.i1e special.bessel_j0 special.bessel_j1 special.airy_ai": (-30.0, 30.0),

@@ -13,6 +13,7 @@ from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
+from tilewright.ir.expr import Var
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -89,6 +90,8 @@ class TorchBuilder(Builder):
         super().__init__()
         self.meta: Any = None
         self.sizes = TorchSizes()
+        self.counted: dict[int, tuple[GraphExpr, Var, GraphExpr]] = {}
+        """Places where a value is not zero, and the symbol of their number, by the identity of the value."""
 
     # What torch says about the result
 

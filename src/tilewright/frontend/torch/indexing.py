@@ -143,7 +143,10 @@ def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | 
             continue
         known = evaluate(index)
         if known is None:
-            places = nonzero_places(b, index, _counted(b))
+            # Torch counts a mask once, and gives what it selects later the same size.
+            _, symbol, places = b.counted.get(id(index), (index, None, None))
+            if places is None or symbol is None or not b.introduces(symbol):
+                places = nonzero_places(b, index, _counted(b))
             listed.extend(b.select(places, 0, axis) for axis in range(rank_of(index)))
             continue
         listed.extend(b.constant(part.astype(np.int64), INT64) for part in np.nonzero(known))
@@ -153,7 +156,9 @@ def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | 
 def nonzero_places(b: TorchBuilder, x: GraphExpr, count: Any) -> GraphExpr:
     """The places of elements other than zero, one column a place; `count` is the size that torch gives their number."""
     symbol = b.sizes.fresh(count, "count")
-    return b.call("host.nonzero", x, dims=(symbol,), dtype=dtype_of(x))
+    places = b.call("host.nonzero", x, dims=(symbol,), dtype=dtype_of(x))
+    b.counted[id(x)] = (x, symbol, places)
+    return places
 
 
 def _counted(b: TorchBuilder) -> Any:
