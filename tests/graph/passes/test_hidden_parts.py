@@ -89,6 +89,7 @@ def _table(value: GraphExpr) -> GraphExpr:
     ("module", "target"),
     [
         (perceptron(), Target("cuda")),
+        (perceptron(), CPU.replace(cores=2)),
         (perceptron(), CPU.replace(cores=16)),
         (perceptron(), CPU.replace(l2_bytes=8 << 20)),  # all of it stays
         (perceptron(rows=16), CPU),
@@ -119,3 +120,5 @@ def test_what_was_measured_goes_before_the_estimate() -> None:
     ((key, question),) = asked.asked.items()
     assert (question.options, question.default, question.nodes) == (("whole", "parts"), "parts", ("dense",))
     assert len(products(hidden_parts(module, CPU, GraphChoices({key: "whole"})))) == 2
+    for cores, count in ((2, 8), (16, 2)):
+        assert len(products(hidden_parts(module, CPU.replace(cores=cores), GraphChoices({key: "parts"})))) == count
