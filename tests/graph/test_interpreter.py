@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
+from tilewright.graph import op as op_registry
 from tilewright.graph.expr import (
     Call,
     Clause,
@@ -60,6 +61,13 @@ def test_operators_and_sharing():
     np.testing.assert_array_equal(result[1], 2 * np.maximum(data, 0))
 
 
+@pytest.fixture
+def own_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that a test registers are gone after it."""
+    monkeypatch.setattr(op_registry, "_REGISTRY", dict(op_registry._REGISTRY))
+
+
+@pytest.mark.usefixtures("own_operators")
 def test_each_node_runs_once():
     calls = []
 
@@ -218,6 +226,7 @@ def test_argument_messages():
         evaluate(IRModule([]))
 
 
+@pytest.mark.usefixtures("own_operators")
 def test_wrong_reference_is_a_bug():
     @operator("test.liar", inputs=("data",), kind=FusionKind.OPAQUE, reference=lambda a, _: a[0].astype(np.float64))
     def liar(types, attributes):
