@@ -3,6 +3,7 @@
     python -m bench.kernels                           # all kernels
     python -m bench.kernels --only sgemm,winograd     # those whose names contain a word
     python -m bench.kernels --rounds 20 --json out.json
+    python -m bench.kernels --resume                  # again only those that neighbours disturbed the last time
 
 Each kernel is one graph operator with constant weights, compiled as any model is (graph passes, default schedule, code
 generator) for one core, checked against the graph's reference interpreter, and timed in short rounds that alternate
@@ -41,6 +42,7 @@ from tilewright.runtime.convert import address_of, aligned_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import bind, check_code
 from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.fingerprint import source_fingerprint
 from tilewright.support.text import table
 from tilewright.target import Target
 
@@ -92,27 +94,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         chosen = choose_cases(options.only)
+        path = options.json or harness.RESULTS_FOLDER / "kernels.json"
+        compiler = source_fingerprint()[:12]
+        kept, peaks = undisturbed(path, compiler) if options.resume else ({}, {})
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     target = Target("native").replace(cores=1)
-    harness.say(f"{harness.machine_line()}; one core")
+    harness.say(f"{harness.machine_line()}; one core" + (f"; {len(kept)} kernels are kept" if options.resume else ""))
     with harness.pinned(1):
-        results, peaks = measure_cases(chosen, target, options.rounds)
+        measured, rates = measure_cases([case for case in chosen if case.name not in kept], target, options.rounds)
+    peaks |= {name: round(value, 2) for name, value in rates.items()}
+    found = {**kept, **measured}
+    results = {name: found[name] for name in CASES if name in found}
     print(render(results))
     summary = {
         "kernels": results,
-        "peak_gflops": round(peaks["float32"], 2),
-        "peaks": {name: round(value, 2) for name, value in peaks.items()},
+        "peak_gflops": peaks["float32"],
+        "peaks": peaks,
         "rounds": options.rounds,
+        "compiler": compiler,
         "machine": harness.machine(),
     }
-    path = options.json or harness.RESULTS_FOLDER / "kernels.json"
     if options.json or not options.only:
         harness.write_json(path, summary)
         harness.say(f"figures written to {path}")
     print(json.dumps(summary))
     return 0 if all(is_right(result) for result in results.values()) else 1
+
+
+def undisturbed(path: Path, compiler: str) -> tuple[dict[str, Result], dict[str, float]]:
+    """What a file has of this compiler's kernels that were alone on the core for long enough; and the peaks in it."""
+    if not path.exists():
+        return {}, {}
+    try:
+        found = json.loads(path.read_text())
+        kernels: dict[str, Result] = found["kernels"]
+        peaks: dict[str, float] = found["peaks"]
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "name another file by --json, or leave out --resume"
+        raise UserError(f"{path} does not hold figures of this benchmark", hint=hint) from error
+    if found.get("compiler") != compiler:
+        return {}, {}
+    return {
+        name: result for name, result in kernels.items() if int(str(result.get("rounds_alone", 0))) >= _LEAST_ALONE
+    }, peaks
 
 
 def choose_cases(text: str) -> list[Case]:
@@ -288,6 +314,7 @@ def figures(runner: Runner) -> Result:
         "memory": round(statistics.median(item.memory for item in rounds), 4),
         "bound": round(statistics.median(item.bound for item in rounds), 4),
         "alone": round(sum(item.alone for item in runner.rounds) / len(runner.rounds), 3),
+        "rounds_alone": sum(item.alone for item in runner.rounds),
         "unit": case.unit,
         "max_rel_err": runner.error,
         "right": runner.error <= case.tolerance,
@@ -360,6 +387,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=int, default=20, help="rounds alone on the core, with the peak beside (default: 20)"
     )
+    parser.add_argument("--resume", action="store_true", help="keep what the file has of kernels that nobody disturbed")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/kernels.json)")
     return parser
 

@@ -182,6 +182,30 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "no kernel has a name with 'quicksort' in it: tiny_gemm" in capsys.readouterr().err
 
 
+def test_resuming_keeps_what_nobody_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "CASES", {case.name: case for case in TINY[:3]})
+    path = tmp_path / "kernels.json"
+    assert kernels.undisturbed(path, "any") == ({}, {})
+    command = ["--rounds", "1", "--json", str(path), "--resume"]
+    assert kernels.main(command) == 0
+    summary = json.loads(path.read_text())
+    for place, result in enumerate(summary["kernels"].values()):
+        result["rounds_alone"], result["ms"] = (5, 77.0) if place else (4, 77.0)
+    path.write_text(json.dumps(summary))
+    assert kernels.main(command) == 0
+    again = json.loads(path.read_text())
+    assert list(again["kernels"]) == list(summary["kernels"])
+    assert [result["ms"] == 77.0 for result in again["kernels"].values()] == [False, True, True]
+    path.write_text(json.dumps({**again, "compiler": "another"}))
+    assert kernels.main(command) == 0
+    assert all(result["ms"] != 77.0 for result in json.loads(path.read_text())["kernels"].values())
+    path.write_text("[]")
+    assert kernels.main(command) == 2
+    assert "does not hold figures" in capsys.readouterr().err
+
+
 def test_the_list_covers_what_the_models_need() -> None:
     assert {case.unit for case in kernel_cases.CASES.values()} == {"float32", "float16", "int8", "int8 tiles", "read"}
     assert kernel_cases.CASES["sgemm_1024"].work == 2 * 1024**3
