@@ -23,7 +23,8 @@ def inline_stages(context: ScheduleContext) -> None:
         block = context.block(handle)
         if handle.name in outputs or block.is_reduction or block.init is not None:
             continue
-        if not _is_number(block) if not block.iters else _keep(context, handle, block):
+        stays = _keep(context, handle, block) if block.iters else not _is_number(block)
+        if stays:
             continue
         sch.compute_inline(handle)
 
