@@ -6,11 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.runtime import mini
 from tilewright.codegen.llvm import deploy, link, toolchain
 from tilewright.runtime import load
+from tilewright.runtime.seal import SEAL_BYTES, seal
 from tilewright.support.errors import UserError
 
 
@@ -39,10 +41,38 @@ def test_absent_and_foreign_files(tmp_path: Path) -> None:
 
 def test_truncated_library(library: Path, tmp_path: Path) -> None:
     content = library.read_bytes()
-    for keep in (len(content) - 1, len(content) // 2, 70):
+    for keep in (len(content) - SEAL_BYTES - 1, len(content) // 2, 70):
         (tmp_path / "cut.so").write_bytes(content[:keep])
         with pytest.raises(UserError, match="truncated"):
             load(tmp_path / "cut.so")
+
+
+def test_every_damage_to_the_content_is_found(library: Path, tmp_path: Path) -> None:
+    """One bit of code, of constants, of tables: nothing of it reaches the system's loader."""
+    content = library.read_bytes()
+    for place in range(64, len(content) - SEAL_BYTES, 61):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        (tmp_path / "damaged.so").write_bytes(damaged)
+        with pytest.raises(UserError, match="does not fit its checksum"):
+            load(tmp_path / "damaged.so")
+    for place in range(64):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        (tmp_path / "damaged.so").write_bytes(damaged)
+        with pytest.raises(UserError):
+            load(tmp_path / "damaged.so")
+
+
+def test_a_library_without_a_seal_is_taken_as_it_is(library: Path, tmp_path: Path) -> None:
+    """Older ones have none, tools that rewrite a library drop it, and a damaged seal is no damage to the library."""
+    content = library.read_bytes()
+    x = np.ones((mini.ROWS, mini.DEPTH), np.float32)
+    wanted = np.asarray(load(library)(x))
+    for number, kept in enumerate((content[:-SEAL_BYTES], content[:-1], content[:-SEAL_BYTES] + bytes(SEAL_BYTES))):
+        path = tmp_path / f"bare{number}.so"
+        path.write_bytes(kept)
+        np.testing.assert_array_equal(np.asarray(load(path)(x)), wanted)
 
 
 def test_other_architecture(library: Path, tmp_path: Path) -> None:
@@ -99,6 +129,7 @@ def test_unloadable_library(library: Path, tmp_path: Path) -> None:
     path = tmp_path / "needs.so"
     shutil.copy(library, path)
     content = path.read_bytes().replace(b"libc.so.6\0", b"libq.so.6\0")
-    path.write_bytes(content)
+    path.write_bytes(content[:-SEAL_BYTES])
+    seal(path)
     with pytest.raises(UserError, match=r"cannot load the library: libq\.so\.6"):
         load(path)

@@ -19,6 +19,7 @@ from tilewright.runtime.executor import Executable
 from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.library import SharedLibrary, bind
 from tilewright.runtime.module import Exporter, Module
+from tilewright.runtime.seal import breaks_seal
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 
@@ -102,7 +103,7 @@ def _check_file(file: Path) -> None:
             start = stream.read(64)
             size = os.fstat(stream.fileno()).st_size
     except OSError as error:
-        raise UserError(f"cannot read the library: {error.strerror}", where=str(file)) from None
+        raise _unreadable(file, error) from None
     if len(start) < 64 or start[:6] != b"\x7fELF\x02\x01":
         raise UserError(
             "the file is not a shared library (it has no 64-bit ELF header)",
@@ -124,6 +125,23 @@ def _check_file(file: Path) -> None:
             where=str(file),
             hint="export it with a target for this machine",
         )
+    if _has_changed(file):
+        raise UserError(
+            "the library is damaged: its content does not fit its checksum",
+            where=str(file),
+            hint="export or copy it again",
+        )
+
+
+def _has_changed(file: Path) -> bool:
+    try:
+        return breaks_seal(file)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: OSError) -> UserError:
+    return UserError(f"cannot read the library: {error.strerror}", where=str(file))
 
 
 @cache

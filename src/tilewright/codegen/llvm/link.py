@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tilewright.codegen.llvm import toolchain
 from tilewright.codegen.llvm.elf import architecture, defined_symbols, undefined_symbols
+from tilewright.runtime.seal import seal
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 from tilewright.support.files import cannot_write, replacing
@@ -182,7 +183,7 @@ def _dependencies(
 def link_shared(
     objects: Sequence[Path], output: Path, *, triple: str, data_objects: Mapping[str, Path], work_folder: Path
 ) -> None:
-    """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing.
+    """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing, and seal it.
 
     `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
     """
@@ -194,6 +195,7 @@ def link_shared(
         options += ["-Bsymbolic", "-z", "defs", "-z", "nodelete", "-z", "noexecstack", "-z", "relro", "--as-needed"]
         files = [str(path) for path in (*objects, *data_objects.values())]
         _run(linker, _flat(linker, options), [*files, *libraries], output)
+        seal(temporary)
 
 
 def work_folder_beside(output: Path) -> tempfile.TemporaryDirectory[str]:
