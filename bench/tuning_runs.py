@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record
 from tilewright.target.host import usable_cpus
 from tilewright.topi.schedule.choices import answers_from_json, answers_to_json
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.gpu_records import add_tuned
-from tilewright.lower.database import Database, Record, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record, Selection
 from tilewright.target import Target
 
 TARGET = Target("cuda -arch=sm_90a")

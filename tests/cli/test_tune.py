@@ -18,7 +18,8 @@ from tilewright.cli import main as cli
 from tilewright.cli.tune import duration, summary
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import GraphQuestion, stored_answer
-from tilewright.lower.database import Database, Record, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
 from tilewright.tune.algorithms import AlgorithmChoice, Algorithms, measured_answers
 from tilewright.tune.in_graph import InGraph

@@ -16,7 +16,8 @@ from onnx import helper
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model, onnxruntime_outputs
 from tilewright.graph.choices import stored_answer
-from tilewright.lower.database import Database, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Selection
 from tilewright.support import settings as tilewright_settings
 
 pytest.importorskip("onnxruntime")

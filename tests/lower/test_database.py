@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tilewright.lower.database import Database, Record, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
 
 
@@ -91,10 +95,78 @@ def test_merge_prune_export_import(path: Path, tmp_path: Path) -> None:
 
 def test_lines_that_are_no_records(path: Path, tmp_path: Path) -> None:
     lines = tmp_path / "bad.jsonl"
-    for text in ("nonsense", "[]", '{"task": "x"}'):
+    record = _record().to_json()
+    impossible = (
+        *({**record, "seconds": value} for value in ("quick", -1.0, 0, float("nan"), float("inf"), [1.0])),
+        *({**record, "reference": "2"}, {**record, "created": None}, {**record, "number": 1.5}, {**record, "more": 1}),
+        *({**record, "task": 7}, {**record, "target": None}, {**record, "answers": []}, {**record, "answers": "x"}),
+        *({"selected": 3}, {"selected": {"task": "x", "target": "y", "answers": {}, "created": "now"}}),
+    )
+    for text in ("nonsense", "[]", '{"task": "x"}', *map(json.dumps, impossible)):
         lines.write_text(text)
         with Database(path) as database, pytest.raises(UserError, match="line 1 is no record"):
             database.import_lines(lines)
+
+
+def test_files_of_lines_that_cannot_be_read(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for file in (tmp_path / "absent", tmp_path, tmp_path / "binary"):
+        with Database(path) as database, pytest.raises(UserError, match="cannot read the records"):
+            database.import_lines(file)
+
+
+def _read_all(path: Path) -> int:
+    """Ask a database for everything it can tell."""
+    with Database(path, read_only=True) as database:
+        for target in database.targets():
+            database.answers(target)
+            for task in database.tasks():
+                database.best(task.key, target)
+        return len(list(database.records())) + len(database.selections())
+
+
+def test_damaged_files_are_read_or_refused(path: Path, tmp_path: Path) -> None:
+    """Whatever happens to the bytes of a database: an answer, or an error that names the file."""
+    with Database(path) as database:
+        database.add_task("task", "a label", 1e6)
+        database.add([_record(number, task=f"task{number % 5}") for number in range(60)])
+        database.select([Selection(f"task{number}", "llvm", {"tile": (number, 2)}) for number in range(5)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    content = path.read_bytes()
+    rng = random.Random(0)
+    refused = 0
+    for turn in range(300):
+        changed = bytearray(content)
+        if turn % 3 == 0:
+            del changed[rng.randrange(len(changed)) :]
+        for _ in range((0, 1, 30)[turn % 3]):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        damaged = tmp_path / "damaged.db"
+        damaged.write_bytes(changed)
+        try:
+            _read_all(damaged)
+        except UserError as error:
+            refused += error.where == str(damaged)
+    assert refused > 100
+
+
+def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write a\.db"):
+        Database(tmp_path / "file" / "a.db")
+
+
+def test_a_database_that_somebody_holds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.lower.database._BUSY_SECONDS", 0.05)
+    with Database(path) as database, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UserError, match="database is locked") as raised:
+            database.add([_record(0)])
+        assert raised.value.hint is None
+        other.execute("ROLLBACK")
+        database.add([_record(0)])
+        assert database.count() == 1
 
 
 def test_files_that_are_no_database(tmp_path: Path) -> None:
@@ -123,7 +195,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
     """A process that stores records and reports each one is killed: everything reported is there, once."""
     path = tmp_path / "killed.db"
     code = (
-        "import sys\nfrom tilewright.lower.database import Database, Record\n"
+        "import sys\nfrom tilewright.lower.database import Database\nfrom tilewright.lower.records import Record\n"
         "database = Database(sys.argv[1])\n"
         "for number in range(10**6):\n"
         "    database.add([Record('task', 'llvm', {'n': number}, 1.0, number=number)])\n"
@@ -145,7 +217,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
 def test_two_writers(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     code = (
-        "import sys\nfrom tilewright.lower.database import Database, Record\n"
+        "import sys\nfrom tilewright.lower.database import Database\nfrom tilewright.lower.records import Record\n"
         "start = int(sys.argv[2])\n"
         "with Database(sys.argv[1]) as database:\n"
         "    for n in range(start, start + 50):\n"

@@ -15,7 +15,8 @@ from tests.lower.test_tuned import _last
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import stored_answer
 from tilewright.lower import shipped
-from tilewright.lower.database import Database, Record, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record, Selection
 from tilewright.lower.shipped import add_shipped, shipped_answers
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target

@@ -12,7 +12,8 @@ from tests.integration.small_models import classifier
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import stored_answer
 from tilewright.ir.structural import structural_key
-from tilewright.lower.database import Database, Record, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record, Selection
 from tilewright.support import extensions
 from tilewright.support.errors import UserError
 from tilewright.topi.schedule.choices import Answer, Choices, Question

@@ -24,7 +24,8 @@ from bench.fleet import (
 )
 from tilewright import te
 from tilewright.ir.build import cast
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record
 from tilewright.rpc.background import serve_in_background
 from tilewright.rpc.tracker import Tracker, TrackerOptions
 from tilewright.target import Target

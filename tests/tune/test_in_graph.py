@@ -10,9 +10,10 @@ import pytest
 
 from tests.tune.test_device_measure import product
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.lower.model import LoweredModel
+from tilewright.lower.records import Record
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tune import in_graph
 from tilewright.tune.child import ChildFailed

@@ -10,7 +10,8 @@ import pytest
 
 from tests.integration.small_models import FLOAT, classifier, one_node
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record
 from tilewright.support.errors import UnsupportedError
 from tilewright.tune import in_model, turns
 from tilewright.tune.in_model import choose_in_model

@@ -13,7 +13,8 @@ import pytest
 from tests.tune import toy
 from tilewright import te
 from tilewright.ir.expr import Var
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.te.schedule import Schedule

@@ -13,20 +13,24 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
-from tilewright.support.files import replacing
+from tilewright.support.files import cannot_write, replacing
 from tilewright.topi.schedule.choices import Answer, answers_from_json, answers_to_json
 
 SCHEMA_VERSION = 1
 _APPLICATION = 0x54574442  # "TWDB"
 _BUSY_SECONDS = 30.0
 _CLEARLY_QUICKER = 0.98
+_HEALTHY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+"""Errors of SQLite that say nothing about the content of the file."""
+_DAMAGED = "delete it, or save what can be read with sqlite3's `.recover`; TILEWRIGHT_DATABASE=none compiles without"
 _WORTH = "seconds / coalesce(reference, 1)"
 """What records are compared by: a machine gets quicker and slower, and the default schedule beside them with it."""
 
@@ -48,78 +52,6 @@ CREATE INDEX IF NOT EXISTS quickest ON records (task, target, seconds);
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One measured candidate: its answers, and its time in seconds or why it has none.
-
-    `reference` is the time of the default schedule measured beside it: their ratio cancels a machine's drift. `run` and
-    `number` say when in which tuning it was measured.
-    """
-
-    task: str
-    target: str
-    answers: Mapping[str, Answer]
-    seconds: float | None
-    error: str | None = None
-    reference: float | None = None
-    created: float = field(default_factory=time.time)
-    run: str = ""
-    number: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether the candidate ran and was right."""
-        return self.seconds is not None
-
-    @property
-    def relative(self) -> float | None:
-        """Its time as a part of the default schedule's, if both are known."""
-        if self.seconds is None or not self.reference:
-            return None
-        return self.seconds / self.reference
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "task": self.task,
-            "target": self.target,
-            "answers": answers_to_json(self.answers),
-            "seconds": self.seconds,
-            "error": self.error,
-            "reference": self.reference,
-            "created": self.created,
-            "run": self.run,
-            "number": self.number,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Record:
-        """The record that `to_json` stored."""
-        return Record(**{**data, "answers": answers_from_json(data["answers"])})
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What a whole model runs best with: answers for a task that compilation takes before those of its quickest record.
-
-    Without answers the template decides.
-    """
-
-    task: str
-    target: str
-    answers: Mapping[str, Answer]
-    created: float = field(default_factory=time.time)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "answers": answers_to_json(self.answers)}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Selection:
-        """The selection that `to_json` stored."""
-        return Selection(**{**data, "answers": answers_from_json(data["answers"])})
-
-
-@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A kernel the database knows: its key, a name for people, its arithmetic, how many records it has."""
 
@@ -137,14 +69,48 @@ class Database:
         if read_only and not self.path.exists():
             raise UserError("there is no such database", where=str(path), hint="tilewright tune makes one")
         if not read_only:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise cannot_write(self.path, error) from None
         # as_uri escapes what a file's name may contain.
         address = f"{self.path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        try:
+        with self._reported():
             self._connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
             self._prepare(read_only)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """What SQLite finds wrong with the file, as an error for its owner."""
+        try:
+            yield
+        except (sqlite3.ProgrammingError, sqlite3.IntegrityError):
+            raise
+        except UnicodeDecodeError:
+            # SQLite names what it does not understand, which Python cannot read either.
+            raise self._unusable("its schema is malformed", _DAMAGED) from None
         except sqlite3.DatabaseError as error:
-            raise UserError(f"cannot use the database: {error}", where=str(path)) from None
+            healthy = getattr(error, "sqlite_errorname", "").startswith(_HEALTHY)
+            raise self._unusable(str(error), None if healthy else _DAMAGED) from None
+
+    def _unusable(self, reason: str, hint: str | None) -> UserError:
+        return UserError(f"cannot use the database: {reason}", where=str(self.path), hint=hint)
+
+    def _rows(self, query: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with self._reported():
+            return self._connection.execute(query, tuple(values)).fetchall()
+
+    def _change(self, query: str, rows: Iterable[tuple[object, ...]]) -> None:
+        """Run a query for each row, for all of them or for none."""
+        with self._reported():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(query, rows)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
 
     def _prepare(self, read_only: bool) -> None:
         run = self._connection.execute
@@ -175,8 +141,7 @@ class Database:
 
     @property
     def _has_selections(self) -> bool:
-        found = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'selected'").fetchone()[0]
-        return bool(found)
+        return any(self._rows("SELECT name FROM sqlite_master WHERE name = 'selected'"))
 
     def close(self) -> None:
         """Close the file."""
@@ -190,7 +155,7 @@ class Database:
 
     def add_task(self, key: str, label: str, flops: float) -> None:
         """Remember a kernel's name and arithmetic."""
-        self._connection.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (key, label, flops))
+        self._change("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", [(key, label, flops)])
 
     def add(self, records: Iterable[Record]) -> None:
         """Store a batch, all of it or nothing. Of two times of one candidate the quicker stays."""
@@ -213,22 +178,16 @@ class Database:
             )
             for item in records
         ]
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._connection.executemany(
-                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (task, target, answers) DO UPDATE SET"
-                " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
-                " created = excluded.created, run = excluded.run, number = excluded.number"
-                f" WHERE {'records' if better == '<' else 'excluded'}.seconds IS NULL"
-                f" OR excluded.seconds / coalesce(excluded.reference, 1)"
-                f" {better} records.seconds / coalesce(records.reference, 1)",
-                rows,
-            )
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        self._change(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (task, target, answers) DO UPDATE SET"
+            " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
+            " created = excluded.created, run = excluded.run, number = excluded.number"
+            f" WHERE {'records' if better == '<' else 'excluded'}.seconds IS NULL"
+            f" OR excluded.seconds / coalesce(excluded.reference, 1)"
+            f" {better} records.seconds / coalesce(records.reference, 1)",
+            rows,
+        )
 
     def records(self, task: str | None = None, target: str | None = None) -> Iterator[Record]:
         """Records, oldest first; of one task and one target if given."""
@@ -236,17 +195,16 @@ class Database:
             "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
             " WHERE (?1 IS NULL OR task = ?1) AND (?2 IS NULL OR target = ?2) ORDER BY created, number"
         )
-        for row in self._connection.execute(query, (task, target)):
-            yield _record(row)
+        return map(self._record, self._rows(query, (task, target)))
 
     def best(self, task: str, target: str) -> Record | None:
         """The quickest right record of a task on a target, in parts of the default schedule's time beside it."""
-        row = self._connection.execute(
+        rows = self._rows(
             "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
             f" WHERE task = ? AND target = ? AND seconds IS NOT NULL ORDER BY {_WORTH} LIMIT 1",
             (task, target),
-        ).fetchone()
-        return None if row is None else _record(row)
+        )
+        return next(map(self._record, rows), None)
 
     def answers(self, target: str) -> dict[str, dict[str, Answer]]:
         """For each task of a target the answers of its quickest record, where that beats the default schedule clearly.
@@ -254,13 +212,13 @@ class Database:
         Where it does not, the template decides: what it decides by itself gets better with every version. What was
         selected for a task goes before its records.
         """
-        rows = self._connection.execute(
+        rows = self._rows(
             f"SELECT task, answers, min({_WORTH}), reference FROM records"
             " WHERE target = ? AND seconds IS NOT NULL GROUP BY task ORDER BY task",
             (target,),
         )
         found = {
-            task: answers_from_json(json.loads(answers))
+            task: self._answers(answers)
             for task, answers, worth, reference in rows
             if not reference or worth < _CLEARLY_QUICKER
         }
@@ -271,36 +229,31 @@ class Database:
     def select(self, selections: Iterable[Selection]) -> None:
         """Say which answers tasks are to be compiled with; of two for a task the later one counts."""
         rows = [(item.task, item.target, _text_of(item.answers), item.created) for item in selections]
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._connection.executemany(
-                "INSERT INTO selected VALUES (?, ?, ?, ?) ON CONFLICT (task, target) DO UPDATE SET"
-                " answers = excluded.answers, created = excluded.created WHERE excluded.created >= selected.created",
-                rows,
-            )
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        self._change(
+            "INSERT INTO selected VALUES (?, ?, ?, ?) ON CONFLICT (task, target) DO UPDATE SET"
+            " answers = excluded.answers, created = excluded.created WHERE excluded.created >= selected.created",
+            rows,
+        )
 
     def selections(self, target: str | None = None) -> list[Selection]:
         """What was selected, of one target if given."""
         if not self._has_selections:
             return []
-        rows = self._connection.execute(
+        rows = self._rows(
             "SELECT task, target, answers, created FROM selected WHERE ?1 IS NULL OR target = ?1 ORDER BY task, target",
             (target,),
         )
-        return [Selection(task, where, answers_from_json(json.loads(text)), at) for task, where, text, at in rows]
+        return [Selection(task, where, self._answers(text), at) for task, where, text, at in rows]
 
     def count(self) -> int:
         """The number of records."""
-        found: int = self._connection.execute("SELECT count(*) FROM records").fetchone()[0]
+        [(found,)] = self._rows("SELECT count(*) FROM records")
+        assert isinstance(found, int)
         return found
 
     def tasks(self) -> list[TaskRow]:
         """The kernels, those with most records first."""
-        rows = self._connection.execute(
+        rows = self._rows(
             "SELECT r.task, coalesce(t.label, ''), coalesce(t.flops, 0), count(*) FROM records r"
             " LEFT JOIN tasks t ON t.key = r.task GROUP BY r.task ORDER BY count(*) DESC, r.task"
         )
@@ -308,12 +261,12 @@ class Database:
 
     def targets(self) -> list[str]:
         """The targets that have records."""
-        return [row[0] for row in self._connection.execute("SELECT DISTINCT target FROM records ORDER BY target")]
+        return [target for (target,) in self._rows("SELECT DISTINCT target FROM records ORDER BY target")]
 
     def merge(self, other: Database) -> int:
         """Take over all records and tasks of another database; returns how many records are new."""
         before = self.count()
-        for key, label, flops in other._connection.execute("SELECT key, label, flops FROM tasks"):
+        for key, label, flops in other._rows("SELECT key, label, flops FROM tasks"):
             self.add_task(key, label, flops)
         self.add(other.records())
         self.select(other.selections())
@@ -324,11 +277,11 @@ class Database:
         if keep < 0:
             raise UserError(f"the number of records to keep must be at least 0, not {keep}")
         before = self.count()
-        self._connection.execute(
+        self._change(
             "DELETE FROM records WHERE (task, target, answers) IN (SELECT task, target, answers FROM ("
             " SELECT task, target, answers, row_number() OVER (PARTITION BY task, target"
             f" ORDER BY seconds IS NULL, {_WORTH}) AS place FROM records) WHERE place > ?)",
-            (keep,),
+            [(keep,)],
         )
         return before - self.count()
 
@@ -345,25 +298,39 @@ class Database:
         before = self.count()
         records: list[Record] = []
         selections: list[Selection] = []
-        with open(path, encoding="utf-8") as file:
-            for place, line in enumerate(file, start=1):
-                try:
-                    data = json.loads(line)
-                    if "selected" in data:
-                        selections.append(Selection.from_json(data["selected"]))
-                    else:
-                        records.append(Record.from_json(data))
-                except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    raise UserError(f"line {place} is no record: {error}", where=str(path)) from None
+        for place, line in enumerate(_lines(Path(path)), start=1):
+            try:
+                data = json.loads(line)
+                if "selected" in data:
+                    selections.append(Selection.from_json(data["selected"]))
+                else:
+                    records.append(Record.from_json(data))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise UserError(f"line {place} is no record: {error}", where=str(path)) from None
         self.add(records)
         self.select(selections)
         return self.count() - before
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        task, target, answers, *rest = row
+        try:
+            return Record(task, target, self._answers(answers), *rest).checked()
+        except TypeError as error:
+            raise self._unusable(str(error), _DAMAGED) from None
+
+    def _answers(self, text: str) -> dict[str, Answer]:
+        try:
+            return answers_from_json(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise self._unusable(f"a record has no answers that can be read ({error})", _DAMAGED) from None
 
 
 def _text_of(answers: Mapping[str, Answer]) -> str:
     return json.dumps(answers_to_json(answers), separators=(",", ":"))
 
 
-def _record(row: tuple[Any, ...]) -> Record:
-    task, target, answers, *rest = row
-    return Record(task, target, answers_from_json(json.loads(answers)), *rest)
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the records: {error}", where=str(path)) from None

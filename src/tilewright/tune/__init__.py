@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilewright.lower.database import Database, Record
+    from tilewright.lower.database import Database
+    from tilewright.lower.records import Record
     from tilewright.tune.cluster import ClusterMeasurer
     from tilewright.tune.cost import CostModel, RandomModel, TreeModel
     from tilewright.tune.device_measure import DeviceMeasurer
@@ -54,7 +55,7 @@ _NAMES = {
     "tune_model": "model",
     "write_report": "report",
 }
-_STORED = ("Database", "Record")
+_STORED = {"Database": "database", "Record": "records"}
 
 __all__ = [
     "ClusterMeasurer",
@@ -88,7 +89,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _STORED:
-        place = "tilewright.lower.database"
+        place = f"tilewright.lower.{_STORED[name]}"
     elif name in _NAMES:
         place = f"tilewright.tune.{_NAMES[name]}"
     else:

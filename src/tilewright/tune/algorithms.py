@@ -17,7 +17,8 @@ from functools import partial
 
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import GraphQuestion, graph_answers, is_graph_key, stored_answer
-from tilewright.lower.database import Database, Selection
+from tilewright.lower.database import Database
+from tilewright.lower.records import Selection
 from tilewright.runtime.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.fingerprint import source_fingerprint

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.lower.database import Database, Selection
+from tilewright.lower.database import Database
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.lower.model import LoweredModel
+from tilewright.lower.records import Selection
 from tilewright.support.errors import TilewrightError, UnsupportedError
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.child import Child

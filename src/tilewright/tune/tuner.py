@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilewright.lower.database import Database, Record
+from tilewright.lower.database import Database
+from tilewright.lower.records import Record
 from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import UserError
 from tilewright.support.interrupts import noted_interrupts

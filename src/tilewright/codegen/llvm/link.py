@@ -183,9 +183,9 @@ def _dependencies(
 def link_shared(
     objects: Sequence[Path], output: Path, *, triple: str, data_objects: Mapping[str, Path], work_folder: Path
 ) -> None:
-    """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing, and seal it.
+    """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing.
 
-    `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
+    The library is sealed. `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
     """
     linker = find_linker(triple)
     with trace.span("link"), replacing(output) as temporary:

@@ -52,7 +52,9 @@ class Choices:
             raise CompilerBug(f"a schedule template asks '{name}' twice")
         self.asked[name] = question
         wanted = self.given.get(name)
-        chosen = wanted if wanted in question.options else self.answer(question)
+        # The option itself, not what was given: 1.0 from a file is equal to 1, and is no size.
+        matching = [option for option in question.options if option == wanted]
+        chosen = matching[0] if matching else self.answer(question)
         self.answers[name] = chosen
         return chosen  # type: ignore[return-value]
 
@@ -63,5 +65,7 @@ def answers_to_json(answers: Mapping[str, Answer]) -> dict[str, int | str | bool
 
 
 def answers_from_json(data: Mapping[str, int | str | bool | list[int]]) -> dict[str, Answer]:
-    """The answers that `answers_to_json` stored."""
+    """The answers that `answers_to_json` stored; a `TypeError` for data that it never gives."""
+    if not isinstance(data, Mapping):
+        raise TypeError(f"answers are a table by name, not {data!r}")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
