@@ -88,6 +88,8 @@ def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict
     started = time.perf_counter()
     waiting, failed = list(wanted), dict[Program, str]()
     running: dict[Program, subprocess.Popen[bytes]] = {}
+    # Where there are more cores than programs at a time, torch's compiler may use the others for its trial kernels.
+    helpers = max(1, (os.cpu_count() or 1) // max(1, min(processes, len(wanted))))
     with tempfile.TemporaryDirectory() as folder:
         logs = {program: Path(folder) / str(number) for number, program in enumerate(wanted)}
         try:
@@ -97,7 +99,7 @@ def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict
                     break
                 while waiting and len(running) < processes:
                     program = waiting.pop(0)
-                    running[program] = _start(program, logs[program])
+                    running[program] = _start(program, logs[program], helpers)
                 time.sleep(0.05)
                 for program, process in list(running.items()):
                     if process.poll() is None:
@@ -118,10 +120,9 @@ def prepare_all(wanted: Sequence[Program], processes: int, limit: float) -> dict
     return failed
 
 
-def _start(program: Program, log: Path) -> subprocess.Popen[bytes]:
+def _start(program: Program, log: Path, helpers: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-W", "ignore", "-m", "bench.gpu_ahead", *map(str, astuple(program))]
-    # Many compilers at once leave no core for the helper processes of each.
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(helpers), **os.environ}
     with log.open("wb") as file:
         return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 

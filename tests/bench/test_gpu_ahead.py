@@ -38,7 +38,8 @@ def test_programs_of_a_configuration() -> None:
     assert str(found[5]) == "resnet50 1 fp32 autotune channels_last"
 
 
-def _start_script(program: Program, log: Path) -> subprocess.Popen[bytes]:
+def _start_script(program: Program, log: Path, helpers: int) -> subprocess.Popen[bytes]:
+    assert helpers >= 1
     scripts = {
         "good": "pass",
         "bad": "print('lines before'); raise ValueError('no such kernel')",
