@@ -9,10 +9,10 @@ from tilewright.graph.expr import Var
 from tilewright.graph.op import call
 from tilewright.ir import expr as ir
 from tilewright.ir.types import tensor_type
-from tilewright.ir.visit import find_all
+from tilewright.ir.visit import find_all, uses_any
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, LoopKind
+from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
@@ -49,6 +49,18 @@ class TestAttention:
             return kernel(inputs, call("nn.attention", *inputs))
 
         check_symbolic(make, [1, 37], target)
+
+    def test_a_symbolic_batch_of_keys_that_are_no_whole_vectors(self, target: Target) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            shapes = (("q", (n, 21, 2, 8)), ("k", (n, 21, 2, 8)), ("v", (n, 21, 2, 6)))
+            inputs = [Var(name, tensor_type(shape, "float32")) for name, shape in shapes]
+            return kernel(inputs, call("nn.attention", *inputs))
+
+        scheduled = check_symbolic(make, [1, 3], target)
+        for name in ("attention_products", "attention_mixed"):
+            (product,) = (block for block in find_all(scheduled.body, Block) if block.name == name)
+            column = product.iters[3]
+            assert not uses_any(product.predicate, list(find_all(column.value, ir.Var)))
 
     @pytest.mark.parametrize("queries", [4, 8, 16])
     def test_blocks_of_queries(self, target: Target, queries: int) -> None:

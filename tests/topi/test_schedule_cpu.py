@@ -15,12 +15,12 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
 from tilewright.ir import expr as ir
 from tilewright.ir.types import tensor_type
-from tilewright.ir.visit import find_all
+from tilewright.ir.visit import find_all, uses_any
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.stmt import Block, For, LoopKind
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.cpu.tiling import (
@@ -261,6 +261,29 @@ class TestTemplates:
 
         scheduled = check_symbolic(make, [1, 16, 70], target)
         assert LoopKind.VECTORIZED in kinds(scheduled)
+
+    @pytest.mark.parametrize("columns", [1, 2, 5, 12, 18, 36, 49, 50])
+    def test_computed_columns_of_no_whole_vectors(self, target: Target, columns: int) -> None:
+        """Sums of the last columns are guarded nowhere: guarded ones would not stay in registers."""
+        a, b, c = var("a", 17, 6), var("b", 6, columns), var("c", columns)
+        heads, others = var("h", 2, 16, 4), var("o", 2, 4, columns)
+        for func in (
+            kernel([a, b], call("matmul", a, b)),
+            kernel([a, b, c], call("nn.relu", call("add", call("matmul", a, b), c))),
+            kernel([heads, others], call("matmul", heads, others)),
+        ):
+            scheduled = schedule_cpu(func, target)
+            compare(func, scheduled)
+            (product,) = (block for block in find_all(scheduled.body, Block) if block.name == "matmul")
+            *_, column = (item for item in product.iters if item.kind is IterKind.SPATIAL)
+            assert columns == 1 or not uses_any(product.predicate, list(find_all(column.value, ir.Var)))
+
+    def test_computed_columns_of_no_whole_vectors_and_symbolic_rows(self, target: Target) -> None:
+        def make(n: int | ir.Var) -> PrimFunc:
+            a, b = Var("a", tensor_type((n, 6), "float32")), var("b", 6, 19)
+            return kernel([a, b], call("matmul", a, b))
+
+        check_symbolic(make, [1, 16, 35], target)
 
     def test_batched_matrix_product(self, target: Target) -> None:
         a, b = var("a", 2, 3, 4, 5), var("b", 2, 3, 5, 16)

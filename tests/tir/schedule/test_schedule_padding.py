@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.tir.schedule.programs import (
@@ -15,9 +16,11 @@ from tests.tir.schedule.programs import (
 )
 from tests.tir.schedule.test_schedule_tensorize import dot_tile
 from tilewright import te
+from tilewright.ir import expr as ir
 from tilewright.ir.expr import TRUE
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.schedule import Schedule, ScheduleError
 from tilewright.tir.script import to_script
@@ -42,6 +45,23 @@ def test_pad_einsum_leaves_what_fits() -> None:
     assert schedule.pad_einsum(schedule.get_block("C"), [4, 4, 5]) == []
     assert [item.name for item in schedule.pad_einsum(schedule.get_block("C"), [1, 1, 4])] == ["A_pad", "B_pad"]
     check_compiled(schedule, func)
+
+
+def test_pad_einsum_pads_beside_symbolic_extents() -> None:
+    rows, k = ir.Var("n"), te.reduce_axis((0, 5), "k")
+    a, b = te.placeholder((rows, 5), name="A"), te.placeholder((5, 9), name="B")
+    c = te.compute((rows, 9), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    func = te.create_prim_func([a, b, c])
+    schedule = Schedule(func)
+    assert [item.name for item in schedule.pad_einsum(schedule.get_block("C"), [1, 4, 1])] == ["B_pad", "C_crop"]
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((3, 5)).astype(np.float32), rng.standard_normal((5, 9)).astype(np.float32)
+    result = np.full((3, 9), np.nan, np.float32)
+    interpret(schedule.func, x, w, result)
+    np.testing.assert_allclose(result, x @ w, rtol=1e-5)
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="is not constant from 0"):
+        schedule.pad_einsum(schedule.get_block("C"), [4, 1, 1])
 
 
 def test_pad_einsum_refusals() -> None:

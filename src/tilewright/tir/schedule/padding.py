@@ -45,9 +45,9 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
                                             for i in 8, j in 12, k in 8: C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
                                             for i in 7, j in 9: C[i, j] = C_pad[i, j]
 
-    `padding` has one number an iterator (1: as it is). The block must be a sum of products of elements whose indices
-    are iterators, every element of a product must move with each padded reduction iterator (so that what is added is
-    zero times zero), and its loops must be plain.
+    `padding` has one number an iterator (1: as it is; its extent may be symbolic then). The block must be a sum of
+    products of elements whose indices are iterators, every element of a product must move with each padded reduction
+    iterator (so that what is added is zero times zero), and its loops must be plain.
     """
     what = "pad_einsum"
     require_movable(state, block, what)
@@ -60,7 +60,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     buffers: list[Buffer] = []
     swap: dict[BufferLoad, BufferLoad] = {}
     for load in loads:
-        if all(ranges[_iterator(index)] == _extent(block, _iterator(index)) for index in load.indices):
+        if all(ranges[_iterator(index)] is _extent(block, _iterator(index)) for index in load.indices):
             continue
         padded, nest, name = _pad_input(state, load, ranges, [buffer.name for buffer in buffers], names)
         buffers.append(padded)
@@ -70,14 +70,14 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     (store,) = _stores(block)
     target = store.buffer
     output = target
-    if any(ranges[_iterator(index)] != _extent(block, _iterator(index)) for index in store.indices):
+    if any(ranges[_iterator(index)] is not _extent(block, _iterator(index)) for index in store.indices):
         name = _fresh(state.fresh_buffer_name(f"{target.name}_pad"), [buffer.name for buffer in buffers])
-        output = Buffer(name, tuple(const(ranges[_iterator(index)]) for index in store.indices), target.dtype)
+        output = Buffer(name, tuple(ranges[_iterator(index)] for index in store.indices), target.dtype)
         buffers.append(output)
     main = _padded_block(block, swap, target, output, ranges)
     body: Stmt = main
     for loop, item in zip(reversed(loops), reversed(block.iters), strict=True):
-        body = loop.replace(extent=const(ranges[item.var]), body=body)
+        body = loop.replace(extent=ranges[item.var], body=body)
         state.forget(loop.var)
     made.append(body)
     if output is not target:
@@ -109,23 +109,22 @@ def plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
     return loops
 
 
-def _extent(block: Block, var: Var) -> int:
-    value = next(const_value(item.domain.extent) for item in block.iters if item.var is var)
-    assert value is not None
-    return value
+def _extent(block: Block, var: Var) -> PrimExpr:
+    return next(item.domain.extent for item in block.iters if item.var is var)
 
 
-def _padded_extents(state: ScheduleState, block: Block, padding: Sequence[int], what: str) -> dict[Var, int]:
+def _padded_extents(state: ScheduleState, block: Block, padding: Sequence[int], what: str) -> dict[Var, PrimExpr]:
     if len(padding) != len(block.iters) or any(not isinstance(n, int) or n < 1 for n in padding):
         state.fail(
             f"{what}: {list(padding)} is not one positive number for each of {len(block.iters)} iterators", block
         )
-    result: dict[Var, int] = {}
+    result: dict[Var, PrimExpr] = {}
     for item, factor in zip(block.iters, padding, strict=True):
         extent = const_value(item.domain.extent)
-        if extent is None or const_value(item.domain.min) != 0:
+        if const_value(item.domain.min) != 0 or (extent is None and factor > 1):
             state.fail(f"{what}: the domain of iterator {item.var.name} is not constant from 0", block)
-        result[item.var] = (extent + factor - 1) // factor * factor
+        grown = None if extent is None else (extent + factor - 1) // factor * factor
+        result[item.var] = item.domain.extent if grown is None or grown == extent else const(grown)
     return result
 
 
@@ -139,7 +138,7 @@ def _stores(block: Block) -> tuple[BufferStore]:
     return (block.body,)
 
 
-def _factors(state: ScheduleState, block: Block, extents: dict[Var, int], what: str) -> list[BufferLoad]:
+def _factors(state: ScheduleState, block: Block, extents: dict[Var, PrimExpr], what: str) -> list[BufferLoad]:
     """The elements of the product that a block sums."""
     matched = match_reducer(block)
     is_sum = matched is not None and len(matched.results) == 1 and isinstance(matched.results[0], Add)
@@ -162,7 +161,7 @@ def _factors(state: ScheduleState, block: Block, extents: dict[Var, int], what: 
         if any(type(index) is not Var or index not in iters for index in access.indices):
             state.fail(f"{what}: an index of {access.buffer.name} is not one iterator", block)
     for entry in block.iters:
-        grows = extents[entry.var] != const_value(entry.domain.extent)
+        grows = extents[entry.var] is not entry.domain.extent
         if grows and entry.kind is IterKind.REDUCE and any(entry.var not in load.indices for load in loads):
             state.fail(
                 f"{what}: not every element of the product moves with the reduction iterator {entry.var.name}",
@@ -180,18 +179,20 @@ def _fresh(base: str, taken: Sequence[str]) -> str:
 
 
 def _pad_input(
-    state: ScheduleState, load: BufferLoad, ranges: dict[Var, int], buffers: Sequence[str], blocks: Sequence[str]
+    state: ScheduleState, load: BufferLoad, ranges: dict[Var, PrimExpr], buffers: Sequence[str], blocks: Sequence[str]
 ) -> tuple[Buffer, Stmt, str]:
     """A copy of an input with zeros around it."""
     source = load.buffer
-    shape = tuple(const(ranges[_iterator(index)]) for index in load.indices)
+    shape = tuple(ranges[_iterator(index)] for index in load.indices)
     padded = Buffer(_fresh(state.fresh_buffer_name(f"{source.name}_pad"), buffers), shape, source.dtype)
     name = _fresh(state.fresh_block_name(padded.name), blocks)
     iters = [
         BlockIter(Var(f"v_ax{n}"), Range(ZERO, dim), IterKind.SPATIAL, Var(f"ax{n}")) for n, dim in enumerate(shape)
     ]
     inside = all_of(
-        lt(item.var, dim) for item, dim in zip(iters, source.shape, strict=True) if const_value(dim) is not None
+        lt(item.var, dim)
+        for item, dim in zip(iters, source.shape, strict=True)
+        if item.domain.extent is not dim and const_value(dim) is not None
     )
     zero = const(0, source.dtype)
     indices = tuple(item.var for item in iters)
@@ -209,7 +210,7 @@ def _nest(name: str, iters: Sequence[BlockIter], body: Stmt) -> Stmt:
 
 
 def _padded_block(
-    block: Block, swap: dict[BufferLoad, BufferLoad], target: Buffer, output: Buffer, ranges: dict[Var, int]
+    block: Block, swap: dict[BufferLoad, BufferLoad], target: Buffer, output: Buffer, ranges: dict[Var, PrimExpr]
 ) -> Block:
     def visit(item: Node) -> Node | None:
         if isinstance(item, BufferLoad):
@@ -220,8 +221,7 @@ def _padded_block(
         return None
 
     iters = tuple(
-        BlockIter(item.var, Range(item.domain.min, const(ranges[item.var])), item.kind, item.value)
-        for item in block.iters
+        BlockIter(item.var, Range(item.domain.min, ranges[item.var]), item.kind, item.value) for item in block.iters
     )
     body = transform(block.body, visit)
     init = None if block.init is None else transform(block.init, visit)
@@ -234,9 +234,7 @@ def _crop(
     """The part of the result that was asked for, copied to its place."""
     name = _fresh(state.fresh_block_name(f"{store.buffer.name}_crop"), blocks)
     iters = [
-        BlockIter(
-            Var(f"v_ax{n}"), Range(ZERO, const(_extent(block, _iterator(index)))), IterKind.SPATIAL, Var(f"ax{n}")
-        )
+        BlockIter(Var(f"v_ax{n}"), Range(ZERO, _extent(block, _iterator(index))), IterKind.SPATIAL, Var(f"ax{n}"))
         for n, index in enumerate(store.indices)
     ]
     indices = tuple(item.var for item in iters)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.tir.schedule.handles import LoopHandle
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
+from tilewright.topi.schedule.cpu.tiling import (
+    Columns,
+    RegisterTile,
+    divisors,
+    padded_tile,
+    padded_widths,
+    register_tile,
+)
 
 _SCORES_SHARE = 0.5
 """The part of the first cache level for the scores of a block of queries and their powers."""
@@ -50,6 +57,10 @@ def schedule_attention(context: ScheduleContext) -> None:
     lanes = context.lanes(output)
     rows = _queries_in_block(context, queries, keys)
     first, second = (_choose_tile(context, rows, columns) for columns in (keys, width))
+    for name, operand, register in (("products", "keys", first), ("mixed", "values", second)):
+        stage[f"attention_{operand}"] = _padded(
+            context, stage[f"attention_{name}"], stage[f"attention_{operand}"], register
+        )
     block, inner = sch.split(row, [None, rows])
     sch.reorder(batch, head, block, inner, column)
     tile, *_ = _tile(context, [inner, column], second)
@@ -89,11 +100,33 @@ def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
     return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
 
 
+def _padded(context: ScheduleContext, product: BlockHandle, operand: BlockHandle, tile: RegisterTile) -> BlockHandle:
+    """The stage that one of the products reads its columns from: whole tiles, with zeros past the last column.
+
+    Guarded sums would not stay in registers.
+    """
+    sch = context.sch
+    columns = context.extent(sch.get_loops(product)[-2])
+    if columns is None or columns % tile.columns == 0:
+        return operand
+    copy, crop = sch.pad_einsum(product, [1, 1, 1, tile.columns, 1])
+    sch.compute_inline(operand)
+    sch.compute_inline(crop)
+    return copy
+
+
 def _choose_tile(context: ScheduleContext, rows: int, columns: int) -> RegisterTile:
-    """The register tile of a product of some queries; others than the analytic one leave nothing over."""
-    lanes, registers = context.lanes(context.sch.get_block("attention")), context.target.vector_registers
+    """The register tile of a product of some queries: of whole vectors, the last of which may be padded."""
+    output = context.sch.get_block("attention")
+    lanes, registers = context.lanes(output), context.target.vector_registers
+    if columns % lanes:
+        item = context.block(output).writes[0].buffer.dtype.itemsize
+        near = Columns(item, are_near=True, in_panels=False)
+        tile = padded_tile(rows, columns, padded_widths(columns, lanes), registers, lambda width: near)
+        return choose_tile(context, tile, rows, columns)
+    # Others than the analytic one leave nothing over.
     tile = register_tile(rows, columns, lanes, registers)
-    heights, widths = divisors(rows, registers), divisors(-(-columns // tile.lanes), registers)
+    heights, widths = divisors(rows, registers), divisors(columns // tile.lanes, registers)
     return choose_tile(context, tile, rows, columns, heights=heights, widths=widths)
 
 

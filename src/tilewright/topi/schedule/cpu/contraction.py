@@ -11,8 +11,10 @@ from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_resu
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
     can_fill_panels,
+    can_pad_columns,
     fill_panels,
     pack_weights,
+    pad_columns,
     reduction_size,
     row_axis,
     schedule_tile,
@@ -73,7 +75,8 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     lines = 1
-    fills = can_fill_panels(context, anchor)
+    pads = can_pad_columns(context, anchor)
+    fills = pads or can_fill_panels(context, anchor)
     stay = weights_stay(context, anchor, extents[-1])
     if fills:
         stay = stay and not _panels_pay(context, anchor, prod(extents), extents[-1])
@@ -84,9 +87,12 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
         lines = max(1, tile.rows // rows)
     else:
         tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents), stay), rows, extents[-1])
-    pack_weights(context, anchor, tile)
-    if fills:
-        fill_panels(context, anchor, tile)
+    if pads:
+        pad_columns(context, anchor, tile)
+    else:
+        pack_weights(context, anchor, tile)
+        if fills:
+            fill_panels(context, anchor, tile)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
@@ -202,7 +208,8 @@ def _tile(
     """The register tile of some rows, or of a few lines of so many rows each; `stay` is whether all weights do."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
-    widths = padded_widths(columns, lanes) if can_fill_panels(context, anchor) else []
+    pads = can_fill_panels(context, anchor) or can_pad_columns(context, anchor)
+    widths = padded_widths(columns, lanes) if pads else []
     cores = context.target.cores
     if rows * lines < _FEW_ROWS:
         tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import PrimExpr, const_value
+from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -15,6 +15,9 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.questions import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 from tilewright.topi.schedule.packing import constant_parameters
+
+_ROWS_FOR_COPY = 16
+"""Rows that make up for copying the columns which they all meet."""
 
 
 def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
@@ -70,6 +73,48 @@ def fill_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     """
     spatial = [n for n, item in enumerate(context.block(anchor).iters) if item.kind is IterKind.SPATIAL]
     context.sch.over_compute(anchor, spatial[-1], tile.columns)
+
+
+def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
+    """Whether a product of many rows is worth a padded copy of its computed columns: these are not whole vectors."""
+    block = context.block(anchor)
+    spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
+    if block.annotations.get("anchor") != "matmul" or len(spatial) < 2:
+        return False
+    rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
+    few = rows is not None and rows < _ROWS_FOR_COPY
+    if few or not columns or columns % context.lanes(anchor) == 0:
+        return False
+    *_, row, column = (item.var for item in spatial)
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    plain = all(type(index) is Var for item in loads for index in item.indices)
+    met = [item for item in loads if uses_any(item, [column])]
+    computed = len(met) == 1 and met[0].buffer not in constant_parameters(context.sch.func)
+    return plain and computed and met[0].indices[-1] is column and not uses_any(met[0], [row])
+
+
+def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+    """Let a product read a copy of its computed columns, in panels of whole tiles with zeros past the last one.
+
+    The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
+    a hundred times as long to multiply.
+    """
+    sch = context.sch
+    spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]
+    last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
+    made = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
+    if not made:
+        # A few columns may be whole tiles of narrow vectors.
+        return
+    copy, crop = made
+    sch.compute_inline(crop)
+    buffer = context.block(copy).writes[0].buffer
+    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
+    *outer, column = sch.get_loops(copy)
+    work = prod(context.sizes([*outer, column]))
+    _, lane = sch.split(column, [None, tile.columns])
+    sch.vectorize(lane)
+    context.parallelize(outer, work)
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:
