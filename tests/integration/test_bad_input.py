@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tests.integration import small_models
 from tests.integration.small_models import FLOAT, one_node, onnxruntime_outputs
+from tilewright.runtime.seal import SEAL_BYTES
 from tilewright.support import settings as tilewright_settings
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -437,7 +438,7 @@ def test_libraries_that_are_none(classifier: tw.Executable, tmp_path: Path) -> N
         (b"", "the file is not a shared library"),
         (b"#!/bin/sh\n" * 20, "the file is not a shared library"),
         (whole[:1000], "the library is truncated"),
-        (whole[:-8], "the library is truncated"),
+        (whole[: -8 - SEAL_BYTES], "the library is truncated"),
     ]:
         broken.write_bytes(content)
         with pytest.raises(UserError, match=message):

@@ -14,7 +14,7 @@ from threading import Lock, Thread
 from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, is_cached
 from tilewright.lower.worker import receive, send
 from tilewright.support import settings
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import CompilerBug, TilewrightError
 from tilewright.target import Target
 
 _TYPICAL_SIZE = 128
@@ -50,7 +50,10 @@ def compile_kernels(
     run.work_here()
     if run.error is not None:
         raise run.error
-    return [result for result in results if result is not None]
+    compiled = [result for result in results if result is not None]
+    if len(compiled) != len(kernels):
+        raise CompilerBug(f"{len(kernels) - len(compiled)} of {len(kernels)} kernels were not compiled")
+    return compiled
 
 
 class _Run:
@@ -99,7 +102,11 @@ class _Run:
 
     def serve(self) -> None:
         """Feed one child process until the queue is empty. A child that dies gives its kernel back."""
-        child = _start_child()
+        try:
+            child = _start_child()
+        except OSError:
+            # No process more, or no memory for one: those that there are do the work.
+            return
         try:
             while (position := self._next()) is not None:
                 reply = _ask(child, (self.kernels[position], self.target))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import warnings
 from typing import IO
 
 from tilewright.lower.kernel import compile_kernel
@@ -25,11 +26,14 @@ def send(stream: IO[bytes], value: object) -> None:
 
 
 def receive(stream: IO[bytes]) -> object | None:
-    """Read one value, or None at the end of the stream."""
+    """Read one value, or None at the end of the stream: also one in the middle of a value, whose writer died."""
     header = stream.read(_LENGTH)
     if len(header) < _LENGTH:
         return None
-    payload = stream.read(int.from_bytes(header, "little"))
+    size = int.from_bytes(header, "little")
+    payload = stream.read(size)
+    if len(payload) < size:
+        return None
     result: object = pickle.loads(payload)
     return result
 
@@ -42,6 +46,8 @@ def main() -> None:
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints must not mix with the replies.
     sys.stdout = sys.stderr
+    # A cache that cannot be written is said once, by the process that asks, and not by each of its children.
+    warnings.simplefilter("ignore", RuntimeWarning)
     while (request := receive(requests)) is not None:
         assert isinstance(request, tuple)
         kernel, target = request
