@@ -163,7 +163,7 @@ def winograd_forms(size: int, channels: int, outputs: int) -> tuple[tuple[float,
 
     A tile of one result in a direction is the direct algorithm there. Larger tiles have less to multiply and more
     weights to read: which is best depends on how quickly those come. Weights that the kernel transforms itself (for
-    tiles of 4, by 60 multiply-adds) are as many as the direct algorithm's.
+    tiles of 4, by 48 multiply-adds) are as many as the direct algorithm's.
     """
     found = []
     for height, width in itertools.product(range(1, 7), repeat=2):
@@ -171,7 +171,7 @@ def winograd_forms(size: int, channels: int, outputs: int) -> tuple[tuple[float,
         window = (height + 2) * (width + 2)
         found.append((window * tiles / (9 * size * size), 4 * window * channels * outputs))
     points = (size + 2 * -(-size // 4)) ** 2
-    found.append(((points + 60) / (9 * size * size), 4 * 9 * channels * outputs))
+    found.append(((points + 48) / (9 * size * size), 4 * 9 * channels * outputs))
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from tilewright.graph.expr import Function, GraphExpr, Var
 from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.winograd import WinogradWeightAttributes
+from tilewright.graph.ops.winograd import WinogradWeightAttributes, plain_weight
 from tilewright.ir.expr import Mul
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
@@ -58,7 +58,7 @@ class Case:
         expected = get_operator("nn.conv2d").reference([data.astype(np.float64), taps.astype(np.float64)], attributes)
         assert isinstance(expected, np.ndarray) and isinstance(transformed, np.ndarray)
         if plain:
-            transformed = taps
+            transformed = plain_weight(taps, tile)
         bias = rng.standard_normal(outputs).astype(np.float32)
         other = rng.standard_normal(expected.shape).astype(np.float32)
         x, u = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("x", data), ("u", transformed)))

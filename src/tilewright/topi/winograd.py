@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from tilewright.graph.ops.winograd import KERNEL, Matrix, plain_matrices, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
@@ -115,12 +117,28 @@ def _sum(terms: list[tuple[float, PrimExpr]], dtype: DataType) -> PrimExpr:
 
 
 def _weight_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """A row of powers of a point. Those of opposite points have the even powers in common; each adds one product."""
-    if row == 0 or row > _paired(len(matrix)):
-        return _plain_row(matrix, row, element, dtype)
-    even = fma(element(2), const(float(matrix[row, 2]), dtype), element(0))
-    # Written as sum and difference of the same product, both would be an instruction more than two multiply-adds.
-    return fma(element(1), const(float(matrix[row, 1]), dtype), even)
+    """A row of G for plain weights. Every term after the first, whose coefficient is one, is one multiply-add."""
+    terms = [(float(value), element(n)) for n, value in enumerate(matrix[row]) if value]
+    (_, total), *others = sorted(terms, key=lambda term: term[0] != 1.0)
+    for factor, value in others:
+        total = _added(total, factor, value, dtype)
+    return total
+
+
+def _weight_row_by_another(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
+    """The same where all rows are made together: one that has its first two terms from an earlier one adds the last."""
+    for earlier in range(row):
+        if np.array_equal(matrix[earlier, :2], matrix[row, :2]):
+            total = _weight_row(matrix, earlier, element, dtype)
+            return _added(total, float(matrix[row, 2] - matrix[earlier, 2]), element(2), dtype)
+    return _weight_row(matrix, row, element, dtype)
+
+
+def _added(total: PrimExpr, factor: float, value: PrimExpr, dtype: DataType) -> PrimExpr:
+    """A term added in one instruction: products that several rows share would be one more."""
+    if abs(factor) == 1.0:
+        return total + value if factor > 0 else total - value
+    return fma(value, const(factor, dtype), total)
 
 
 def padded_tiles(tiles: int, input_bytes: int = 0, weight_bytes: int = 0) -> int:
@@ -346,7 +364,9 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
     )
     weights = compute(
         (size, size, channels, outputs),
-        lambda i, j, c, o: _transform(_weight_row, whole.weight, j, lambda n: weight_rows[i, n, c, o], dtype),
+        lambda i, j, c, o: _transform(
+            _weight_row_by_another, whole.weight, j, lambda n: weight_rows[i, n, c, o], dtype
+        ),
         "winograd_weight",
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tests.graph.ops.running import apply, data, infer
-from tilewright.graph.ops.winograd import TILES, plain_matrices, winograd_matrices
+from tilewright.graph.ops.winograd import TILES, WinogradMatrices, plain_matrices, plain_weight, winograd_matrices
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError
 
@@ -27,17 +29,34 @@ def test_matrices_for_plain_weights(tile: int, rest: int) -> None:
     matrices, whole = plain_matrices(tile, rest), plain_matrices(tile, tile)
     np.testing.assert_array_equal(matrices.weight, whole.weight)
     values, taps = np.random.default_rng(0).standard_normal((2, tile + 2))
-    result = matrices.output @ ((matrices.weight @ taps[:3]) * (matrices.input @ values))
+    result = matrices.output @ ((matrices.weight @ _combined(taps[:3], tile)) * (matrices.input @ values))
     np.testing.assert_allclose(result[:rest], np.correlate(values, taps[:3], "valid")[:rest], atol=1e-12)
     assert not np.any(matrices.output[rest:]) and np.count_nonzero(matrices.input.any(axis=1)) == rest + 2
     np.testing.assert_array_equal(matrices.output.any(axis=0), matrices.input.any(axis=1))
 
 
-def test_plain_weights_are_those_of_a_convolution() -> None:
+def _combined(taps: np.ndarray, tile: int) -> np.ndarray:
+    """Three weights combined as the rows of plain ones are: the first column of a window that has no others."""
+    window = np.zeros((3, 3, 1, 1))
+    window[:, 0, 0, 0] = taps
+    return plain_weight(window, tile)[:, 0, 0, 0]
+
+
+@pytest.mark.parametrize("tile", [2, 4, 6])
+def test_plain_weights_are_those_of_a_convolution(tile: int) -> None:
     x, w = data(2, 7, 6, 3), data(3, 3, 3, 5)
     pads = (1, 0, 2, 1)
     expected = apply("nn.conv2d", x, w, padding=pads, **NHWC)
-    np.testing.assert_array_equal(apply("nn.conv2d_winograd_plain", x, w, padding=pads), expected)
+    plain = plain_weight(w, tile)
+    assert plain.dtype == w.dtype and plain.shape == w.shape
+    result = apply("nn.conv2d_winograd_plain", x, plain, tile=tile, padding=pads)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_plain_weights_are_transformed_in_few_steps() -> None:
+    """Every number is exact, so that rounding is in the sums alone; docs/winograd.md counts these operations."""
+    expected = [[1, 0, 0], [0, 1, 0], [-3, 1, 1], [0, 1, -0.5], [-3, 1, 1.5], [1, 0, -1]]
+    np.testing.assert_array_equal(plain_matrices(4, 4).weight, expected)
 
 
 def test_zeros_and_ones_are_exact() -> None:
@@ -62,18 +81,40 @@ def test_reference_is_a_convolution(tile: int, pads: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("tile", "bound"), [(2, 1e-6), (3, 2e-6), (4, 3e-6), (6, 3e-5)])
 def test_rounding_errors_in_float32(tile: int, bound: float) -> None:
     """The bounds that docs/winograd.md states, with every step rounded to float32."""
-    rng = np.random.default_rng(1)
     matrices = winograd_matrices(tile)
-    a, b, g = (m.astype(np.float32) for m in (matrices.output, matrices.input, matrices.weight))
+
+    def transformed(w: np.ndarray) -> np.ndarray:
+        return (matrices.weight @ w.astype(np.float64) @ matrices.weight.T).astype(np.float32)
+
+    assert _error(tile, matrices, transformed) < bound
+
+
+@pytest.mark.parametrize(("tile", "bound"), [(2, 1e-6), (4, 3e-6)])
+def test_rounding_errors_of_plain_weights(tile: int, bound: float) -> None:
+    """They are rounded where they are combined and where they are transformed: the bounds stay."""
+    matrices = plain_matrices(tile, tile)
+    g = matrices.weight.astype(np.float32)
+
+    def transformed(w: np.ndarray) -> np.ndarray:
+        combined = plain_weight(w.transpose(1, 2, 0)[..., np.newaxis], tile)[..., 0].transpose(2, 0, 1)
+        return g @ combined @ g.T
+
+    assert _error(tile, matrices, transformed) < bound
+
+
+def _error(tile: int, matrices: WinogradMatrices, transformed: Callable[[np.ndarray], np.ndarray]) -> float:
+    """The largest error of the results of 64 channels, over the largest result."""
+    rng = np.random.default_rng(1)
+    a, b = (m.astype(np.float32) for m in (matrices.output, matrices.input))
     channels, windows = 64, 100
     x = rng.standard_normal((windows, channels, tile + 2, tile + 2)).astype(np.float32)
     w = (rng.standard_normal((channels, 3, 3)) / np.sqrt(9 * channels)).astype(np.float32)
-    u = (matrices.weight @ w.astype(np.float64) @ matrices.weight.T).astype(np.float32)
-    assert g.shape == (tile + 2, 3)
+    u = transformed(w)
+    assert u.dtype == np.float32 and u.shape == (channels, tile + 2, tile + 2)
     result = a @ ((b @ x @ b.T) * u).sum(axis=1, dtype=np.float32) @ a.T
     wide = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
     exact = np.einsum("ncyxuv,cuv->nyx", wide, w.astype(np.float64))
-    assert np.abs(result - exact).max() / np.abs(exact).max() < bound
+    return float(np.abs(result - exact).max() / np.abs(exact).max())
 
 
 def test_messages() -> None:

@@ -83,22 +83,68 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
 def plain_matrices(tile: int, rest: int) -> WinogradMatrices:
     """The matrices for the first `rest` results of a tile, for weights that are transformed where they are used.
 
-    Powers of the points alone make G, which is the same for all `rest`: what they are divided by is in B. Fewer results
-    need fewer points: the rows of B and columns of A for the last ones are zero then, and so are the rows of A past the
-    results.
+    G is applied to `plain_weight`s, and it is the same for all `rest`: what makes it simple is divided by in B. Fewer
+    results need fewer points: the rows of B and columns of A for the last ones are zero then, and so are the rows of A
+    past the results.
     """
     squares = _SQUARED_POINTS[tile]
     points = [sign * math.sqrt(square) for square in squares for sign in (1.0, -1.0)]
     part = _interpolation(rest, squares[: rest // 2], points[rest - 1] if rest % 2 else None)
     size = tile + KERNEL - 1
     used = [*range(rest + 1), size - 1]
-    output, data, weight = np.zeros((tile, size)), np.zeros((size, size)), np.zeros((size, KERNEL))
+    output, data = np.zeros((tile, size)), np.zeros((size, size))
+    # G makes the powers of a point t, times p / t (`_plain_transform`).
     scale = np.append(part.weight[:-1, 0], 1.0)
+    scale[1:-1] *= np.array(points[:rest]) / points[0]
     output[:rest, used] = part.output
     data[used, : rest + KERNEL - 1] = part.input * scale[:, np.newaxis]
-    weight[:-1] = [[1.0, point, point**2] for point in (0.0, *points)]
-    weight[-1, -1] = 1.0
-    return WinogradMatrices(output, data, weight)
+    return WinogradMatrices(output, data, _plain_transform(tile))
+
+
+def _plain_basis(tile: int) -> Matrix:
+    """What `plain_weight`s are of three weights g: a = g0; b = g0 + p g1 + p^2 g2, for the first point p; x = g0 - g2.
+
+    Every step from a pair of points t and 1 / t to each other, and from 0 to infinity, then is a multiple of x.
+    """
+    square = _SQUARED_POINTS[tile][0]
+    return np.array([[1.0, 0.0, 0.0], [1.0, math.sqrt(square), square], [1.0, 0.0, -1.0]])
+
+
+def _plain_transform(tile: int) -> Matrix:
+    """G for a, b and x (`_plain_basis`): a for 0, a - x for infinity, and for other points t
+
+        (g0 + t g1 + t^2 g2) p / t  =  b + ((p / t) (1 + t^2) - 1 - p^2) a + (p^2 - p t) x
+
+    For tiles of 4, with points +-sqrt(1/2) and +-sqrt(2): b, b - 3 a + x, b - x / 2, b - 3 a + 3 x / 2.
+    """
+    squares = _SQUARED_POINTS[tile]
+    first = squares[0]
+    rows = [[1.0, 0.0, 0.0]]
+    for square in squares:
+        for sign in (1.0, -1.0):
+            # Roots of quotients and products: what is rational is exact.
+            quotient, product = sign * math.sqrt(first / square), sign * math.sqrt(first * square)
+            rows.append([quotient * (1.0 + square) - 1.0 - first, 1.0, first - product])
+    return np.array([*rows, [1.0, 0.0, -1.0]])
+
+
+def transformed_weight(weight: Array, tile: int) -> Array:
+    """G g G', computed in float64 and rounded once."""
+    return np.ascontiguousarray(_combined(weight, winograd_matrices(tile).weight), weight.dtype)
+
+
+def plain_weight(weight: Array, tile: int) -> Array:
+    """The weights (3, 3, inputs, outputs) for `nn.conv2d_winograd_plain`: as many, and quicker to transform.
+
+    Rows and columns are combined as `_plain_basis` says, in float64, and rounded once.
+    """
+    return np.ascontiguousarray(_combined(weight, _plain_basis(tile)), weight.dtype)
+
+
+def _combined(weight: Array, matrix: Matrix) -> Matrix:
+    """Rows and columns of weights multiplied by a matrix, in float64."""
+    result: Matrix = np.einsum("ia,jb,abco->ijco", matrix, matrix, weight.astype(np.float64), optimize=True)
+    return result
 
 
 def _interpolation(tile: int, squares: tuple[float, ...], single: float | None) -> WinogradMatrices:
@@ -158,11 +204,7 @@ def _require_float(dtype: DataType) -> None:
 
 
 def _weight(args: list[Array], attributes: WinogradWeightAttributes) -> Array:
-    """G g G', computed in float64 and rounded once."""
-    g = winograd_matrices(attributes.tile).weight
-    taps = args[0].astype(np.float64)
-    result = np.einsum("ia,jb,abco->ijco", g, g, taps, optimize=True)
-    return np.ascontiguousarray(result, args[0].dtype)
+    return transformed_weight(args[0], attributes.tile)
 
 
 @operator(
@@ -249,11 +291,14 @@ def conv2d_winograd(types: Types, attributes: WinogradAttributes) -> Type:
 
 
 def _plain(args: list[Array], attributes: WinogradAttributes) -> Array:
-    """The plain convolution that is meant."""
+    """The plain convolution that is meant, in float64."""
+    data, weight = args
+    inverse: Matrix = np.linalg.inv(_plain_basis(attributes.tile)).astype(np.float64)
+    taps = _combined(weight, inverse)
     convolution = Conv2dAttributes(padding=attributes.padding, data_layout="NHWC", kernel_layout="HWIO")
-    result = get_operator("nn.conv2d").reference(args, convolution)
+    result = get_operator("nn.conv2d").reference([data.astype(np.float64), taps], convolution)
     assert isinstance(result, np.ndarray)
-    return result
+    return result.astype(data.dtype)
 
 
 @operator(
@@ -264,7 +309,7 @@ def _plain(args: list[Array], attributes: WinogradAttributes) -> Array:
     attributes=WinogradAttributes,
 )
 def conv2d_winograd_plain(types: Types, attributes: WinogradAttributes) -> Type:
-    """A 3 x 3 convolution of stride 1 of NHWC data by Winograd's algorithm, with weights as they are.
+    """A 3 x 3 convolution of stride 1 of NHWC data by Winograd's algorithm, with 3 x 3 weights (`plain_weight`).
 
     They are transformed where they are used: there are fewer of them to read.
     """

@@ -2,12 +2,12 @@
 
 Before:  nn.conv2d(x, w[3, 3, 64, 64], padding=(1, 1, 1, 1), data_layout="NHWC", ...)
 After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
-     or  nn.conv2d_winograd_plain(x, w[3, 3, 64, 64], tile=4, padding=(1, 1, 1, 1))
+     or  nn.conv2d_winograd_plain(x, p[3, 3, 64, 64], tile=4, padding=(1, 1, 1, 1))
 
 The weights are constants and are transformed here, once, in float64. The estimate weighs multiplications and the work
 of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
 inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
-left as they are and transformed in the kernel are no larger, but each inference transforms them. What was measured
+transformed in the kernel are no larger than they were, but each inference transforms them. What was measured
 (`graph/choices.py`) goes before the estimate.
 """
 
@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.graph.choices import GraphChoices
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.infer import fill_type
-from tilewright.graph.op import get_operator, is_call_to
+from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.winograd import KERNEL, WinogradWeightAttributes
+from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
@@ -42,7 +40,7 @@ _WEIGHTS_EXPONENT = 0.17
 """How much fewer cycles larger weights are worth: 2.25 times as many (tiles of 4 instead of 2) must save 15 %."""
 _PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
 """The tile size with plain weights, and the name of that algorithm."""
-_PLAIN_TRANSFORM = 60
+_PLAIN_TRANSFORM = 48
 """Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
 _LEAST_CHANNELS = 8
 """With fewer channels the transforms have nothing to be shared by."""
@@ -78,7 +76,7 @@ class _Chooser:
         self._target = target
         self._choices = choices
         # Weights that several convolutions share are transformed once; keyed by identity, so they are kept alive.
-        self._weights: dict[tuple[int, int], tuple[Constant, Constant]] = {}
+        self._weights: dict[tuple[int, str], tuple[Constant, Constant]] = {}
 
     def visit(self, old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
         if item is not old:
@@ -99,20 +97,18 @@ class _Chooser:
         tile = tiles[chosen]
         if tile is None:
             return None
-        name, operand = "nn.conv2d_winograd_plain", weight
-        if chosen != _PLAIN:
-            name, operand = "nn.conv2d_winograd", self._transformed(weight, tile)
+        name = "nn.conv2d_winograd_plain" if chosen == _PLAIN else "nn.conv2d_winograd"
+        operand = self._transformed(weight, chosen, tile)
         return make(name, item.args[0], operand, tile=tile, padding=tuple(attributes.padding), span=item.span)
 
-    def _transformed(self, weight: Constant, tile: int) -> Constant:
-        known = self._weights.get((id(weight), tile))
+    def _transformed(self, weight: Constant, algorithm: str, tile: int) -> Constant:
+        known = self._weights.get((id(weight), algorithm))
         if known is not None:
             return known[1]
-        data = get_operator("nn.winograd_weight").reference([weight.data], WinogradWeightAttributes(tile=tile))
-        assert isinstance(data, np.ndarray)
+        data = plain_weight(weight.data, tile) if algorithm == _PLAIN else transformed_weight(weight.data, tile)
         result = Constant(data, weight.dtype)
         result.span = weight.span
-        self._weights[id(weight), tile] = (weight, result)
+        self._weights[id(weight), algorithm] = (weight, result)
         return result
 
 
