@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,31 @@ def test_messages(
     np.save("flat.npy", np.zeros(4, np.float32))
     assert main(["run", "small.so", *options]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["plain.npy", "plain.npz", "packed.npz"])
+def test_damaged_inputs_are_read_or_refused(tmp_path: Path, name: str) -> None:
+    """Whatever is wrong with the bytes of a file, in its header above all: an array or an error for the user."""
+    image = small_models.image()
+    np.save(tmp_path / "plain.npy", image)
+    np.savez(tmp_path / "plain.npz", image=image)
+    np.savez_compressed(tmp_path / "packed.npz", image=image)
+    content = (tmp_path / name).read_bytes()
+    rng = random.Random(0)
+    places = [*range(200), *range(len(content) - 120, len(content))]
+    info = [TensorInfo("image", image.shape, "float32")]
+    refused = 0
+    for turn in range(400):
+        changed = bytearray(content)
+        for _ in range(1 + turn % 3):
+            changed[rng.choice(places)] = rng.randrange(256)
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(changed[: rng.randrange(len(changed))] if turn % 10 == 0 else changed)
+        try:
+            load_inputs(info, [f"image={damaged}"], seed=0)
+        except UserError:
+            refused += 1
+    assert refused > 100
 
 
 def test_an_archive_with_all_inputs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

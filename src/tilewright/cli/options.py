@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -259,7 +258,8 @@ def _load(path: Path) -> Array | dict[str, Array]:
                 return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", where="--input") from None
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except Exception as error:
+        # Of a damaged file numpy, zipfile, zlib and Python's tokenizer each complain in their own way.
         raise UserError(f"{path} is no .npy or .npz file: {error}", where="--input") from None
     result: Array = loaded
     return result

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -102,7 +101,8 @@ class Forest:
                 return Forest(data["feature"], data["limit"], data["child"], depth, width, version)
         except FileNotFoundError:
             raise UserError("there is no such cost model", where=str(path)) from None
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        except Exception as error:
+            # Of a damaged file numpy, zipfile, zlib and Python's tokenizer each complain in their own way.
             raise UserError(f"this is no saved cost model: {error}", where=str(path)) from None
 
 
