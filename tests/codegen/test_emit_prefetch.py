@@ -16,7 +16,7 @@ from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import substitute
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PREFETCH, BufferStore, For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, BufferStore, For, LoopKind, Stmt, seq
 
 
 def nest(extents: list[int], body: Stmt, names: str = "prk") -> list[For]:
@@ -67,13 +67,15 @@ def test_too_few_iterations_fetch_nothing() -> None:
     assert next_lines(Analyzer(), loops, BufferLoad(w, (loops[0].var * 4096,)), 4096, 4096) is None
 
 
-def test_a_program_that_fetches_ahead() -> None:
+@pytest.mark.parametrize(("note", "level"), [(PREFETCH, 2), (PREFETCH_NEAR, 3)])
+def test_a_program_that_fetches_ahead(note: str, level: int) -> None:
     w, out = make_buffer("W", (4 * 64,)), make_buffer("B", (4,))
     p, k = Var("p"), Var("k")
     add = BufferStore(out, (p,), BufferLoad(out, (p,)) + BufferLoad(w, (p * 64 + k,)))
-    inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations={PREFETCH: {"W": 64}})
+    inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations={note: {"W": 64}})
     func = PrimFunc("panels", (w, out), For(p, ZERO, IntImm(4), LoopKind.SERIAL, inner))
-    assert "call void @llvm.prefetch.p0" in functions_to_ir([func], HOST)
+    (line,) = (line for line in functions_to_ir([func], HOST).splitlines() if "call void @llvm.prefetch.p0" in line)
+    assert line.endswith(f"i32 0, i32 {level}, i32 1)"), "to be read, from that cache level, as data"
     assert_stages_agree(func, integers(4 * 64), np.zeros(4, "float32"))
 
 

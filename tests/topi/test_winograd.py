@@ -19,10 +19,11 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
-from tilewright.tir.stmt import PREFETCH, Block, BufferStore, For, LoopKind
+from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -143,6 +144,14 @@ class TestPlainSchedule:
         assert packing_of(scheduled)[1].rearrange(np.zeros((3, 3, 64, 64))).shape == (64 // lanes, 64, 3, 3, lanes)
         (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
         assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 32 * 9 * lanes}
+
+    def test_the_image_of_the_next_row_is_fetched_nearer(self, target: Target) -> None:
+        """It lies right after that of the row at hand: 6 points of 4 tiles for the 32 channels of a part."""
+        scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
+        (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH_NEAR in loop.annotations)
+        assert walk.annotations[PREFETCH_NEAR] == {"winograd_input": 6 * 4 * 32}
+        (image,) = {load.buffer for load in find_all(walk, BufferLoad) if load.buffer.name == "winograd_input"}
+        assert image.static_shape == (2, 6, 6, 4, 32)
 
     def test_the_border_is_made_for_one_vector_of_channels_at_a_time(self, target: Target) -> None:
         scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)

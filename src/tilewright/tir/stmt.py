@@ -23,7 +23,9 @@ PREFETCH: Final = "prefetch"
 """The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time, or a
 pair: how many are to be fetched, and how far after the first in use they begin; or four numbers: these, how many such
 runs there are, and how far apart. The copies of an unrolled loop share what its note asks for."""
-
+PREFETCH_NEAR: Final = "prefetch_near"
+"""The same for what is in the second cache level already, and is fetched into the first. An unrolled loop has no use
+for this note."""
 PLAIN_ADDRESSES: Final = "plain_addresses"
 """The note of a loop that finds elements of some buffers (their names) by one register and a constant each. Compilers
 like to add two registers up instead, which takes x86 processors an operation more wherever an operand is in memory. For

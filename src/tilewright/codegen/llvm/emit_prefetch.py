@@ -9,7 +9,8 @@ a few each, or several the same line, so that memory is read at an even pace beh
 
 `{"W": [n, m]}` fetches n elements from the m-th on instead: rows of an image that windows slide over. `[n, m, r, s]`
 fetches r such runs, s elements apart: the rows of a tile. The loop itself may not use the buffer at all: what is
-stored, or read, after it can be fetched while it runs.
+stored, or read, after it can be fetched while it runs. What is fetched goes to the second cache level; by the
+annotation `PREFETCH_NEAR`, to the first: what the kernel has made itself is in the second already.
 
 Hardware follows a slow stream only a few lines ahead; arithmetic then waits for memory at each new panel.
 """
@@ -25,26 +26,34 @@ from tilewright.codegen.llvm.types import memory_type
 from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
 from tilewright.ir.visit import find_all, pre_order, substitute, uses_any, variables
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import PREFETCH, BufferStore, For
+from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, BufferStore, For
 
 LINE_BYTES = 64
 _MOST_A_STEP = 8
 """More lines than these an iteration would crowd out the loads that are needed now."""
 
 
+_LOCALITY = {PREFETCH: 2, PREFETCH_NEAR: 3}
+"""What LLVM calls the cache level to fetch into: 3 is the first."""
+
+
 def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
-    """Fetch ahead at the start of the body of the innermost of some nested loops, as its annotation says."""
-    wanted = loops[-1].annotations.get(PREFETCH)
-    if not isinstance(wanted, dict):
-        return
+    """Fetch ahead at the start of the body of the innermost of some nested loops, as its annotations say."""
+    for note, locality in _LOCALITY.items():
+        wanted = loops[-1].annotations.get(note)
+        if isinstance(wanted, dict):
+            _fetch_all(c, loops, wanted, locality)
+
+
+def _fetch_all(c: FunctionContext, loops: Sequence[For], wanted: dict[str, int | list[int]], locality: int) -> None:
     for name, given in wanted.items():
         length, ahead, *rows = given if isinstance(given, (list, tuple)) else (given, given)
-        access = _first_access(loops, str(name))
+        access = _first_access(loops, name)
         if access is None:
             continue
         if all(item in c.variables for index in access.indices for item in variables(index)):
             count, apart = rows or (1, 0)
-            _fetch_next(c, loops, access, length, [ahead + row * apart for row in range(count)])
+            _fetch_next(c, loops, access, length, [ahead + row * apart for row in range(count)], locality)
 
 
 def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:
@@ -60,7 +69,12 @@ def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore |
 
 
 def _fetch_next(
-    c: FunctionContext, loops: Sequence[For], access: BufferLoad | BufferStore, length: int, runs: Sequence[int]
+    c: FunctionContext,
+    loops: Sequence[For],
+    access: BufferLoad | BufferStore,
+    length: int,
+    runs: Sequence[int],
+    locality: int,
 ) -> None:
     found = next_lines(c.analyzer, loops, access, length, runs[0])
     if found is None:
@@ -71,9 +85,9 @@ def _fetch_next(
     first = c.op(f"getelementptr {kind}, ptr {c.pointer(access.buffer)}, i64 {c.value(position)}", "p")
     for distance in (run - runs[0] + number * _line(access.buffer) for run in runs for number in range(count)):
         place = first if not distance else c.op(f"getelementptr {kind}, ptr {first}, i64 {distance}", "p")
-        # To be read or written, in the second cache level, as data.
+        # To be read or written, in a cache level, as data.
         written = int(isinstance(access, BufferStore))
-        c.do(f"call void {declared}(ptr {place}, i32 {written}, i32 2, i32 1)")
+        c.do(f"call void {declared}(ptr {place}, i32 {written}, i32 {locality}, i32 1)")
 
 
 def next_lines(

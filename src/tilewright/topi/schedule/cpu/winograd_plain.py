@@ -8,7 +8,7 @@ from tilewright.ir.visit import find_all
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PLAIN_ADDRESSES, PREFETCH
+from tilewright.tir.stmt import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
@@ -20,8 +20,9 @@ _PART, _MOST_PART = 32, 128
 
 More than the second number do not stay there.
 """
-_MOST_TOGETHER, _LEAST_STEPS = 4, 8
-"""Input channels in one iteration, and the iterations that there are at least: LLVM would unroll fewer."""
+_TOGETHER, _MOST_TOGETHER, _LEAST_STEPS = 2, 4, 8
+"""Input channels in one iteration, the most to ask for, and the iterations that there are at least: LLVM would unroll
+fewer."""
 
 
 def schedule_winograd_plain(context: ScheduleContext) -> None:
@@ -130,13 +131,16 @@ def _schedule_product(context: ScheduleContext, panel: LoopHandle, part: int) ->
     sch.set_scope(partial, 0, "local")
     begin = sch.decompose_reduction(partial, step)
     together = [n for n in divisors(part, _MOST_TOGETHER) if n == 1 or part // n >= _LEAST_STEPS]
-    count = context.choose("channels_together", together, together[-1])
+    count = context.choose("channels_together", together, max(n for n in together if n <= _TOGETHER))
     walk = step
     if count > 1:
         walk, step = sch.split(step, [None, count])
         sch.unroll(step)
     names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
     sch.annotate(walk, PLAIN_ADDRESSES, ["winograd_input", *names])
+    # The image comes from the second cache level for each panel, one row of points after the other.
+    _, points, tiles, _ = _shape(context, "winograd_product")
+    sch.annotate(walk, PREFETCH_NEAR, {"winograd_input": points * tiles * part})
     # Each transformed weight is used at once.
     _compute_in_registers(context, "winograd_weight", spatial[-3])
     _compute_in_registers(context, "winograd_weight_rows", step)
@@ -176,10 +180,10 @@ def _divide_sums(
 
 
 def _pack_input(context: ScheduleContext, product: BlockHandle, part: int) -> None:
-    """Store the transformed input as it is read: `v[i, j, p, c]` becomes `v[i, c // part, j, p, c % part]`."""
+    """Store the transformed input as it is read: `v[i, j, p, c]` becomes `v[c // part, i, j, p, c % part]`."""
 
     def arranged(i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
-        return (i, c // part, j, p, c % part) if part > 1 else (i, c, j, p)
+        return (c // part, i, j, p, c % part) if part > 1 else (c, i, j, p)
 
     context.sch.transform_layout(product, "winograd_input", arranged)
 
