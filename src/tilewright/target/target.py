@@ -54,7 +54,7 @@ class Target:
     @classmethod
     def from_json(cls, data: dict[str, str | int]) -> Target:
         """The target that `to_json` described."""
-        if not isinstance(data.get("kind"), str):
+        if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
             raise UserError("a target's JSON must be an object with a text called 'kind'")
         kind = find_kind(str(data["kind"]), "the target's JSON")
         known = {option.field: option for option in kind.options}

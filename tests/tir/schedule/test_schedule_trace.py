@@ -90,10 +90,20 @@ def test_bad_traces() -> None:
         ("{", "this is not a schedule trace"),
         ("[]", "it has no instructions"),
         ('{"version": 99, "instructions": []}', "of version 99"),
+        ('{"version": 1, "instructions": 3}', "it has no instructions"),
         ('{"version": 1, "instructions": [3]}', "not an instruction"),
+        ('{"version": 1, "instructions": [{"kind": "split", "inputs": 3}]}', "not an instruction"),
+        ('{"version": 1, "instructions": [{"kind": "split", "outputs": [null]}]}', "not an instruction"),
+        ('{"version": 1, "instructions": [{"kind": "split", "outputs": [true]}]}', "not an instruction"),
+        ('{"version": 1, "instructions": [{"kind": "split", "attributes": []}]}', "not an instruction"),
+        ('{"version": 1, "instructions": [{"kind": "split", "attributes": {"a": [{"ref": "x"}]}}]}', "is no result"),
     ]:
         with pytest.raises(UserError, match=message):
             Trace.from_json(text)
+    for attributes in ({}, {"nme": "C"}, {"name": []}):
+        odd = Trace([Instruction("get_block", attributes=attributes, outputs=(0,))])  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=r"instruction 0 of the trace, .* has arguments of a wrong kind"):
+            odd.replay(matmul())
     bad = Trace.from_json('{"version": 1, "instructions": [{"kind": "explode"}]}')
     with pytest.raises(UserError, match="unknown instruction 'explode'"):
         bad.replay(matmul())

@@ -123,7 +123,7 @@ class Trace:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise UserError(f"this is not a schedule trace: {error}") from error
-        if not isinstance(data, dict) or "instructions" not in data:
+        if not isinstance(data, dict) or not isinstance(data.get("instructions"), list):
             raise UserError("this is not a schedule trace: it has no instructions")
         if data.get("version") != VERSION:
             raise UserError(f"a schedule trace of version {data.get('version')}, this is version {VERSION}")
@@ -168,6 +168,9 @@ class Trace:
                 raise UserError(
                     f"instruction {number_of} of the trace uses result {error.args[0]}, which no instruction gives"
                 ) from None
+            except TypeError as error:
+                place = f"instruction {number_of} of the trace, `{lines[number_of]}`"
+                raise UserError(f"{place}, has arguments of a wrong kind: {error}") from error
             outputs = [] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
             if len(outputs) != len(item.outputs):
                 raise UserError(
@@ -298,15 +301,27 @@ def _renumbered(value: Value, same: Mapping[int, int]) -> Value:
 
 
 def _instruction(data: object) -> Instruction:
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise UserError(f"this is not an instruction of a schedule trace: {data!r}")
-    return Instruction(
-        data["kind"],
-        tuple(data.get("inputs", ())),
-        data.get("attributes", {}),
-        tuple(data.get("outputs", ())),
-        data.get("decision"),
-    )
+    if isinstance(data, dict) and isinstance(data.get("kind"), str):
+        inputs, outputs, attributes = data.get("inputs", []), data.get("outputs", []), data.get("attributes", {})
+        if _are_numbers(inputs) and _are_numbers(outputs) and isinstance(attributes, dict):
+            if not all(map(_are_references, attributes.values())):
+                raise UserError(f"an instruction of the schedule trace refers to what is no result: {data!r}")
+            return Instruction(data["kind"], tuple(inputs), attributes, tuple(outputs), data.get("decision"))
+    raise UserError(f"this is not an instruction of a schedule trace: {data!r}")
+
+
+def _are_numbers(values: object) -> bool:
+    """Whether these are numbers of results."""
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _are_references(value: Value) -> bool:
+    """Whether everything in an attribute that looks like a reference to a result is one."""
+    if isinstance(value, dict):
+        if value.keys() == {"ref"}:
+            return _are_numbers([value["ref"]])
+        return all(map(_are_references, value.values()))
+    return not isinstance(value, list) or all(map(_are_references, value))
 
 
 def _source(value: Value, names: Mapping[int, str]) -> str:
