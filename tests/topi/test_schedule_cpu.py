@@ -262,6 +262,26 @@ class TestTemplates:
         scheduled = check_symbolic(make, [1, 16, 70], target)
         assert LoopKind.VECTORIZED in kinds(scheduled)
 
+    @pytest.mark.parametrize("width", [3, 16, 21, 48])
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {"padding": (1, 1, 1, 1)},
+            {"padding": (2, 0, 1, 3), "dilation": (2, 1)},
+            {"strides": (2, 2), "padding": (1, 1, 1, 1)},
+            {"padding": (0, 1, 2, 2), "strides": (1, 2)},
+        ],
+    )
+    def test_depthwise_convolution_of_planes(self, target: Target, attributes: dict[str, object], width: int) -> None:
+        data, weight, bias = var("x", 2, 3, 6, width), var("w", 6, 1, 3, 3), var("b", 6, 1, 1)
+        product = call("nn.conv2d", data, weight, groups=3, **attributes)
+        check(kernel([data, weight], product), target)
+        func = kernel([data, weight, bias], call("nn.relu", call("add", product, bias)), on_cpu=True)
+        scheduled = check(func, target)
+        assert LoopKind.VECTORIZED in kinds(scheduled)
+        for choices in ({"lines": 1}, {"vectors": 1}, {"lines": 2, "vectors": 1}):
+            compare(func, schedule_cpu(func, target, Choices(choices)))
+
     @pytest.mark.parametrize("columns", [1, 2, 5, 12, 18, 36, 49, 50])
     def test_computed_columns_of_no_whole_vectors(self, target: Target, columns: int) -> None:
         """Sums of the last columns are guarded nowhere: guarded ones would not stay in registers."""

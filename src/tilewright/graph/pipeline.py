@@ -85,7 +85,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [halve.with_options(dtype=options.half), *_SIMPLIFY]
     if options.layout is not None:
         convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
-        passes += [convert.with_options(layout=options.layout), *_SIMPLIFY]
+        passes += [convert.with_options(layout=options.layout, target=options.target), *_SIMPLIFY]
     if options.target is not None:
         products = module_pass("integer_products", requires="graph_typed")(integer_products)
         halves = module_pass("half_products", requires="graph_typed")(half_products)

@@ -7,7 +7,8 @@ With channels last, a convolution reads vectors along channels. Every four-dimen
 convolutions produce channels last, and elementwise operators, pools, reductions, concatenations, pads and slices keep
 the order that their inputs have, with their axes remapped. Weights and broadcast constants are rearranged at compile
 time. A transpose remains only at the borders: inputs and results of the model, and operators that need the original
-order (reshape). `canonicalize` afterwards removes those that cancel or that move only dimensions of 1.
+order (reshape). `canonicalize` afterwards removes those that cancel or that move only dimensions of 1. A convolution
+that would be turned for its own sake alone may stay as it is (`lone_convolutions`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAtt
 from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.passes.lone_convolutions import as_product, is_pointwise, lone_convolutions
 from tilewright.graph.rewrite import make, static_shape
 from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
+from tilewright.target import Target
 
 TO_LAST = (0, 2, 3, 1)
 """Axes of a transpose from NCHW to NHWC: dimension i of the result is dimension TO_LAST[i]."""
@@ -52,11 +55,14 @@ _PER_AXIS = {
 }
 
 
-def convert_layout(module: IRModule, layout: str = "NHWC") -> IRModule:
-    """Compute convolutional parts channels last (the only other layout for now is the model's own)."""
+def convert_layout(module: IRModule, layout: str = "NHWC", target: Target | None = None) -> IRModule:
+    """Compute convolutional parts channels last (the only other layout for now is the model's own).
+
+    What is as quick in the model's own order on a target stays in it.
+    """
     if layout != "NHWC":
         return module
-    result = map_functions(module, lambda function: _Converter().run(function))
+    result = map_functions(module, lambda function: _Converter(target).run(function))
     assert isinstance(result, IRModule)
     return result
 
@@ -73,13 +79,18 @@ def _last(values: Sequence[Size]) -> Sizes:
 class _Converter:
     """One run: for each node of the old graph, its value in the original order and/or channels last."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target | None) -> None:
+        self.target = target
+        self.lone: frozenset[int] = frozenset()
+        """Old convolutions that stay in the model's order."""
         self.plain: dict[int, GraphExpr] = {}
         self.last: dict[int, GraphExpr] = {}
         self.native: set[int] = set()
         """Old nodes that are computed channels last."""
 
     def run(self, function: Function) -> Function:
+        if self.target is not None:
+            self.lone = lone_convolutions(function, self.target)
         for item in post_order(function):
             converted = self._convert(item)
             if converted is None:
@@ -96,6 +107,9 @@ class _Converter:
 
     def _rebuild(self, item: GraphExpr) -> GraphExpr:
         rebuilt = with_children(item, [self.in_plain(child) for child in children(item)])
+        if id(item) in self.lone and self.target is not None and is_pointwise(rebuilt, self.target):
+            assert isinstance(rebuilt, Call)
+            return as_product(rebuilt)
         if rebuilt is not item:
             fill_type(rebuilt)
             if rebuilt.type is None:
@@ -165,7 +179,7 @@ class _Converter:
         attributes, (data, weight) = item.attributes, item.args
         assert isinstance(attributes, (Conv2dAttributes, Conv2dTransposeAttributes))
         order = _KERNEL if isinstance(attributes, Conv2dAttributes) else _TRANSPOSED_KERNEL
-        if attributes.data_layout != "NCHW" or _rank(data) != 4:
+        if attributes.data_layout != "NCHW" or _rank(data) != 4 or id(item) in self.lone:
             return None
         kernel = self.in_plain(weight)
         if isinstance(kernel, Constant):

@@ -41,8 +41,10 @@ def _keep(context: ScheduleContext, handle: BlockHandle, block: Block) -> bool:
     if any("anchor" in consumer.annotations for consumer in consumers):
         # A contraction reads each element many times: compute it once, unless it only picks elements by name.
         if all(consumer.annotations.get("anchor") == "depthwise_conv2d" for consumer in consumers):
-            # Each element is read a few times only; loops are partitioned so that inner tiles test no border.
-            return operations_in(block) > 0
+            # Each element is read a few times only; loops are partitioned so that inner tiles test no border. Not where
+            # vectors are of pixels: most would be at one.
+            planar = "pad" in handle.name and any(item.annotations.get("layout") == "NCHW" for item in consumers)
+            return planar or operations_in(block) > 0
         return "pad" in handle.name or operations_in(block) > 0
     if "pad" in handle.name and any(consumer.annotations.get("kept") for consumer in consumers):
         # A stage that is kept takes whole vectors, without tests of borders.

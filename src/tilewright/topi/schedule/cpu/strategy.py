@@ -21,6 +21,7 @@ from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
 from tilewright.topi.schedule.cpu.half import is_half_product, schedule_half_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.planes import has_planes, schedule_planes
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
 from tilewright.topi.schedule.cpu.tile_matrix import schedule_tile_matrix
@@ -87,6 +88,8 @@ def _schedule(context: ScheduleContext) -> None:
                 return
             alone_in_channel = _kinds(context, anchors) == ["depthwise_conv2d"]
             template = schedule_depthwise if alone_in_channel else schedule_contraction
+            if alone_in_channel and has_planes(context, anchor, outputs[0]):
+                template = schedule_planes
             keep_planes(context, anchor)
             if streams_taps(context, anchor, outputs[0]):
                 template = schedule_taps
