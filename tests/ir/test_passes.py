@@ -135,9 +135,31 @@ def test_overrides(tmp_path: Path) -> None:
         path.write_text("class Module:\n    pass")
         with pytest.raises(UserError, match="the file holds a IRModule, the stage is a PrimFunc"):
             Pipeline("test", [rename, note]).run(function())
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(UserError, match="cannot read the stage rename"):
+            Pipeline("test", [rename, note]).run(function())
+        path.unlink()
+        start = path.with_name("00_input.py")
+        start.write_text(TEXT.replace("1.0", "9.0"))
+        assert "9.0" in script.print(Pipeline("test", [rename, note]).run(function()))
         path.write_text("def g(:")
         with pytest.raises(UserError, match="not valid Python"):
             Pipeline("test", [rename, note]).run(function())
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    with (
+        settings.OVERRIDE_DIR.override(tmp_path / "absent"),
+        pytest.raises(UserError, match=r"there is no folder .*absent"),
+    ):
+        Pipeline("test", [rename]).run(function())
+    (tmp_path / "file").write_text("in the way")
+    with (
+        settings.TRACE.override(frozenset(["dump"])),
+        settings.DUMP_DIR.override(tmp_path / "file"),
+        pytest.raises(UserError, match=r"cannot write 00_input\.py"),
+    ):
+        Pipeline("test", [rename]).run(function())
 
 
 def test_overrides_of_modules(tmp_path: Path) -> None:

@@ -120,6 +120,25 @@ def test_what_is_looked_at_is_compiled(lowered: list[object], tmp_path: Path) ->
     assert len(lowered) == 5
 
 
+def test_kernels_whose_stages_are_files_are_compiled_and_not_kept(tmp_path: Path) -> None:
+    """A stage that a file replaces is seen though the kernel is cached, and is gone with the file."""
+    plain = tw.compile(small(), threads=1)(X)
+    dump = tmp_path / "dump"
+    with settings.TRACE.override(frozenset(["dump"])), settings.DUMP_DIR.override(dump):
+        tw.compile(small(), threads=1)
+    [kernel] = dump.glob("cpu.*")
+    first = min(kernel.iterdir())
+    first.write_text(first.read_text().replace("float32(0.0)", "float32(-1.0)").replace(" 0.0", " -1.0"))
+    for other in set(dump.rglob("*.py")) - {first}:
+        other.unlink()
+    for folder in (tmp_path / "cache", tmp_path / "empty"):
+        with settings.CACHE_DIR.override(folder):
+            with settings.OVERRIDE_DIR.override(dump):
+                changed = tw.compile(small(), threads=1)(X)
+            np.testing.assert_array_equal(changed, np.maximum(X * 2, -1))
+            np.testing.assert_array_equal(tw.compile(small(), threads=1)(X), plain)
+
+
 def test_models_with_converters_of_the_user_are_compiled(
     lowered: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from tilewright.ir.codec import codec_for, to_text
 from tilewright.ir.function import BaseFunction, IRModule
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug, TilewrightError, UserError
+from tilewright.support.files import cannot_write
 
 F = TypeVar("F", bound=BaseFunction)
 T = TypeVar("T")
@@ -184,10 +185,10 @@ class Pipeline:
         """The program after all passes."""
         if not isinstance(program, (BaseFunction, IRModule)):
             raise CompilerBug(f"a pipeline does not run on a {type(program).__name__}")
-        current: Program = program
         stage = self.starts_at
         verify = settings.VERIFY.get()
         files = _StageFiles(self.name, program)
+        current = files.override(0, "input", program)
         files.dump(0, "input", current)
         if verify and stage is not None:
             self._verify(current, stage, "the input")
@@ -258,6 +259,12 @@ class _StageFiles:
         self._folder = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{pipeline}.{name}")
         self._dump = settings.DUMP_DIR.get() if "dump" in settings.TRACE.get() else None
         self._override = settings.OVERRIDE_DIR.get()
+        if self._override is not None and not self._override.is_dir():
+            raise UserError(
+                f"there is no folder {self._override}",
+                where=f"setting {settings.OVERRIDE_DIR.name}",
+                hint="it holds stage files, named as TILEWRIGHT_TRACE=dump names them",
+            )
 
     def _path(self, root: Path, number: int, name: str, program: Program) -> Path:
         codec = codec_for(program)
@@ -267,8 +274,11 @@ class _StageFiles:
         """Write a stage, if dumping is asked for."""
         if self._dump is not None:
             path = self._path(self._dump, number, name, program)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(to_text(program) + "\n", encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(to_text(program) + "\n", encoding="utf-8")
+            except OSError as error:
+                raise cannot_write(path, error) from None
 
     def override(self, number: int, name: str, program: Program) -> Program:
         """The stage that a file gives in place of `program`, if there is one."""
@@ -280,7 +290,10 @@ class _StageFiles:
         codec = codec_for(program)
         if codec is None:
             raise UserError(f"the stage {name} has no text that can be read back", where=str(path))
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read the stage {name}: {error}", where=str(path)) from None
         if codec.parse_beside is not None:
             result = codec.parse_beside(text, str(path), program)
         else:

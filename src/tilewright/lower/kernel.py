@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.codegen.llvm.build import compile_lowered
-from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
 from tilewright.codegen.llvm.frames import scratch_to_parameters
 from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
 from tilewright.runtime.artifact import DeviceKernelInfo
-from tilewright.support import trace
+from tilewright.support import settings, trace
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
@@ -135,7 +135,7 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
 
     With `planned`, the kernel takes its scratch memory as last parameters; else it takes it from the heap.
     """
-    store = shared_cache()
+    store = _store()
     key = _cache_key(kernel, target, planned)
     if store is not None:
         found = store.load(key)
@@ -160,8 +160,13 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
 
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:
     """Whether the kernel's object is in the cache (it may still turn out damaged)."""
-    store = shared_cache()
+    store = _store()
     return store is not None and store.path(_cache_key(kernel, target, planned)).exists()
+
+
+def _store() -> ObjectCache | None:
+    """The cache of kernels. A key says nothing of stages that files replace: what they make must not be kept."""
+    return None if settings.stages_are_files() else shared_cache()
 
 
 def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:

@@ -42,7 +42,7 @@ def model_key(
 
     `options` are everything else that decides the result, of plain values.
     """
-    if shared_cache() is None or _is_watched() or is_extended():
+    if shared_cache() is None or settings.VERIFY.get() or settings.stages_are_files() or is_extended():
         return None
     content = model
     if not isinstance(content, bytes):
@@ -59,11 +59,6 @@ def model_key(
     for part in (str(target), repr(plain), llvm_version(), *versions, source_fingerprint()):
         digest.update(b"\0" + part.encode())
     return digest.hexdigest()
-
-
-def _is_watched() -> bool:
-    """Whether someone looks at, or changes, the stages of compilation."""
-    return settings.VERIFY.get() or settings.OVERRIDE_DIR.get() is not None or "dump" in settings.TRACE.get()
 
 
 def load_model(key: str) -> Artifact | None:

@@ -255,3 +255,8 @@ LINKER: Setting[str | None] = define(
     default_text="the first of ld.lld, ld, cc, ziglang that serves the target",
     doc="command that links exported libraries (an ld or ld.lld)",
 )
+
+
+def stages_are_files() -> bool:
+    """Whether stages of compilation are written to files or taken from them; no cache may then know the result."""
+    return OVERRIDE_DIR.get() is not None or "dump" in TRACE.get()
