@@ -42,6 +42,15 @@ def test_records_come_back_as_they_were(path: Path) -> None:
         assert database.targets() == ["llvm"]
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_folders_and_empty_names_are_refused(tmp_path: Path, read_only: bool) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        Database(tmp_path, read_only=read_only)
+    for name in ("", " "):
+        with pytest.raises(UserError, match="the name of the database is empty"):
+            Database(name, read_only=read_only)
+
+
 def test_the_best_is_the_quickest_that_is_right(path: Path) -> None:
     with Database(path) as database:
         assert database.best("task", "llvm") is None
@@ -172,8 +181,11 @@ def test_a_database_that_somebody_holds(path: Path, monkeypatch: pytest.MonkeyPa
 def test_files_that_are_no_database(tmp_path: Path) -> None:
     junk = tmp_path / "junk.db"
     junk.write_bytes(b"this is no database" * 100)
-    with pytest.raises(UserError, match="cannot use the database"):
+    with pytest.raises(UserError, match="cannot use the database: file is not a database") as raised:
         Database(junk)
+    assert "is it the right file?" in str(raised.value)
+    with pytest.raises(UserError, match="this is a folder"):
+        Database(tmp_path)
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:
         connection.execute("CREATE TABLE things (x)")

@@ -66,8 +66,13 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path)
+        if not os.fspath(path).strip() or self.path.is_dir():
+            what = f"{self.path} is a folder" if os.fspath(path).strip() else "the name of the database is empty"
+            raise UserError(what, hint="name a file, such as team.db")
         if read_only and not self.path.exists():
             raise UserError("there is no such database", where=str(path), hint="tilewright tune makes one")
+        if self.path.is_dir():
+            raise UserError("a database is a file, and this is a folder", where=str(path))
         if not read_only:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,8 +95,7 @@ class Database:
             # SQLite names what it does not understand, which Python cannot read either.
             raise self._unusable("its schema is malformed", _DAMAGED) from None
         except sqlite3.DatabaseError as error:
-            healthy = getattr(error, "sqlite_errorname", "").startswith(_HEALTHY)
-            raise self._unusable(str(error), None if healthy else _DAMAGED) from None
+            raise self._unusable(str(error), _hint_for(getattr(error, "sqlite_errorname", ""))) from None
 
     def _unusable(self, reason: str, hint: str | None) -> UserError:
         return UserError(f"cannot use the database: {reason}", where=str(self.path), hint=hint)
@@ -323,6 +327,14 @@ class Database:
             return answers_from_json(json.loads(text))
         except (ValueError, TypeError) as error:
             raise self._unusable(f"a record has no answers that can be read ({error})", _DAMAGED) from None
+
+
+def _hint_for(name: str) -> str | None:
+    """What to do about an error of SQLite."""
+    if name == "SQLITE_NOTADB":
+        # The hint to delete it would be a bad one for a file that was named by mistake.
+        return "is it the right file? --database or TILEWRIGHT_DATABASE names another (none: compile without)"
+    return None if name.startswith(_HEALTHY) else _DAMAGED
 
 
 def _text_of(answers: Mapping[str, Answer]) -> str:
