@@ -184,7 +184,7 @@ def test_files_that_are_no_database(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot use the database: file is not a database") as raised:
         Database(junk)
     assert "is it the right file?" in str(raised.value)
-    with pytest.raises(UserError, match="this is a folder"):
+    with pytest.raises(UserError, match="is a folder"):
         Database(tmp_path)
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:

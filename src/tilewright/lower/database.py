@@ -71,8 +71,6 @@ class Database:
             raise UserError(what, hint="name a file, such as team.db")
         if read_only and not self.path.exists():
             raise UserError("there is no such database", where=str(path), hint="tilewright tune makes one")
-        if self.path.is_dir():
-            raise UserError("a database is a file, and this is a folder", where=str(path))
         if not read_only:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
