@@ -271,6 +271,55 @@ def test_inputs_fit_the_tables_they_pick_from() -> None:
     assert all(isinstance(word, str) for word in values["words"])
 
 
+@pytest.mark.parametrize(
+    ("operator", "indices", "updates", "attributes", "expected"),
+    [
+        ("Gather", [99], None, {"axis": 1}, range(3)),
+        ("GatherElements", [4, 99], None, {"axis": -1}, range(3)),
+        ("GatherElements", ["n", 3], None, {}, range(4)),
+        ("GatherND", [99, 1], None, {}, range(4)),
+        ("GatherND", [99, 2], None, {}, range(3)),
+        ("GatherND", [4, 99, 1], None, {"batch_dims": 1}, range(3)),
+        ("ScatterElements", [4, 3], [4, 3], {"axis": 1, "reduction": "add"}, range(3)),
+        ("ScatterND", [99, 1], [99, 3], {"reduction": "add"}, range(4)),
+        ("ReverseSequence", [3], None, {"time_axis": 0, "batch_axis": 1}, range(1, 5)),
+    ],
+)
+def test_indices_fit_what_they_pick_from(
+    operator: str,
+    indices: list[int | str],
+    updates: list[int] | None,
+    attributes: dict[str, object],
+    expected: range,
+    tmp_path: Path,
+) -> None:
+    """The data is computed from an input of an open size: what is picked from may be known only in a run."""
+    names = ["turned", "indices", *(["updates"] if updates else [])]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"]),
+        helper.make_node(operator, names, ["y"], name="it", **attributes),
+    ]
+    inputs = {"x": (TensorProto.FLOAT, [3, "n"]), "indices": (TensorProto.INT64, indices)}
+    if updates:
+        inputs["updates"] = (TensorProto.FLOAT, updates)
+    model = small_models.model(nodes, inputs, {"y": (TensorProto.FLOAT, None)})
+    values = make_inputs(model, model_inputs(model), {"n": 4}, np.random.default_rng(0))
+    assert set(values["indices"].reshape(-1).tolist()) <= set(expected)
+    assert values["indices"].size < 50 or set(values["indices"].reshape(-1).tolist()) == set(expected)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    assert main(["check", str(path), "--sizes", "n=4"]) == 0
+
+
+def test_lengths_of_sequences_fit() -> None:
+    inputs = {"x": (TensorProto.FLOAT, ["steps", 64, 2]), "lengths": (TensorProto.INT32, [64])}
+    weights = {name: np.ones((1, 3, size), np.float32) for name, size in (("w", 2), ("r", 3))}
+    node = helper.make_node("RNN", ["x", "w", "r", "", "lengths"], ["y"], hidden_size=3)
+    model = small_models.model([node], inputs, {"y": (TensorProto.FLOAT, None)}, weights)
+    values = make_inputs(model, model_inputs(model), {"steps": 3}, np.random.default_rng(0))
+    assert set(values["lengths"].tolist()) == {1, 2, 3}
+
+
 def test_parts_of_models_with_graphs_inside() -> None:
     then, other = (
         helper.make_graph(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tilewright.cli import doctor
 from tilewright.cli.main import main
 from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.runtime.devices import DEVICES
 from tilewright.support import settings
+from tilewright.support.errors import UserError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -76,3 +81,21 @@ def test_the_cache_can_be_emptied(tmp_path: Path, capsys: Captured) -> None:
         assert main(["doctor", "--clear-cache"]) == 0
         assert "1 file deleted" in capsys.readouterr().out
         assert store.sizes() == []
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_what_drivers_print_is_shown_where_it_explains_something(
+    monkeypatch: pytest.MonkeyPatch, capfd: Captured, found: bool
+) -> None:
+    def find(kind: str) -> SimpleNamespace:
+        os.write(2, b"driver: no display\ndriver: no display\n")
+        if not found:
+            raise UserError("there is none", hint="get one")
+        return SimpleNamespace(name="a device")
+
+    monkeypatch.setattr(doctor, "find_device", find)
+    main(["doctor"])
+    captured = capfd.readouterr()
+    assert "driver" not in captured.err
+    assert ("[ok] target opencl: a device" in captured.out) is found
+    assert captured.out.count("     a driver says: driver: no display") == (0 if found else len(DEVICES))

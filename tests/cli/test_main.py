@@ -51,6 +51,21 @@ def test_help_names_every_command_and_exit_code(capsys: Captured) -> None:
         assert code in text
 
 
+@pytest.mark.parametrize(
+    "words", [["--target", ""], ["--target", " "], ["--target="], ["--stage", "tir", "--target=  "]]
+)
+def test_an_empty_value_is_not_the_default(words: list[str], capsys: Captured) -> None:
+    assert cli.main(["inspect", "model.onnx", *words]) == cli.USER_ERROR
+    error = capsys.readouterr().err
+    assert "its value is empty" in error and "--target" in error
+
+
+def test_an_empty_argument_is_said(capsys: Captured) -> None:
+    for words in (["inspect", ""], ["--settings=1", "  "], [""]):
+        assert cli.main(words) == cli.USER_ERROR
+        assert "an argument is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
 def test_help_of_each_command(command: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as stopped:

@@ -155,6 +155,8 @@ def test_names_in_a_model_need_not_be_c_names(tmp_path: Path, c_compiler: str) -
 def test_a_library_cannot_take_the_name_of_its_header(executable: tw.Executable, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the suffix \.h is the header's"):
         executable.export_library(tmp_path / "dqn.h")
+    with pytest.raises(UserError, match="'' is no name of a file"):
+        executable.export_library("")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -158,6 +159,35 @@ def test_damaged_files_are_read_or_refused(path: Path, tmp_path: Path) -> None:
         except UserError as error:
             refused += error.where == str(damaged)
     assert refused > 100
+
+
+READ_SCRIPT = """
+import os, sys
+os.setegid(65534), os.seteuid(65534)
+from tilewright.lower.database import Database
+try:
+    open(sys.argv[1] + "-shm", "wb")
+except PermissionError:
+    pass
+else:
+    sys.exit("the folder can be written")
+with Database(sys.argv[1], read_only=True) as database:
+    print(database.count())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that may write nowhere")
+def test_a_database_in_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Colleagues share one on a disk that they may only read."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        path = Path(folder) / "team.db"
+        with Database(path) as database:
+            database.add([_record(0), _record(1)])
+        Path(folder).chmod(0o555)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", READ_SCRIPT, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
 def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:

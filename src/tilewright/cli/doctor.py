@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 
 from tilewright.codegen.llvm.cache import ObjectCache
@@ -62,11 +65,38 @@ def execute(options: argparse.Namespace) -> int:
         except metadata.PackageNotFoundError:
             print(f"[--] {package} is not installed: needed to {purpose}; pip install 'tilewright[{extra}]'")
     for kind in DEVICES:
-        try:
-            print(f"[ok] target {kind}: {find_device(kind).name}")
-        except UserError as error:
-            print(f"[--] target {kind}: {error.message}; {error.hint}")
+        _show_device(kind)
     return 1 if problems else 0
+
+
+def _show_device(kind: str) -> None:
+    """The device of a kind; what its drivers complain about is of interest only where there is none."""
+    said: list[str] = []
+    try:
+        with _collected_errors(said):
+            name = find_device(kind).name
+    except UserError as error:
+        print(f"[--] target {kind}: {error.message}; {error.hint}")
+        for line in dict.fromkeys(said):
+            print(f"     a driver says: {line}")
+    else:
+        print(f"[ok] target {kind}: {name}")
+
+
+@contextmanager
+def _collected_errors(lines: list[str]) -> Iterator[None]:
+    """Lines that native code writes to the standard error output of this process, instead of there."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as stream:
+        os.dup2(stream.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            stream.seek(0)
+            lines += stream.read().decode(errors="replace").splitlines()
 
 
 def _show_target() -> None:

@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
+            _refuse_empty(words)
             options = parser(word for word in words if word in COMMANDS).parse_args(words)
             code = load_command(options.command).execute(options)
             # What is still buffered may fail to be written: that must happen here, where it is understood.
@@ -129,6 +130,17 @@ def parser(chosen: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         if command is not None:
             command.add_arguments(child)
     return result
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse values that are empty, as an unset variable of a shell makes them: nobody means the default by one."""
+    for before, word in zip(["", *words], words, strict=False):
+        option, separator, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if not separator or value.strip():
+            continue
+        if option.startswith("-") and "=" not in option:
+            raise UserError("its value is empty", where=option, hint="leave the option out to get its default")
+        raise UserError("an argument is empty")
 
 
 def load_command(name: str) -> Command:

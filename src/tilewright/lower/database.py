@@ -76,11 +76,22 @@ class Database:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise cannot_write(self.path, error) from None
-        # as_uri escapes what a file's name may contain.
-        address = f"{self.path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         with self._reported():
-            self._connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-            self._prepare(read_only)
+            try:
+                self._open("mode=ro" if read_only else "mode=rwc")
+                self._prepare(read_only)
+            except sqlite3.OperationalError:
+                # To read a file in write-ahead mode SQLite writes others beside it. In a folder where that cannot be,
+                # a database that nobody writes to is read as it lies.
+                if not read_only or Path(f"{self.path}-wal").exists():
+                    raise
+                self._open("mode=ro&immutable=1")
+                self._prepare(read_only)
+
+    def _open(self, how: str) -> None:
+        # as_uri escapes what a file's name may contain.
+        address = f"{self.path.absolute().as_uri()}?{how}"
+        self._connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

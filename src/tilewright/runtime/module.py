@@ -234,4 +234,6 @@ def export(exporter: Exporter | None, artifact: Artifact, path: str | os.PathLik
     """Hand an artifact to the exporter that came with it."""
     if exporter is None:
         raise UserError("this program was loaded without the compiler and cannot be exported again")
+    if not Path(path).name:
+        raise UserError(f"{str(path)!r} is no name of a file", hint="export_library('model.so')")
     exporter(artifact, Path(path))
