@@ -163,8 +163,8 @@ def test_damaged_files_are_read_or_refused(path: Path, tmp_path: Path) -> None:
 
 READ_SCRIPT = """
 import os, sys
-os.setegid(65534), os.seteuid(65534)
 from tilewright.lower.database import Database
+os.setegid(65534), os.seteuid(65534)
 try:
     open(sys.argv[1] + "-shm", "wb")
 except PermissionError:
@@ -177,7 +177,7 @@ with Database(sys.argv[1], read_only=True) as database:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that may write nowhere")
-def test_a_database_in_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_database_in_a_folder_that_cannot_be_written() -> None:
     """Colleagues share one on a disk that they may only read."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = Path(folder) / "team.db"
