@@ -164,6 +164,8 @@ def test_damaged_files_are_read_or_refused(path: Path, tmp_path: Path) -> None:
 READ_SCRIPT = """
 import os, sys
 from tilewright.lower.database import Database
+# Once as root, for what is imported late: another user may not be able to read this Python.
+Database(sys.argv[1], read_only=True).close()
 os.setegid(65534), os.seteuid(65534)
 try:
     open(sys.argv[1] + "-shm", "wb")
