@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import warnings
@@ -193,7 +194,8 @@ def test_python_m_tilewright() -> None:
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(small_models.classifier().SerializeToString())
-    pipe = f"{sys.executable} -m tilewright inspect {path} --stage asm --threads 1 | head -1; echo ${{PIPESTATUS[0]}}"
+    inspect = shlex.join([sys.executable, "-m", "tilewright", "inspect", str(path), "--stage", "asm", "--threads", "1"])
+    pipe = f"{inspect} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
@@ -202,7 +204,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def test_output_that_cannot_be_written_is_1() -> None:
     if not Path("/dev/full").is_char_device():
         pytest.skip("no /dev/full on this machine")
-    command = f"{sys.executable} -m tilewright doctor --settings > /dev/full"
+    command = f"{shlex.quote(sys.executable)} -m tilewright doctor --settings > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
