@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, sizes_of
 from tilewright.frontend.torch.sizes import TorchSizes
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
@@ -210,6 +210,10 @@ class TorchBuilder(Builder):
 
     # Shapes
 
+    def size(self, value: Size) -> Operand:
+        """A size as an operand."""
+        return value if isinstance(value, int) else self.reshape(self.shape_tensor([value]), ())
+
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; a scalar has one."""
         limit = max(rank, 1)
@@ -255,8 +259,11 @@ class TorchBuilder(Builder):
     def flip(self, value: GraphExpr, axes: Sequence[int]) -> GraphExpr:
         """The order reversed along axes."""
         for axis in axes:
-            size = shape_of(value)[axis]
-            if size > 1:
+            size = sizes_of(value)[axis]
+            if not isinstance(size, int):
+                places = self.arange(size, start=dimensions.subtract(size, 1), step=-1)
+                value = self.call("take", value, places, axis=axis)
+            elif size > 1:
                 value = self.call("take", value, self.constant(self.count(size)[::-1].copy(), INT64), axis=axis)
         return value
 

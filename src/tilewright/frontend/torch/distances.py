@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.expr import GraphExpr
@@ -20,7 +20,7 @@ def pairwise_distances(b: TorchBuilder, x1: GraphExpr, x2: GraphExpr, p: float, 
     if 0 in b.shape:
         return b.empty(b.shape, b.dtype)
     first, second = b.expand_dims(x1, (rank_of(x1) - 1,)), b.expand_dims(x2, (rank_of(x2) - 2,))
-    if shape_of(x1)[-1] == 0:
+    if sizes_of(x1)[-1] == 0:
         return b.filled(0, b.shape, b.dtype)
     return _norm(b, b.call("abs", b.subtract(first, second)), p)
 
@@ -43,9 +43,9 @@ def _norm(b: TorchBuilder, size: GraphExpr, p: float) -> GraphExpr:
 @converter("_pdist_forward")
 def condensed_distances(b: TorchBuilder, x: GraphExpr, p: float = 2) -> GraphExpr:
     """The p-norm of the differences of all pairs of rows, in order."""
-    if 0 in b.shape or shape_of(x)[-1] == 0:
+    if 0 in b.shape or sizes_of(x)[-1] == 0:
         return b.empty(b.shape, b.dtype) if 0 in b.shape else b.filled(0, b.shape, b.dtype)
-    first, second = np.triu_indices(shape_of(x)[0], 1)
+    first, second = np.triu_indices(size_at(x, 0), 1)
     rows = [b.call("take", x, b.constant(index.astype(np.int64), INT64), axis=0) for index in (first, second)]
     return _norm(b, b.call("abs", b.subtract(rows[0], rows[1])), p)
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
@@ -112,7 +112,7 @@ converter("log10")(_logarithm(10.0))
 def _question(name: str) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
         if not dtype_of(x).is_float:
-            return b.filled(False, shape_of(x), BOOL)
+            return b.filled(False, sizes_of(x), BOOL)
         return b.call(name, x)
 
     convert.__doc__ = f"{name}; never of integers."
@@ -128,7 +128,7 @@ def sign_bit(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     """Whether the sign is minus, that of -0.0 and NaN too."""
     dtype = dtype_of(x)
     if dtype.is_bool or dtype.is_uint:
-        return b.filled(False, shape_of(x), BOOL)
+        return b.filled(False, sizes_of(x), BOOL)
     if dtype.is_int:
         return b.compare("less", x, 0)
     bits = b.call("reinterpret", x, dtype=DataType.of(f"int{dtype.bits}"))

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Sizes
+from tilewright.graph.dimensions import Size, Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 
-def wrapped(b: TorchBuilder, index: GraphExpr, size: int) -> GraphExpr:
+def wrapped(b: TorchBuilder, index: GraphExpr, size: Size) -> GraphExpr:
     """Negative indices counted from the end, as int64."""
     wide = b.cast(index, INT64)
-    return b.where(b.compare("less", wide, 0), b.add(wide, size), wide)
+    return b.where(b.compare("less", wide, 0), b.add(wide, b.size(size)), wide)
 
 
-def element_places(b: TorchBuilder, shape: Sequence[int], index: GraphExpr, axis: int) -> GraphExpr:
+def element_places(b: TorchBuilder, shape: Sequence[Size], index: GraphExpr, axis: int) -> GraphExpr:
     """Flat positions of elements: along one axis by an index, along the others where the index itself is."""
-    steps = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+    steps = [b.size(dimensions.product(shape[at + 1 :])) for at in range(len(shape))]
     place = b.multiply(wrapped(b, index, shape[axis]), steps[axis])
-    for other, size in enumerate(shape_of(index)):
-        if other != axis and size > 1:
-            place = b.add(place, b.multiply(b.positions(shape_of(index), other), steps[other]))
+    for other, size in enumerate(sizes_of(index)):
+        if other != axis and size != 1:
+            place = b.add(place, b.multiply(b.positions(sizes_of(index), other), steps[other]))
     return place
 
 
@@ -42,7 +41,7 @@ def gather(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, sparse_gra
     if 0 in sizes_of(index):
         return b.empty(sizes_of(index), dtype_of(x))
     data, places = b.at_least_1d(x), b.at_least_1d(index)
-    flat = element_places(b, shape_of(data), places, b.axis(dim, rank_of(data)))
+    flat = element_places(b, sizes_of(data), places, b.axis(dim, rank_of(data)))
     return b.reshape(b.call("take", b.flatten(data), flat, axis=0), b.shape)
 
 
@@ -84,19 +83,19 @@ class Index:
 
     def __init__(self, b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> None:
         listed = _without_masks(b, x, indices)
-        self.shape = shape_of(x)
+        self.shape = sizes_of(x)
         self.axes = [axis for axis, index in enumerate(listed) if index is not None]
         self.rest = [axis for axis in range(len(self.shape)) if axis not in self.axes]
         chosen = [index for index in listed if index is not None]
         self.chosen_shape: Sizes = _broadcast([sizes_of(index) for index in chosen])
         sizes = [self.shape[axis] for axis in self.axes]
-        self.rows = math.prod(sizes)
+        self.rows = dimensions.product(sizes)
         self.inner = tuple(self.shape[axis] for axis in self.rest)
         place: GraphExpr | None = None
         for position, index in enumerate(chosen):
-            step = math.prod(sizes[position + 1 :])
+            step = dimensions.product(sizes[position + 1 :])
             part = wrapped(b, index, sizes[position])
-            part = b.multiply(part, step) if step != 1 else part
+            part = part if step == 1 else b.multiply(part, b.size(step))
             place = part if place is None else b.add(place, part)
         if place is None:
             raise UserError("an index without tensors")
@@ -185,7 +184,7 @@ def masked_index(
     b: TorchBuilder, x: GraphExpr, mask: GraphExpr, indices: Sequence[GraphExpr | None], fill: float
 ) -> GraphExpr:
     """x[indices] where a mask holds, else a number."""
-    found = index(b, x, indices) if 0 not in shape_of(x) else b.broadcast_to(b.scalar(fill, dtype_of(x)), b.shape)
+    found = index(b, x, indices) if 0 not in sizes_of(x) else b.broadcast_to(b.scalar(fill, dtype_of(x)), b.shape)
     return b.where(mask, found, b.scalar(fill, dtype_of(x)))
 
 
@@ -211,8 +210,7 @@ def searchsorted(
     rank = rank_of(values)
     if rank_of(limits) > 1:
         limits = b.expand_dims(limits, (rank_of(limits) - 1,))
-    count = shape_of(limits)[-1]
-    if not count:
+    if sizes_of(limits)[-1] == 0:
         return b.filled(0, b.shape, b.dtype)
     values = b.expand_dims(values, (rank,))
     inclusive = right or side == "right"
@@ -228,5 +226,5 @@ def searchsorted(
 
 def gather_last(b: TorchBuilder, x: GraphExpr, index: GraphExpr) -> GraphExpr:
     """Elements along the last axis by an index of the same shape."""
-    flat = element_places(b, shape_of(x), index, rank_of(x) - 1)
+    flat = element_places(b, sizes_of(x), index, rank_of(x) - 1)
     return b.call("take", b.flatten(x), flat, axis=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
@@ -253,7 +253,7 @@ def running(b: TorchBuilder, values: Sequence[GraphExpr], axis: int, combine: ob
     """
     assert callable(combine)
     state = list(values)
-    size = shape_of(state[0])[axis]
+    size = size_at(state[0], axis)
     if size > _LONGEST_SCAN:
         raise UserError(f"a running extreme along an axis of {size} elements, at most {_LONGEST_SCAN} are supported")
     step = 1
@@ -277,7 +277,7 @@ def _running_extreme(name: str) -> Converter:
         if 0 in sizes_of(x):
             return x, b.empty(shape_of(x), INT64)
         value = b.cast(x, "int8") if dtype_of(x).is_bool else x
-        places = b.broadcast_to(b.positions(shape_of(x), axis), shape_of(x))
+        places = b.broadcast_to(b.positions(sizes_of(x), axis), sizes_of(x))
 
         def combine(earlier: list[GraphExpr], later: list[GraphExpr]) -> list[GraphExpr]:
             # The later of equal elements stays, and NaN is more extreme than any number.

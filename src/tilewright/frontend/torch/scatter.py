@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.indexing import Index, element_places, wrapped
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError
@@ -24,10 +25,11 @@ _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": mat
 
 def write_rows(b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: GraphExpr, reduction: str) -> GraphExpr:
     """Rows of updates written at (or combined with) rows of the data."""
-    if 0 in shape_of(places) or 0 in shape_of(rows) or 0 in shape_of(updates):
+    if any(0 in sizes_of(value) for value in (places, rows, updates)):
         return rows
-    if math.prod(shape_of(rows)) * shape_of(places)[0] > _MOST_COMPARISONS:
-        raise UnsupportedError(f"writing {shape_of(places)[0]} updates into data of shape {shape_of(rows)}")
+    work = dimensions.product((*sizes_of(rows), sizes_of(places)[0]))
+    if isinstance(work, int) and work > _MOST_COMPARISONS:
+        raise UnsupportedError(f"writing {sizes_of(places)[0]} updates into data of shape {sizes_of(rows)}")
     dtype = dtype_of(rows)
     if dtype.is_bool:
         done = write_rows(
@@ -41,15 +43,15 @@ def _write_elements(
     b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, src: Operand, reduction: str
 ) -> GraphExpr:
     """One element an index along an axis."""
-    if 0 in shape_of(index):
+    if 0 in sizes_of(index):
         return x
     data, index = b.at_least_1d(x), b.at_least_1d(index)
-    places = b.flatten(element_places(b, shape_of(data), index, b.axis(dim, rank_of(data))))
-    updates = b.flatten(_updates(b, src, shape_of(index), b.cast(data, dtype_of(data))))
-    return b.reshape(write_rows(b, b.flatten(data), places, updates, reduction), shape_of(x))
+    places = b.flatten(element_places(b, sizes_of(data), index, b.axis(dim, rank_of(data))))
+    updates = b.flatten(_updates(b, src, sizes_of(index), b.cast(data, dtype_of(data))))
+    return b.reshape(write_rows(b, b.flatten(data), places, updates, reduction), sizes_of(x))
 
 
-def _updates(b: TorchBuilder, src: Operand, shape: Sequence[int], like: GraphExpr) -> GraphExpr:
+def _updates(b: TorchBuilder, src: Operand, shape: Sequence[Size], like: GraphExpr) -> GraphExpr:
     """The part of the source that an index uses."""
     if not isinstance(src, GraphExpr):
         return b.broadcast_to(b.scalar(src, dtype_of(like)), shape)
@@ -105,7 +107,7 @@ def _combined(
     """A reduction whose start is the data where it counts, or where nothing is written."""
     assert callable(write)
     dtype = dtype_of(x)
-    zeros = b.filled(0, shape_of(x), INT64)
+    zeros = b.filled(0, sizes_of(x), INT64)
     count = write(zeros, 1, "add") if not include_self or reduce == "mean" else zeros
     start = x
     if not include_self:
@@ -128,11 +130,11 @@ def _write_slices(
 ) -> GraphExpr:
     data, places = b.at_least_1d(x), b.at_least_1d(index)
     axis = b.axis(dim, rank_of(data))
-    if 0 in shape_of(places):
+    if 0 in sizes_of(places):
         return x
     order = [axis, *(at for at in range(rank_of(data)) if at != axis)]
     rows = b.transpose(data, order)
-    wanted = (shape_of(places)[0], *shape_of(rows)[1:])
+    wanted = (sizes_of(places)[0], *sizes_of(rows)[1:])
     if isinstance(source, GraphExpr) and rank_of(source) == rank_of(data):
         updates = b.transpose(source, order)
     elif isinstance(source, GraphExpr):
@@ -140,8 +142,8 @@ def _write_slices(
     else:
         updates = b.broadcast_to(b.scalar(source, dtype_of(data)), wanted)
     updates = b.cast(updates, dtype_of(data))
-    done = write_rows(b, rows, wrapped(b, places, shape_of(rows)[0]), updates, reduction)
-    return b.reshape(b.transpose(done, [order.index(at) for at in range(len(order))]), shape_of(x))
+    done = write_rows(b, rows, wrapped(b, places, sizes_of(rows)[0]), updates, reduction)
+    return b.reshape(b.transpose(done, [order.index(at) for at in range(len(order))]), sizes_of(x))
 
 
 @converter("index_add")
@@ -198,11 +200,11 @@ def index_put(
     """Values written where tensors of indices say, or a number where a mask says."""
     if len(indices) == 1 and indices[0] is not None and dtype_of(indices[0]).is_bool:
         mask = indices[0]
-        if math.prod(shape_of(values)) == 1:
-            mask = b.reshape(mask, shape_of(mask) + (1,) * (rank_of(x) - rank_of(mask)))
+        if dimensions.product(sizes_of(values)) == 1:
+            mask = b.reshape(mask, sizes_of(mask) + (1,) * (rank_of(x) - rank_of(mask)))
             value = b.reshape(b.cast(values, dtype_of(x)), ())
             return b.call("where", mask, b.add(x, value) if accumulate else value, x)
-    if 0 in shape_of(x):
+    if 0 in sizes_of(x):
         return x
     how = Index(b, x, indices)
     if 0 in how.chosen_shape:
@@ -240,9 +242,9 @@ def masked_index_put(
 @converter("put")
 def put(b: TorchBuilder, x: GraphExpr, index: GraphExpr, source: GraphExpr, accumulate: bool = False) -> GraphExpr:
     """Elements written by their flat positions."""
-    places = wrapped(b, b.flatten(index), math.prod(shape_of(x)))
+    places = wrapped(b, b.flatten(index), dimensions.product(sizes_of(x)))
     done = write_rows(b, b.flatten(x), places, b.flatten(source), "add" if accumulate else "none")
-    return b.reshape(done, shape_of(x))
+    return b.reshape(done, sizes_of(x))
 
 
 @converter("masked_scatter")
@@ -292,13 +294,13 @@ def slice_scatter(
 ) -> GraphExpr:
     """A range along an axis replaced."""
     axis = b.axis(dim, rank_of(x))
-    size = shape_of(x)[axis]
+    size = size_at(x, axis)
     begin, stop, _ = slice(start, end).indices(size)
-    if step == 1 and 0 not in shape_of(x):
+    if step == 1 and 0 not in sizes_of(x):
         stop = max(begin, stop)
         middle = b.broadcast_to(
             b.cast(src, dtype_of(x)),
-            [stop - begin if at == axis else dim_size for at, dim_size in enumerate(shape_of(x))],
+            [stop - begin if at == axis else dim_size for at, dim_size in enumerate(sizes_of(x))],
         )
         return b.concatenate([b.slice_axis(x, axis, 0, begin), middle, b.slice_axis(x, axis, stop, size)], axis)
     chosen = (slice(None),) * axis + (slice(begin, stop, step),)
@@ -309,11 +311,11 @@ def slice_scatter(
 def select_scatter(b: TorchBuilder, x: GraphExpr, src: GraphExpr, dim: int, index: int) -> GraphExpr:
     """One slice along an axis replaced."""
     axis = b.axis(dim, rank_of(x))
-    if 0 in shape_of(x):
+    if 0 in sizes_of(x):
         return x
-    at = index % shape_of(x)[axis]
+    size = size_at(x, axis)
+    at = index % size
     middle = b.expand_dims(b.cast(src, dtype_of(x)), (axis,))
-    size = shape_of(x)[axis]
     return b.concatenate([b.slice_axis(x, axis, 0, at), middle, b.slice_axis(x, axis, at + 1, size)], axis)
 
 

@@ -11,6 +11,7 @@ from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.indexing import nonzero_places
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.scatter import write_rows
+from tilewright.graph.dimensions import Sizes
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 
@@ -32,12 +33,21 @@ def argwhere(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
 @converter("masked_select")
 def masked_select(b: TorchBuilder, x: GraphExpr, mask: GraphExpr) -> GraphExpr:
     """The elements where a mask holds, in order."""
-    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    shape = _together(x, mask)
     if 0 in shape:
         return b.empty((0,), dtype_of(x))
     symbol = b.sizes.fresh(b.meta.shape[0], "count")
     chosen = b.flatten(b.broadcast_to(mask, shape))
     return b.call("host.compress", b.flatten(b.broadcast_to(x, shape)), chosen, axis=0, dims=(symbol,))
+
+
+def _together(x: GraphExpr, mask: GraphExpr) -> Sizes:
+    """The shape that a value and a mask broadcast to."""
+    sizes = sizes_of(x), sizes_of(mask)
+    if sizes[0] == sizes[1]:
+        return sizes[0]
+    numbers = [shape_of(value) for value in (x, mask)]
+    return tuple(np.broadcast_shapes(*numbers))
 
 
 @converter("_unique2")

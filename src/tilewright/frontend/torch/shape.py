@@ -186,7 +186,7 @@ def roll(b: TorchBuilder, x: GraphExpr, shifts: int | Sequence[int], dims: int |
     axes = [dims] if isinstance(dims, int) else list(dims)
     if not axes:
         flat = _roll(b, b.flatten(x), 0, moves[0])
-        return b.reshape(flat, shape_of(x))
+        return b.reshape(flat, sizes_of(x))
     value = x
     for shift, axis in zip(moves, axes, strict=True):
         if rank_of(x):
@@ -195,7 +195,7 @@ def roll(b: TorchBuilder, x: GraphExpr, shifts: int | Sequence[int], dims: int |
 
 
 def _roll(b: TorchBuilder, x: GraphExpr, axis: int, shift: int) -> GraphExpr:
-    size = shape_of(x)[axis]
+    size = size_at(x, axis)
     cut = size - shift % size if size else 0
     if cut in (0, size):
         return x
@@ -213,11 +213,12 @@ def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[int], value: Numbe
     for index in range(len(pad) // 2):
         axis = rank - 1 - index
         low, high = pad[2 * index], pad[2 * index + 1]
-        x = b.slice_axis(x, axis, max(0, -low), max(0, -low, shape_of(x)[axis] - max(0, -high)))
+        if low < 0 or high < 0:
+            x = b.slice_axis(x, axis, max(0, -low), max(0, -low, size_at(x, axis) - max(0, -high)))
         before[axis], after[axis] = max(0, low), max(0, high)
     if not any((*before, *after)):
         return x
-    if 0 in shape_of(x):
+    if 0 in sizes_of(x):
         return b.broadcast_to(b.scalar(value, dtype_of(x)), b.shape)
     if dtype_of(x).is_bool:
         return b.cast(
@@ -241,9 +242,10 @@ def replication_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[int]) -> Gr
 def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[int], mode: str) -> GraphExpr:
     for index in range(len(padding) // 2):
         axis = rank_of(x) - 1 - index
-        size, low, high = shape_of(x)[axis], padding[2 * index], padding[2 * index + 1]
+        low, high = padding[2 * index], padding[2 * index + 1]
         if not low and not high:
             continue
+        size = size_at(x, axis)
         place = np.arange(-low, size + high)
         if mode == "edge":
             place = np.clip(place, 0, size - 1)
@@ -264,7 +266,7 @@ def diagonal(b: TorchBuilder, x: GraphExpr, offset: int = 0, dim1: int = 0, dim2
     first, second = b.axis(dim1, rank), b.axis(dim2, rank)
     rest = [axis for axis in range(rank) if axis not in (first, second)]
     value = b.transpose(x, [*rest, first, second])
-    *outer, rows, columns = shape_of(value)
+    outer, (rows, columns) = sizes_of(value)[:-2], (size_at(value, axis) for axis in (-2, -1))
     row, column = max(0, -offset), max(0, offset)
     count = max(0, min(rows - row, columns - column))
     if 0 in (*outer, count):
@@ -288,10 +290,10 @@ def upper_triangle(b: TorchBuilder, x: GraphExpr, diagonal: int = 0) -> GraphExp
 
 
 def _triangle(b: TorchBuilder, x: GraphExpr, diagonal: int, lower: bool) -> GraphExpr:
-    rows, columns = shape_of(x)[-2:]
-    gap = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    kept = gap <= diagonal if lower else gap >= diagonal
-    return b.call("where", b.constant(kept, BOOL), x, b.scalar(0, dtype_of(x)))
+    rows, columns = sizes_of(x)[-2:]
+    gap = b.subtract(b.arange(columns), b.expand_dims(b.arange(rows), (1,)))
+    kept = b.compare("less_equal" if lower else "greater_equal", gap, diagonal)
+    return b.call("where", kept, x, b.scalar(0, dtype_of(x)))
 
 
 # Views by strides
@@ -320,9 +322,9 @@ def unfold(b: TorchBuilder, x: GraphExpr, dimension: int, size: int, step: int) 
     if not rank_of(x):
         return b.reshape(x, b.shape) if 0 not in b.shape else b.empty(b.shape, dtype_of(x))
     axis = b.axis(dimension, rank_of(x))
-    count = (shape_of(x)[axis] - size) // step + 1
+    count = (size_at(x, axis) - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    if 0 in places.shape or 0 in shape_of(x):
+    if 0 in places.shape or 0 in sizes_of(x):
         return b.empty(b.shape, dtype_of(x))
     taken = b.call("take", x, b.constant(places, INT64), axis=axis)
     order = [at for at in range(rank_of(taken)) if at != axis + 1] + [axis + 1]

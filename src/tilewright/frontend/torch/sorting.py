@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.reduce import running
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError
@@ -14,17 +15,17 @@ _LONGEST_AXIS = 1 << 16
 """The longest axis that is sorted: the work grows with its square."""
 
 
-def ordered(b: TorchBuilder, x: GraphExpr, axis: int, k: int, largest: bool) -> tuple[GraphExpr, GraphExpr]:
+def ordered(b: TorchBuilder, x: GraphExpr, axis: int, k: Size, largest: bool) -> tuple[GraphExpr, GraphExpr]:
     """The first k elements in order, and their places; equal elements keep their order."""
     if not rank_of(x):
         place = b.scalar(0, INT64)
         return (x, place) if k else (b.empty((0,), dtype_of(x)), b.empty((0,), INT64))
-    shape = list(shape_of(x))
-    if shape[axis] > _LONGEST_AXIS:
-        raise UnsupportedError(f"ordering an axis of {shape[axis]} elements, at most {_LONGEST_AXIS} are supported")
-    shape[axis] = k
-    if 0 in shape:
-        return b.empty(shape, dtype_of(x)), b.empty(shape, INT64)
+    sizes = sizes_of(x)
+    size, wanted = sizes[axis], (*sizes[:axis], k, *sizes[axis + 1 :])
+    if isinstance(size, int) and size > _LONGEST_AXIS:
+        raise UnsupportedError(f"ordering an axis of {size} elements, at most {_LONGEST_AXIS} are supported")
+    if 0 in wanted:
+        return b.empty(wanted, dtype_of(x)), b.empty(wanted, INT64)
     value = b.cast(x, "int8") if dtype_of(x).is_bool else x
     both = b.call("topk", value, axis=axis, k=k, largest=largest)
     return b.cast(b.item(both, 0), dtype_of(x)), b.item(both, 1)
@@ -36,7 +37,7 @@ def sort(
 ) -> tuple[GraphExpr, GraphExpr]:
     """All elements along an axis in order."""
     axis = b.axis(dim, rank_of(x))
-    return ordered(b, x, axis, shape_of(x)[axis] if rank_of(x) else 1, descending)
+    return ordered(b, x, axis, sizes_of(x)[axis] if rank_of(x) else 1, descending)
 
 
 @converter("argsort")
@@ -90,7 +91,7 @@ converter("nanmedian")(_median(skip_nan=True))
 def _middle(b: TorchBuilder, x: GraphExpr, axis: int, keepdim: bool, skip_nan: bool) -> tuple[GraphExpr, GraphExpr]:
     if not rank_of(x):
         return x, b.scalar(0, INT64)
-    size = shape_of(x)[axis]
+    size = size_at(x, axis)
     if not size:
         return b.filled(float("nan"), (), dtype_of(x)), b.scalar(0, INT64)
     values, places = ordered(b, x, axis, size, largest=False)
@@ -103,7 +104,7 @@ def _middle(b: TorchBuilder, x: GraphExpr, axis: int, keepdim: bool, skip_nan: b
         middle = b.call("divide", b.call("maximum", b.subtract(numbers, 1), b.scalar(0, INT64)), b.scalar(2, INT64))
     else:
         middle = b.where(b.compare("greater", odd, 0), numbers, (size - 1) // 2)
-    chosen = b.call("equal", b.positions(shape_of(x), axis), middle)
+    chosen = b.call("equal", b.positions(sizes_of(x), axis), middle)
     found = b.reduce("sum", b.where(chosen, places, b.scalar(0, INT64)), (axis,), keepdim)
     # Read by selection, so that NaN elsewhere does not spoil the sum.
     value = b.reduce("sum", b.where(chosen, values, b.scalar(0, dtype_of(x))), (axis,), keepdim)
@@ -116,14 +117,14 @@ def mode(b: TorchBuilder, x: GraphExpr, dim: int = -1, keepdim: bool = False) ->
     if not rank_of(x):
         return x, b.scalar(0, INT64)
     axis = b.axis(dim, rank_of(x))
-    size = shape_of(x)[axis]
+    size = size_at(x, axis)
     values, places = ordered(b, x, axis, size, largest=False)
     fresh = b.broadcast_to(b.constant([True] * size, "bool"), (size,)) if size == 1 else None
-    ones = b.filled(1, shape_of(x), INT64)
+    ones = b.filled(1, sizes_of(x), INT64)
     if fresh is None:
         before, after = b.slice_axis(values, axis, 0, size - 1), b.slice_axis(values, axis, 1, size)
         equal = b.cast(b.call("equal", before, after), INT64)
-        head = b.filled(0, [1 if at == axis else dim_size for at, dim_size in enumerate(shape_of(x))], INT64)
+        head = b.filled(0, [1 if at == axis else dim_size for at, dim_size in enumerate(sizes_of(x))], INT64)
         same = b.concatenate([head, equal], axis)
 
         def combine(earlier: list[GraphExpr], later: list[GraphExpr]) -> list[GraphExpr]:
@@ -133,7 +134,7 @@ def mode(b: TorchBuilder, x: GraphExpr, dim: int = -1, keepdim: bool = False) ->
 
         ones = running(b, [ones, same], axis, combine)[0]
     best = b.call("argmax", ones, axis=axis, keepdims=True)
-    chosen = b.call("equal", b.positions(shape_of(x), axis), best)
+    chosen = b.call("equal", b.positions(sizes_of(x), axis), best)
     zero = b.scalar(0, dtype_of(x))
     found = b.reduce("sum", b.where(chosen, values, zero), (axis,), keepdim)
     place = b.reduce("sum", b.where(chosen, places, b.scalar(0, INT64)), (axis,), keepdim)

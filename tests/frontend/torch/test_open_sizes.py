@@ -1,0 +1,86 @@
+"""Operators of PyTorch at sizes that are left open: only the axes that an operator works along may have to be known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+
+_ROWS = torch.tensor([2, 0, -1])
+_PLACES = torch.tensor([[0, 2, 1], [1, 1, 0]])
+
+OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
+    "roll": lambda x: torch.roll(x, (1, -2), (1, 2)),
+    "flip": lambda x: torch.flip(x, (1,)),
+    "flip all": lambda x: torch.flip(x, (0, 1, 2)),
+    "topk": lambda x: x.topk(2, -1),
+    "sort": lambda x: x.sort(1, descending=True),
+    "argsort": lambda x: x.argsort(-1),
+    "sort of the open axis": lambda x: x.sort(0),
+    "kthvalue": lambda x: x.kthvalue(2, 2),
+    "median": lambda x: x.median(1),
+    "mode": lambda x: x.round().mode(2),
+    "cummax": lambda x: x.cummax(1),
+    "pad": lambda x: torch.nn.functional.pad(x, (1, 2, -1, 1)),
+    "reflection": lambda x: torch.nn.functional.pad(x, (1, 2), mode="reflect"),
+    "replication": lambda x: torch.nn.functional.pad(x, (3, 1), mode="replicate"),
+    "diagonal": lambda x: torch.diagonal(x, 1, 1, 2),
+    "triangles": lambda x: (torch.tril(x, 1), torch.triu(x, -1)),
+    "unfold": lambda x: x.unfold(2, 3, 2),
+    "gather": lambda x: x.gather(1, (x > 0).long() * 2),
+    "gather along the open axis": lambda x: x.gather(0, x.argsort(0)),
+    "index": lambda x: x[:, _ROWS],
+    "index of two axes": lambda x: x[:, _PLACES, _PLACES - 1],
+    "index of the open axis": lambda x: x[torch.tensor([0, -1])],
+    "index of open and other axes": lambda x: x[torch.tensor([0, -1]), :, torch.tensor([1, 3])],
+    "index_put": lambda x: x.index_put((torch.tensor([0, -1]),), torch.ones(4, 5)),
+    "index_add": lambda x: x.index_add(1, _ROWS.abs(), x[:, :3] * 2),
+    "index_add of the open axis": lambda x: torch.zeros_like(x).index_add(0, torch.arange(x.shape[0]) // 2, x),
+    "index_fill": lambda x: x.index_fill(2, _ROWS.abs(), 3.0),
+    "scatter": lambda x: x.scatter(2, (x > 0).long()[..., :1] + 1, 7.0),
+    "scatter_add": lambda x: x.scatter_add(1, (x > 0).long(), x),
+    "scatter_reduce": lambda x: x.scatter_reduce(1, (x > 0).long(), x, "amax", include_self=False),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3),
+    "select_scatter": lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -1),
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x),
+    "cdist": lambda x: torch.cdist(x, x[:, :2]),
+    "isnan of integers": lambda x: torch.isnan((x > 0).long()),
+    "masked_select": lambda x: x.masked_select(x > 0),
+    "selected rows": lambda x: x[x[:, 0, 0] > 0],
+    "order of selected rows": lambda x: x[x[:, 0, 0] > 0].argsort(0, descending=True),
+    "sums of selected rows": lambda x: torch.zeros_like(x).index_add(
+        0, torch.nonzero(x[:, 0, 0] > 0)[:, 0], x[x[:, 0, 0] > 0] * 2
+    ),
+}
+
+
+class _Applied(torch.nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", OPEN_BATCH)
+def test_an_open_first_dimension(name: str) -> None:
+    module = _Applied(OPEN_BATCH[name])
+    generator = torch.Generator().manual_seed(0)
+    example = torch.randn(6, 4, 5, generator=generator)
+    exported = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    compiled = tw.compile(tw.frontend.from_torch(exported), threads=1)
+    for size in (6, 2, 3, 9):
+        x = torch.randn(size, 4, 5, generator=generator)
+        for given in (x, -x.abs()):
+            expected = module(given)
+            found = compiled(given.numpy())
+            several = isinstance(expected, (tuple, list))
+            for actual, wanted in zip(found if several else [found], expected if several else [expected], strict=True):
+                np.testing.assert_allclose(actual, wanted.numpy(), rtol=1e-5, atol=1e-6)
