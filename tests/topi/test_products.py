@@ -16,15 +16,17 @@ from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
 from tilewright.graph.expr import GraphExpr, Var
 from tilewright.graph.op import call, get_operator
 from tilewright.graph.ops.half import HalfConv2dAttributes
+from tilewright.ir.expr import const_value
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.weave_loops import WOVEN
+from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
-from tilewright.tir.stmt import PREFETCH, For
+from tilewright.tir.stmt import PREFETCH, For, LoopKind
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -165,6 +167,36 @@ def test_a_tile_is_stored_when_the_next_block_needs_it(epilogue: bool, depth: in
     block = ["tileload"] * 4 + ["tilestore", "tilezero", "tdp"] * 4
     assert any(calls[n : n + len(block)] == block for n in range(len(calls)))
     assert calls[-4:] == ["tilestore"] * 4 and calls.count("tilestore") == 8, "the last block is stored after all"
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_one_block_of_tiles_for_each_of_some_cores(epilogue: bool) -> None:
+    func, target = product(56, 64, 256, epilogue=epilogue), target_of("amx").replace(cores=2)
+    check(func, target, "tdpbusd")
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    assert any(loop.kind is LoopKind.PARALLEL for loop in find_all(made.body, For))
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_deep_products_walk_to_and_fro(epilogue: bool) -> None:
+    """Operands of a block that fill the first cache level: every second block begins at the end, where the last was."""
+    target = target_of("amx").replace(l1_bytes=12 << 10)
+    func = product(56, 64, 256, epilogue=epilogue)
+    check(func, target, "tdpbusd")
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    (walk,) = (loop for loop in find_all(made.body, For) if ZIGZAG in loop.annotations)
+    assert const_value(walk.extent) == 4
+    near = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target.replace(l1_bytes=48 << 10))
+    assert not any(ZIGZAG in loop.annotations for loop in find_all(near.body, For))
+
+
+@pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
+@pytest.mark.parametrize(("shape", "cores"), [((64, 96, 1024), 1), ((512, 64, 640), 2)])
+def test_deep_products_on_tiles(shape: tuple[int, int, int], cores: int) -> None:
+    func, target = product(*shape, epilogue=True), HOST.replace(cores=cores)
+    made, given, expected = scheduled(func, target)
+    assert any(ZIGZAG in loop.annotations for loop in find_all(made.body, For))
+    np.testing.assert_array_equal(run(made, *given, target=target)[-1], expected[-1])
 
 
 @pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")

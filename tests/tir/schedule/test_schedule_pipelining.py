@@ -84,6 +84,25 @@ def test_stages_that_are_woven(rows: int, steps: int) -> None:
     assert ("if " in main) == (rows // share < steps and steps > 1)
 
 
+@pytest.mark.parametrize("turned", ["steps", "columns"])
+def test_woven_loops_that_turn(turned: str) -> None:
+    """What is woven in counts the steps of a loop, in whichever direction that walks."""
+    func = matmul_relu(24, 4, 4)
+    schedule = Schedule(func)
+    first, last = schedule.get_block("C"), schedule.get_block("D")
+    outer, _ = schedule.split(schedule.get_loops(last)[0], [None, 8])
+    schedule.compute_at(first, outer, preserve_unit_loops=True)
+    *_, row, column, k = schedule.get_loops(first)
+    schedule.reorder(k, row, column) if turned == "steps" else schedule.reorder(column, row, k)
+    schedule.decompose_reduction(first, k if turned == "steps" else column)
+    schedule.zigzag(k if turned == "steps" else column)
+    schedule.software_pipeline(outer, [0, 0, 1])
+    schedule.annotate(outer, WOVEN, 1)
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    assert "% 2 == 0 else 3 - " in text and "zigzag" not in text
+
+
 def test_a_pipeline_longer_than_the_loop() -> None:
     func = elementwise((2, 5), 2)
     schedule = Schedule(func)

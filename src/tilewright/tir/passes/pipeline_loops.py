@@ -49,6 +49,7 @@ from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.passes.weave_loops import WOVEN, without_tiles, woven
+from tilewright.tir.passes.zigzag_loops import turned_inside
 from tilewright.tir.stmt import ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
@@ -79,7 +80,9 @@ class _Pipeline(StmtRewriter):
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
-        return _pipelined(lowered, self._asynchronous, self._constants) if PIPELINE in loop.annotations else lowered
+        if PIPELINE not in loop.annotations:
+            return lowered
+        return _pipelined(turned_inside(lowered), self._asynchronous, self._constants)
 
 
 def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> Stmt:

@@ -2,49 +2,58 @@
 
     for t in range(T):                         for t in range(T):
         for p in zigzag(8):          ->            for p in range(8):
-            use(W[p])                                  q = p if t % 2 == 0 else 7 - p
-                                                       use(W[q])
+            use(W[p])                                  use(W[p if t % 2 == 0 else 7 - p])
 
 A loop that streams more data than a cache holds finds nothing of it there the next time if it starts over: what it
-needs first went first. Turned round, it starts with what it used last.
+needs first went first. Turned round, it starts with what it used last. Loops of one iteration never turn another.
+
+Loops in a software pipeline are turned there (`turned_inside`): what is woven into them counts their steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from tilewright.ir.build import add, const, eq, floormod, select, sub
-from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Var, is_const_int
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import StmtRewriter, substitute_stmt
-from tilewright.tir.schedule.annotations import ZIGZAG
-from tilewright.tir.stmt import For, LetStmt, LoopKind, Stmt
+from tilewright.tir.stmt import For, LoopKind, Stmt
+
+ZIGZAG: Final = "zigzag"
+"""The note on a loop that runs backwards in every second iteration of the serial loop around it."""
 
 
 def zigzag_loops(func: PrimFunc) -> PrimFunc:
     """The function with the directions of zigzag loops spelled out."""
-    return func.replace(body=_ZigzagLoops().stmt(func.body))
+    return func.replace(body=_ZigzagLoops(()).stmt(func.body))
+
+
+def turned_inside(loop: For) -> For:
+    """A serial loop with the directions of the zigzag loops inside it spelled out."""
+    return loop.replace(body=_ZigzagLoops([loop.var]).stmt(loop.body))
 
 
 class _ZigzagLoops(StmtRewriter):
-    def __init__(self) -> None:
-        self._serial: list[Var] = []
+    def __init__(self, around: Sequence[Var]) -> None:
+        self._serial = list(around)
 
     def visit_for(self, loop: For) -> Stmt:
         turning = self._serial[-1] if self._serial and loop.annotations.get(ZIGZAG) else None
-        if loop.kind is LoopKind.SERIAL:
+        turns = loop.kind is LoopKind.SERIAL and not is_const_int(loop.extent, 1)
+        if turns:
             self._serial.append(loop.var)
         lowered = super().visit_for(loop)
-        if loop.kind is LoopKind.SERIAL:
+        if turns:
             self._serial.pop()
         if not loop.annotations.get(ZIGZAG):
             return lowered
         assert isinstance(lowered, For)
         notes = {key: value for key, value in lowered.annotations.items() if key != ZIGZAG}
-        if turning is None or loop.kind is not LoopKind.SERIAL or is_const_int(lowered.extent, 1):
+        if turning is None or not turns:
             return lowered.replace(annotations=notes)
-        place = Var(loop.var.name, INDEX)
         last = sub(add(add(lowered.min, lowered.min), lowered.extent), 1)
         forward = eq(floormod(turning, const(2)), 0)
-        body = substitute_stmt(lowered.body, {loop.var: place})
-        turned = LetStmt(place, select(forward, loop.var, sub(last, loop.var)), body)
-        return lowered.replace(body=turned, annotations=notes)
+        turned = select(forward, loop.var, sub(last, loop.var))
+        return lowered.replace(body=substitute_stmt(lowered.body, {loop.var: turned}), annotations=notes)

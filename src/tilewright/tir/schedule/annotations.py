@@ -8,6 +8,7 @@ from tilewright.ir.expr import const_value
 from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.passes.pipeline_loops import PIPELINE
+from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.loops import require_blocks
 from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState
@@ -18,10 +19,6 @@ THREAD_AXES: Final = (
     "clusterIdx.x",
 )
 """The hardware axes that a loop can be bound to, besides `vthread`."""
-
-
-ZIGZAG: Final = "zigzag"
-"""The note on a loop that runs backwards in every second iteration of the serial loop around it."""
 
 
 def _require_free(state: ScheduleState, loop: For, what: str) -> None:
@@ -79,10 +76,12 @@ def unroll(state: ScheduleState, loop: For) -> None:
 def zigzag(state: ScheduleState, loop: For) -> None:
     """for t: for p in 8: B(t, p)  ->  for t: for p in zigzag(8): B(t, p): backwards in every second iteration of t.
 
-    What the loop used last is still in the cache when it comes first the next time. Iterations must be independent.
+    What the loop used last is still in the cache when it comes first the next time. Iterations must be independent, or
+    steps of a reduction whose init is elsewhere (`decompose_reduction`).
     """
     _require_free(state, loop, "zigzag")
-    _require_independent(state, loop, "zigzag", private=True)
+    if not _only_adds(state, loop):
+        _require_independent(state, loop, "zigzag", private=True)
     if not any(above.kind is LoopKind.SERIAL for above in state.index.loops_above(loop)):
         state.fail(f"zigzag: there is no serial loop around loop {loop.var.name} to turn with", loop)
     state.relabel(loop, loop.replace(annotations={**loop.annotations, ZIGZAG: True}))
@@ -109,6 +108,12 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
         state.relabel(loop, loop.replace(kind=LoopKind.THREAD, thread=thread))
 
 
+def _only_adds(state: ScheduleState, loop: For) -> bool:
+    """Whether a loop serves just the reduction of a single block whose init is elsewhere: its steps have no order."""
+    blocks = state.index.blocks_under(loop)
+    return len(blocks) == 1 and blocks[0].init is None and _drives_reduction(blocks[0], loop)
+
+
 def _only_reduces(state: ScheduleState, loop: For) -> bool:
     """Whether a loop serves just the reduction of a single block that still has its init, which changes nothing."""
     blocks = state.index.blocks_under(loop)
@@ -117,7 +122,12 @@ def _only_reduces(state: ScheduleState, loop: For) -> bool:
     matched = match_reducer(blocks[0])
     if matched is not None and not starts_at_identity(blocks[0], matched):
         return False
-    users = [item for item in blocks[0].iters if mentions(item.value, {loop.var})]
+    return _drives_reduction(blocks[0], loop)
+
+
+def _drives_reduction(block: Block, loop: For) -> bool:
+    """Whether a block uses a loop for its reduce iterators and for nothing else."""
+    users = [item for item in block.iters if mentions(item.value, {loop.var})]
     return bool(users) and all(item.kind is IterKind.REDUCE for item in users)
 
 

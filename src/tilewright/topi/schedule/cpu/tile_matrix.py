@@ -20,6 +20,9 @@ _LEAST_ROWS = 7
 _LEAST_BYTES = 32
 """The same for steps of the reduction."""
 _WEIGHTS_SHARE = 0.5
+"""The part of the second cache level that weights may take that stay there."""
+_SWEEP_SHARE = 0.75
+"""The part of the first cache level from which on a block's operands drive each other out of it."""
 _RUNS = 2
 """Runs of blocks for each core, where they divide so."""
 _IDLE = 1.1
@@ -79,13 +82,39 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     spatial = [loop for loop in below if loop.var not in reduce_vars]
     step, inside = sch.split(reduction[-1], [None, item.depth])
     sch.reorder(*reduction[:-1], step, *spatial, inside)
-    sch.tensorize(spatial[0], item.multiply)
-    sch.tensorize(loops_below(context, copy, attach)[0], item.store)
     if run is not None:
         sch.parallel(run)
-    if context.extent(attach) != 1 and context.choose("woven", (False, True), True):
-        sch.software_pipeline(attach, [0, 1] if alone else [0, 1, 1])
+    tiles = sch.tensorize(spatial[0], item.multiply)
+    sch.tensorize(loops_below(context, copy, attach)[0], item.store)
+    if context.extent(attach) == 1:
+        return True
+    stages = [0, 1] if alone else [0, 1, 1]
+    if _walk_to_and_fro(context, tiles, [*reduction[:-1], step], item):
+        stages.insert(0, 0)
+    if context.choose("woven", (False, True), True):
+        sch.software_pipeline(attach, stages)
         sch.annotate(attach, WOVEN, 1)
+    return True
+
+
+def _walk_to_and_fro(
+    context: ScheduleContext, tiles: BlockHandle, reduction: list[LoopHandle], item: TileProduct
+) -> bool:
+    """Let every second block of tiles begin its sums at the end; True if they have a block of their own for zeros now.
+
+    Neighbouring blocks have the rows (or the weights) in common. Where the operands of a block fill the first cache
+    level, what is left there of the common ones is the end.
+    """
+    sch = context.sch
+    *others, step = reduction
+    if any(context.extent(loop) != 1 for loop in others):
+        return False
+    lines = item.down * item.rows + item.across * COLUMNS
+    sweep = (context.extent(step) or 0) * item.depth * item.row.itemsize * lines
+    if not context.choose("to_and_fro", (False, True), sweep > context.target.l1_bytes * _SWEEP_SHARE):
+        return False
+    sch.decompose_reduction(tiles, reduction[0])
+    sch.zigzag(step)
     return True
 
 
