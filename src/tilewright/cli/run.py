@@ -19,7 +19,7 @@ _WIDTH = 100
 DESCRIPTION = """\
 Run a model once and show its outputs. The model is an ONNX file or a library that `tilewright compile` wrote.
 
-  tilewright run resnet18.onnx --input data=image.npy --output-file logits.npz
+  tilewright run resnet18.onnx --input input=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
 
 Inputs that are not given get random values: normal floats, small non-negative integers, fair bools.
