@@ -262,6 +262,23 @@ class TestTemplates:
         scheduled = check_symbolic(make, [1, 16, 70], target)
         assert LoopKind.VECTORIZED in kinds(scheduled)
 
+    @pytest.mark.parametrize("stride", [1, 2])
+    @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
+    def test_depthwise_convolution_of_symbolic_extents(
+        self, target: Target, axes: tuple[int, ...], stride: int
+    ) -> None:
+        """Register tiles of whole windows, whatever is open: sums stay in memory of their own."""
+
+        def make(n: int | ir.Var) -> PrimFunc:
+            shape = tuple(n if axis in axes else size for axis, size in enumerate((2, 6, 5, 18)))
+            data, weight, bias = Var("x", tensor_type(shape, "float32")), var("w", 3, 3, 1, 18), var("b", 18)
+            product = conv(data, weight, groups=18, padding=(1, 1, 1, 1), strides=(stride, stride))
+            return kernel([data, weight, bias], call("nn.relu", call("add", product, bias)), on_cpu=True)
+
+        scheduled = check_symbolic(make, [1, 4, 9], target)
+        (sums,) = (block for block in find_all(scheduled.body, Block) if block.name == "depthwise_conv2d")
+        assert sums.writes[0].buffer.scope == "local"
+
     @pytest.mark.parametrize("width", [3, 16, 21, 48])
     @pytest.mark.parametrize(
         "attributes",

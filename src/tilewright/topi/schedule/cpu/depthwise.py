@@ -59,14 +59,16 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     if _has_dense_windows(context, anchor):
         start_at_bias(context, anchor)
     loops = sch.get_loops(output)
-    extents = context.extents(loops)
-    if extents is None or prod(extents) == 0:
+    extents = context.sizes(loops)
+    if context.is_symbolic(loops[-1]) or prod(extents) == 0:
         schedule_injective(context, output)
         return
     row = row_axis(context, anchor, extents)
     rows = extents[row] if row is not None else 1
     tile = sliding_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
-    windows = _windows(context, anchor, extents, row)
+    # Tiles of several lines are whole ones.
+    known = row is not None and context.extents(loops[row - 1 : row + 1]) is not None
+    windows = _windows(context, anchor, extents, row) if known else None
     lines, whole = 1, None
     if windows is not None and row is not None:
         whole = _tile_of_windows(context, windows, extents[row - 1], rows)
