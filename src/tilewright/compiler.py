@@ -39,6 +39,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
+from tilewright.tir.verify import verify_written
 from tilewright.topi.schedule.choices import Answer, Choices
 
 
@@ -247,6 +248,7 @@ def _functions(
     elif isinstance(program, Schedule):
         function = program.func
     elif isinstance(program, PrimFunc):
+        verify_written(program)
         function = program
     else:
         functions = [item for item in program.functions.values() if isinstance(item, PrimFunc)]
@@ -254,6 +256,8 @@ def _functions(
             raise UserError(
                 "the module has no loop-level function to build", hint="compile graph functions with tw.compile"
             )
+        for item in functions:
+            verify_written(item)
         return functions
     return [function if name is None else function.replace(name=name)]
 
