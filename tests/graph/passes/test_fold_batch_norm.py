@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, inputs_for, op, random, var
-from tilewright.graph.expr import Call, Tuple, constant
+from tilewright.graph.expr import Call, Tuple, Var, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import Operator
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.traverse import post_order
+from tilewright.ir import expr as ir
 from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
 
 
 def fold(params, body):
@@ -32,6 +34,26 @@ def batch_norm(data, channels, axis=1, seed=5):
     statistics = [rng.standard_normal(channels).astype(np.float32) for _ in range(3)]
     variance = rng.random(channels).astype(np.float32) + np.float32(0.5)
     return op("nn.batch_norm", data, *map(constant, statistics), constant(variance), axis=axis, epsilon=1e-3)
+
+
+def test_at_sizes_that_are_open():
+    n, h = ir.Var("n"), ir.Var("h")
+    x = Var("x", tensor_type((n, 4, h, 6), "float32"))
+    y = Var("y", tensor_type((n, 4), "float32"))
+    after = batch_norm(op("nn.conv2d", x, constant(random(0, 8, 4, 3, 3)), padding=(1, 1, 1, 1)), 8)
+    before = op("nn.conv2d", batch_norm(x, 4), constant(random(1, 8, 4, 3, 3)))
+    product = batch_norm(op("matmul", y, constant(random(2, 4, 5))), 5)
+    rng = np.random.default_rng(0)
+    for param, body in ((x, after), (x, before), (y, product)):
+        module = infer_types(IRModule([function([param], body)]))
+        result = fold_batch_norm(module)
+        assert not {"multiply", "nn.batch_norm"} & {
+            item.callee.name
+            for item in post_order(result["main"])
+            if isinstance(item, Call) and isinstance(item.callee, Operator)
+        }
+        argument = rng.standard_normal((3, 4, 5, 6) if param is x else (3, 4)).astype(np.float32)
+        np.testing.assert_allclose(evaluate(result, argument), evaluate(module, argument), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

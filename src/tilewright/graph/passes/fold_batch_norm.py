@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.graph.dimensions import Sizes
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.op import Operator
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
@@ -96,12 +97,15 @@ def _open_dynamic_batch_norm(call: Call, attributes: BatchNormAttributes) -> Gra
     return make("add", scaled, make("reshape", shift, shape=column, span=span), span=span)
 
 
-def _channel_vector(item: Constant, shape: tuple[int, ...], axis: int) -> Wide | None:
-    """A constant that broadcasts to a shape and varies only along one axis, as a vector along it."""
-    dims = (1,) * (len(shape) - item.data.ndim) + item.data.shape
-    if len(dims) != len(shape) or any(dim not in (1, shape[axis] if a == axis else 1) for a, dim in enumerate(dims)):
+def _channel_vector(item: Constant, sizes: Sizes, axis: int) -> Wide | None:
+    """A constant that broadcasts to a shape and varies only along one axis of a known size, as a vector along it."""
+    dims = (1,) * (len(sizes) - item.data.ndim) + item.data.shape
+    channels = sizes[axis]
+    if not isinstance(channels, int) or len(dims) != len(sizes):
         return None
-    return np.broadcast_to(_wide(item).reshape(-1), (shape[axis],)) if shape[axis] else None
+    if any(dim not in (1, channels if a == axis else 1) for a, dim in enumerate(dims)):
+        return None
+    return np.broadcast_to(_wide(item).reshape(-1), (channels,)) if channels else None
 
 
 def _layout_axis(call: Call) -> int | None:
@@ -151,12 +155,12 @@ def _scale_outputs(call: Call, weight: Constant, factor: Wide) -> Floats | None:
 
 def _scale_after(b: Bindings) -> GraphExpr | None:
     call, weight = b.call("contraction"), b.constant("w")
-    shape, axis = static_shape(call), _output_axis(call)
-    if shape is None or axis is None or not b.used_once("contraction") or not _floats(weight):
+    sizes, axis = known_sizes(call), _output_axis(call)
+    if sizes is None or axis is None or not b.used_once("contraction") or not _floats(weight):
         return None
     if b.root.type is not call.type or call.args[1] is not weight:
         return None
-    factor = _channel_vector(b.constant("c"), shape, axis)
+    factor = _channel_vector(b.constant("c"), sizes, axis)
     if factor is None:
         return None
     scaled = _scale_outputs(call, weight, factor)
@@ -207,10 +211,10 @@ def _input_axis(call: Call) -> int | None:
 def _input_vector(b: Bindings) -> Wide | None:
     """The constant beside a contraction's input as a vector of its channels."""
     call, inner = b.call("root"), b.call("inner")
-    shape, axis = static_shape(inner), _input_axis(call)
-    if shape is None or axis is None or b["x"].type is not inner.type or not _floats(b["w"]):
+    sizes, axis = known_sizes(inner), _input_axis(call)
+    if sizes is None or axis is None or b["x"].type is not inner.type or not _floats(b["w"]):
         return None
-    return _channel_vector(b.constant("c"), shape, axis)
+    return _channel_vector(b.constant("c"), sizes, axis)
 
 
 def _scale_before(b: Bindings) -> GraphExpr | None:
