@@ -50,7 +50,6 @@ def test_optimizer_vectorizes_for_the_processor() -> None:
     assert "ymm" in assembly or "zmm" in assembly
     plain = toolchain.emit_assembly(ADD_ONE, triple="x86_64-linux-gnu", cpu="skylake-avx512", opt_level=0)
     assert "ymm" not in plain
-    assert "<" in toolchain.optimized_ir(ADD_ONE, triple="x86_64-linux-gnu", cpu="skylake-avx512")
 
 
 def test_ir_that_does_not_parse_shows_the_line() -> None:
@@ -78,8 +77,6 @@ def test_unknown_triple_and_level() -> None:
 
 def test_host_is_described() -> None:
     assert toolchain.host_triple()
-    assert toolchain.host_cpu()
-    assert "+" in toolchain.host_features()
     assert "llvmlite" in toolchain.llvm_version()
 
 

@@ -18,7 +18,7 @@ from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import numbers
 from tilewright.tir.buffer import BufferLoad, make_buffer
-from tilewright.tir.evaluate import Bounds, evaluate, nan_equal
+from tilewright.tir.evaluate import Bounds, evaluate
 from tilewright.tir.numbers import InterpreterError
 
 NATIVE_FLOATS = ["float16", "float32", "float64"]
@@ -34,6 +34,11 @@ NUMPY_BINARY = {
     e.LT: np.less,
     e.LE: np.less_equal,
 }
+
+
+def nan_equal(a: object, b: object) -> bool:
+    """Whether two scalars are the same value; NaN equals NaN."""
+    return bool(a == b) or bool(a != a and b != b)
 
 
 def numpy_scalar(imm: PrimExpr) -> np.generic:

@@ -19,8 +19,8 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter import element_type, interpret
-from tilewright.tir.numbers import InterpreterError
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.numbers import InterpreterError, storage_type
 from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind
 
@@ -180,7 +180,7 @@ def test_small_types(name: str) -> None:
     a, b, i = make_buffer("A", (4,), name), make_buffer("B", (4,), name), Var("i")
     value = BufferLoad(a, (i,)) if dtype.is_bool else e.Add(BufferLoad(a, (i,)), const(1, dtype))
     func = PrimFunc("f", (a, b), For(i, e.ZERO, const(4), LoopKind.SERIAL, s.BufferStore(b, (i,), value)))
-    array = np.zeros(4, element_type(dtype))
+    array = np.zeros(4, storage_type(dtype))
     out = np.ones_like(array)
     interpret(func, array, out)
     if dtype.name == "bfloat16":
@@ -426,7 +426,7 @@ def test_random_programs_run_or_explain(func: PrimFunc) -> None:
     for param in func.params:
         if isinstance(param, Buffer):
             shape = param.static_shape or (2, 3)
-            arguments.append(np.zeros(shape, element_type(param.dtype)))
+            arguments.append(np.zeros(shape, storage_type(param.dtype)))
         else:
             arguments.append(1)
     small = all(_small(item) for item in _loops(func.body))

@@ -10,7 +10,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import PREFETCH, LoopKind
-from tilewright.tune.features import Described, _traffic, describe, extract, extract_batch
+from tilewright.tune.features import Described, _traffic, describe, extract
 
 TARGET = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
 
@@ -44,7 +44,7 @@ def test_the_length_is_fixed() -> None:
     x = te.placeholder((100,), "float32", "x")
     y = te.compute((100,), lambda i: te.exp(x[i]) + 1.0, "y")
     plain = te.create_schedule(y.op).func([x, y])
-    features = extract_batch([_matmul(), _scheduled(4, 16), plain], TARGET)
+    features = np.stack([extract(func, TARGET) for func in (_matmul(), _scheduled(4, 16), plain)])
     assert features.dtype == np.float32
     assert np.isfinite(features).all()
     assert len({tuple(row) for row in features}) == 3

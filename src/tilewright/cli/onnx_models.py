@@ -6,7 +6,7 @@ model in onnxruntime has recorded, and what others read of them becomes outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -290,8 +290,3 @@ def _value_info(onnx: Any, name: str, value: Array) -> Proto:
 def node_name(node: Proto) -> str:
     """The name of a node in messages: its own, or its operator and first output."""
     return str(node.name) or f"{node.op_type}:{next((name for name in node.output if name), '')}"
-
-
-def nodes_in_order(model: Proto) -> Iterator[tuple[int, Proto]]:
-    """The nodes with their places (a valid model lists producers first)."""
-    return enumerate(model.graph.node)

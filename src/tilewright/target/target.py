@@ -134,11 +134,6 @@ class Target:
             return False
         return self.feature_set <= effective_features(self.arch, host.cpu, host.features)
 
-    @property
-    def codegen_key(self) -> str:
-        """The part of the target that decides which instructions are generated: a key for caches of code."""
-        return "|".join((self.kind, self.triple, self.cpu, self.features, self.arch, str(self.vector_bits)))
-
     def lanes(self, dtype_bits: int) -> int:
         """How many elements of `dtype_bits` bits fill one vector register (at least 1)."""
         return max(self.vector_bits // dtype_bits, 1)

@@ -7,7 +7,6 @@ that cannot leave their dimension are not checked; all others are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ Interval = tuple[int, int]
 _ARITHMETIC: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.FloorDiv: "//", e.FloorMod: "%"}
 _COMPARE: Final[dict[type, str]] = {e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
 _BITWISE: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+_BIT_COUNTS: Final = {"popcount": intrinsics.popcount_int, "clz": intrinsics.clz_int}
 _PART_DEPTH = 40
 """Depth of nesting at which a part of an expression moves to a function (Python's parser has a limit)."""
 _SHARE_SIZE = 6
@@ -417,8 +417,8 @@ class ExprCompiler:
             return args[0]
         if name == "fma":
             return self._narrow(f"{self.function('fused')}({', '.join(args)}, {bits})", dtype)
-        if name in ("popcount", "clz"):
-            function = self.constant(name, getattr(intrinsics, f"{name}_int"))
+        if name in _BIT_COUNTS:
+            function = self.constant(name, _BIT_COUNTS[name])
             return self._wrap(f"{function}({args[0]}, {bits})", dtype, bits > 8)
         if name in ("shift_left", "shift_right"):
             symbol = "<<" if name == "shift_left" else ">>"
@@ -544,8 +544,3 @@ def evaluate(
 
 def _plain(value: Scalar, dtype: DataType) -> Scalar:
     return bool(value) if dtype.is_bool else value
-
-
-def nan_equal(a: Scalar, b: Scalar) -> bool:
-    """Whether two scalars are the same value; NaN equals NaN."""
-    return bool(a == b) or (isinstance(a, float | np.floating) and math.isnan(a) and math.isnan(b))

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
@@ -529,8 +528,3 @@ def _outside_domain(block: str, iterator: str) -> Callable[[int, int, int], None
         )
 
     return fail
-
-
-def element_type(dtype: DataType) -> np.dtype[Any]:
-    """The numpy type of the arrays that `interpret` takes for buffers of a data type."""
-    return numbers.storage_type(dtype)

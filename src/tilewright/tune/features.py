@@ -192,11 +192,6 @@ def extract(func: PrimFunc, target: Target) -> Vector:
     return np.asarray(values, np.float32)
 
 
-def extract_batch(functions: Sequence[PrimFunc], target: Target) -> npt.NDArray[np.float32]:
-    """The features of several programs, one row each."""
-    return np.stack([extract(func, target) for func in functions])
-
-
 def _log(value: float) -> float:
     return log2(1.0 + value)
 

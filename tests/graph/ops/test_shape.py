@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graph.ops.running import apply, data, infer
-from tilewright.graph.ops.shape import TO_THE_END, remaining_axes
+from tilewright.graph.ops.shape import TO_THE_END
 from tilewright.ir.expr import Var
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UserError
@@ -93,12 +93,6 @@ def test_pad(mode):
 def test_tile():
     x = data(2, 3)
     np.testing.assert_array_equal(apply("tile", x, repeats=(2, 3)), np.tile(x, (2, 3)))
-
-
-def test_remaining_axes():
-    assert remaining_axes(4, (0, 2)) == (1, 3)
-    with pytest.raises(UserError, match="repeat"):
-        remaining_axes(4, (0, 0))
 
 
 @pytest.mark.parametrize(

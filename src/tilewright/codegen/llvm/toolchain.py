@@ -126,22 +126,6 @@ def emit_assembly(text: str, *, triple: str, cpu: str = "", features: str = "", 
     return str(machine.emit_assembly(module))
 
 
-def optimized_ir(text: str, *, triple: str, cpu: str = "", features: str = "", opt_level: int = 2) -> str:
-    """The IR after LLVM's optimiser, for people."""
-    module, _ = _prepare(text, triple, cpu, features, opt_level)
-    return str(module)
-
-
 def host_triple() -> str:
     """The triple of this process."""
     return str(binding().get_process_triple())
-
-
-def host_cpu() -> str:
-    """LLVM's name of this machine's processor."""
-    return str(binding().get_host_cpu_name())
-
-
-def host_features() -> str:
-    """This machine's processor features in LLVM's form (`+avx2,-sse4a,...`)."""
-    return str(binding().get_host_cpu_features().flatten())

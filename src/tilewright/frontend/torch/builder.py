@@ -107,14 +107,6 @@ class TorchBuilder(Builder):
         first = self.meta[0] if isinstance(self.meta, (tuple, list)) else self.meta
         return self.sizes.shape(first.shape)
 
-    @property
-    def fixed_shape(self) -> tuple[int, ...]:
-        """The shape of the (first) result where it must be a list of numbers."""
-        found = dimensions.constants(self.shape)
-        if found is None:
-            raise UnsupportedError("a result whose shape varies", hint="export this part with fixed shapes")
-        return found
-
     # Empty tensors are constants: whatever is computed from them is known now, and code never sees them.
 
     def call(self, name: str, *args: GraphExpr, **attributes: object) -> GraphExpr:
@@ -193,10 +185,6 @@ class TorchBuilder(Builder):
         if dtype_of(first).is_bool and name not in ("equal", "not_equal"):
             first, second = self.cast(first, "int8"), self.cast(second, "int8")
         return self.call(name, first, second)
-
-    def to_float(self, value: GraphExpr, dtype: DataType | None = None) -> GraphExpr:
-        """Integers and truth values as floats."""
-        return value if dtype_of(value).is_float else self.cast(value, dtype or FLOAT32)
 
     def truth(self, value: GraphExpr) -> GraphExpr:
         """Whether elements are not zero."""

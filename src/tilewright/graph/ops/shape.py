@@ -20,7 +20,6 @@ from tilewright.graph.ops.common import (
     dims,
     multiply,
     product,
-    require_axes,
     require_axis,
     require_length,
     require_not_negative,
@@ -343,9 +342,3 @@ def tile(types: Types, attributes: TileAttributes) -> Type:
     require_length(attributes.repeats, len(data.shape), "repeats")
     shape = tuple(multiply(dim, as_dim(count)) for dim, count in zip(data.shape, attributes.repeats, strict=True))
     return TensorType(shape, data.dtype)
-
-
-def remaining_axes(rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of a rank that are not among some (which are checked)."""
-    require_axes(axes, rank)
-    return tuple(axis for axis in range(rank) if axis not in axes)
