@@ -18,6 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -32,15 +34,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def broken_links(root: Path) -> list[str]:
-    """Links of Markdown files to files of the repository that are not there."""
+    """Links of Markdown files to files of the repository, or to headings in them, that are not there."""
     problems = []
     for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
-        text = _FENCED.sub("", page.read_text(encoding="utf-8"))
-        for link in _LINK.findall(text):
-            file = link.partition("#")[0]
-            if file and "://" not in link and not link.startswith("mailto:") and not (page.parent / file).exists():
+        for link in _LINK.findall(_prose(page)):
+            file, _, heading = link.partition("#")
+            if "://" in link or link.startswith("mailto:"):
+                continue
+            place = page.parent / file if file else page
+            if not place.exists() or (heading and heading not in _headings(place)):
                 problems.append(f"{page.relative_to(root)}: the link to '{link}' leads nowhere")
     return problems
+
+
+def _prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def _headings(page: Path) -> set[str]:
+    """The names under which a page's headings are linked to: words in small letters, joined by hyphens."""
+    titles = [_LINK_TEXT.sub(r"\1", title) for title in _HEADING.findall(_prose(page))]
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 
 
 def failing_tutorials(root: Path) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -232,6 +233,15 @@ def test_optional_packages_are_not_imported_at_the_top() -> None:
         if imported.module.split(".")[0] in LAZY_PACKAGES and not imported.is_local and not imported.is_for_types
     ]
     report("import these where they are used: they are optional, or slow to import:", problems)
+
+
+def test_the_map_names_every_package_on_its_floor() -> None:
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", page, flags=re.MULTILINE)
+    assert {name.removesuffix(".py"): int(floor) for floor, name in rows} | {"__init__": 13, "__main__": 14} == FLOORS
+    packages = [path.parent.relative_to(SOURCE / ROOT) for path in (SOURCE / ROOT).rglob("__init__.py")]
+    problems = [str(package) for package in packages if str(package) != "." and f"`{package}`" not in page]
+    report("packages that docs/architecture.md does not name:", problems)
 
 
 def test_every_file_has_a_docstring() -> None:

@@ -117,8 +117,11 @@ def test_documentation_check_finds_broken_links_and_failing_tutorials(
 ) -> None:
     tutorials = tmp_path / "docs" / "tutorials"
     tutorials.mkdir(parents=True)
-    (tmp_path / "README.md").write_text("[good](docs/page.md#part) [web](https://example.org/x) [bad](docs/none.md)\n")
-    (tmp_path / "docs" / "page.md").write_text("```\n[not a link](nowhere.md)\n```\n")
+    links = (
+        "[good](docs/page.md#a-part-of-it) [web](https://example.org/x) [bad](docs/none.md) [bad](docs/page.md#part)"
+    )
+    (tmp_path / "README.md").write_text(f"{links}\n")
+    (tmp_path / "docs" / "page.md").write_text("# A part, of `it`\n```\n[not a link](nowhere.md)\n# part\n```\n")
     (tutorials / "1_first.py").write_text("print(1)\n")
     (tutorials / "2_second.md").write_text(
         "Text.\n```python\nx = 1\n```\nMore.\n```python\nassert x == 2, 'two'\n```\n"
@@ -127,5 +130,6 @@ def test_documentation_check_finds_broken_links_and_failing_tutorials(
     assert docs.main([str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "README.md: the link to 'docs/none.md' leads nowhere" in captured.err
+    assert "README.md: the link to 'docs/page.md#part' leads nowhere" in captured.err
     assert "2_second.md failed" in captured.err
-    assert "documentation: 2 problems" in captured.out
+    assert "documentation: 3 problems" in captured.out
