@@ -49,6 +49,17 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "slice_scatter": lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3),
     "select_scatter": lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -1),
     "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x),
+    "instance_norm": lambda x: torch.nn.functional.instance_norm(x),
+    "moments": lambda x: (*torch.var_mean(x, (1, 2)), torch.std(x, 2, correction=0)),
+    "moments along the open axis": lambda x: (*torch.var_mean(x, (0, 1)), torch.std(x, 0)),
+    "pools along the open axis": lambda x: tuple(
+        torch.nn.functional.avg_pool1d(x.permute(1, 2, 0), 2, stride, padding=1) for stride in (1, 2)
+    ),
+    "pools of open images": lambda x: (
+        torch.nn.functional.max_pool2d(x.permute(1, 0, 2)[None], 2, (2, 1), padding=1),
+        torch.nn.functional.avg_pool2d(x.permute(1, 2, 0)[None], 2, 1, padding=(1, 0), count_include_pad=False),
+        torch.nn.functional.max_pool3d(x[None, None], 2, 1),
+    ),
     "cdist": lambda x: torch.cdist(x, x[:, :2]),
     "isnan of integers": lambda x: torch.isnan((x > 0).long()),
     "masked_select": lambda x: x.masked_select(x > 0),

@@ -36,24 +36,39 @@ class Windows:
         padding: int | Sequence[int],
         dilation: int | Sequence[int],
         result: Sequence[Size],
+        ceil_mode: bool,
     ) -> None:
         self.rank = rank
-        self.size = [size_at(x, axis) for axis in range(rank_of(x) - rank, rank_of(x))]
+        self.size = sizes_of(x)[-rank:]
         self.kernel = _each(kernel, rank)
         self.strides = _each(stride, rank) if not (isinstance(stride, Sequence) and not stride) else self.kernel
         self.before = _each(padding, rank)
         self.dilation = _each(dilation, rank)
-        self.count = list(dimensions.numbers(result[-rank:]))
-        reach = [(taps - 1) * space + 1 for taps, space in zip(self.kernel, self.dilation, strict=True)]
-        self.after = [
-            (self.count[axis] - 1) * self.strides[axis] + reach[axis] - self.size[axis] - self.before[axis]
-            for axis in range(rank)
-        ]
+        self.count = result[-rank:]
+        self.is_open = not dimensions.is_constant(self.size)
+        """Whether sizes vary: windows then end where whole ones do."""
+        if self.is_open and ceil_mode:
+            raise UnsupportedError("windows that reach past the end (ceil_mode) of data whose sizes vary")
+        self.after = [self._after(axis) for axis in range(rank)]
         """Padding after the data that the last window reaches into; negative if the data goes on."""
+
+    def _after(self, axis: int) -> int:
+        size, count = self.size[axis], self.count[axis]
+        if not isinstance(size, int) or not isinstance(count, int):
+            return self.before[axis]
+        reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        return (count - 1) * self.strides[axis] + reach - size - self.before[axis]
+
+    def numbers(self, axis: int) -> tuple[int, int]:
+        """The size of the data and the number of windows along an axis, where tables are made of them."""
+        size, count = self.size[axis], self.count[axis]
+        if not isinstance(size, int) or not isinstance(count, int):
+            raise UnsupportedError("places of maxima in data whose sizes vary")
+        return size, count
 
     def taps(self, axis: int) -> Table:
         """The positions that each window reads along an axis, those outside the data too: (windows, taps)."""
-        starts = np.arange(self.count[axis], dtype=np.int64) * self.strides[axis] - self.before[axis]
+        starts = np.arange(self.numbers(axis)[1], dtype=np.int64) * self.strides[axis] - self.before[axis]
         return starts[:, None] + np.arange(self.kernel[axis], dtype=np.int64)[None, :] * self.dilation[axis]
 
 
@@ -95,7 +110,7 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
         case 2:
             return over(x, (0, 1))
     planes = over(b.reshape(x, (batch, dimensions.multiply(channels, size[0]), *size[1:])), (1, 2))
-    stack = b.reshape(planes, (batch, channels, size[0], how.count[1] * how.count[2]))
+    stack = b.reshape(planes, (batch, channels, size[0], dimensions.product(how.count[1:])))
     return b.reshape(over(stack, (0, -1)), (batch, channels, *how.count))
 
 
@@ -112,7 +127,7 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
         if 0 in b.shape:
             nothing = b.empty(b.shape, b.dtype)
             return (nothing, b.empty(b.shape, INT64)) if with_places else nothing
-        how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape)
+        how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape, ceil_mode)
         data = _batched(b, x, rank)
         found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
         if not with_places:
@@ -180,7 +195,7 @@ def _average_pool(rank: int) -> Converter:
     ) -> GraphExpr:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype)
-        how = Windows(x, rank, kernel_size, stride, padding, 1, b.shape)
+        how = Windows(x, rank, kernel_size, stride, padding, 1, b.shape, ceil_mode)
         data = _batched(b, x, rank)
         if divisor_override is not None:
             mean = _pooled(b, "nn.avg_pool2d", data, how, include_pad=True)
@@ -194,13 +209,14 @@ def _average_pool(rank: int) -> Converter:
 
 def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> GraphExpr:
     """Sums of windows (zeros outside) divided by how many elements count in each."""
-    if not include_pad and not any(how.before) and all(item <= 0 for item in how.after):
-        return _pooled(b, "nn.avg_pool2d", x, how)
+    if how.is_open or (not include_pad and not any(how.before) and all(item <= 0 for item in how.after)):
+        # No window reaches beyond the padding.
+        return _pooled(b, "nn.avg_pool2d", x, how, include_pad)
     mean = _pooled(b, "nn.avg_pool2d", x, how, include_pad=True)
     number: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.ones((), np.float64)
     for axis in range(how.rank):
         table = how.taps(axis)
-        limit = how.size[axis] + (how.before[axis] if include_pad else 0)
+        limit = how.numbers(axis)[0] + (how.before[axis] if include_pad else 0)
         least = -how.before[axis] if include_pad else 0
         counted = ((table >= least) & (table < limit)).sum(axis=1) / how.kernel[axis]
         number = number[..., None] * counted

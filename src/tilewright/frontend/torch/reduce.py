@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.support.errors import UserError
@@ -38,12 +39,14 @@ def mean(
     axes = b.axes(dim, rank_of(x))
     value = b.cast(x, b.dtype)
     if not axes or any(sizes_of(x)[axis] == 0 for axis in axes):
-        return b.divide(b.reduce("sum", value, axes, keepdim), float(_count(x, axes)))
+        return b.divide(b.reduce("sum", value, axes, keepdim), _count(b, x, axes))
     return b.reduce("mean", value, axes, keepdim)
 
 
-def _count(x: GraphExpr, axes: Sequence[int]) -> int:
-    return math.prod(shape_of(x)[axis] for axis in axes)
+def _count(b: TorchBuilder, x: GraphExpr, axes: Sequence[int]) -> float | GraphExpr:
+    """How many elements there are along axes."""
+    found = dimensions.product([sizes_of(x)[axis] for axis in axes])
+    return float(found) if isinstance(found, int) else b.cast(b.operand(b.size(found), INT64), dtype_of(x))
 
 
 @converter("nansum")
@@ -142,12 +145,14 @@ def _variance(
     b: TorchBuilder, x: GraphExpr, axes: Sequence[int], correction: Number | None, keepdims: bool
 ) -> GraphExpr:
     """The mean square distance from the mean."""
-    count = _count(x, axes)
-    center = b.divide(b.reduce("sum", x, axes, True), float(count))
+    count = _count(b, x, axes)
+    center = b.divide(b.reduce("sum", x, axes, True), count)
     distance = b.subtract(x, center)
     total = b.reduce("sum", b.multiply(distance, distance), axes, keepdims)
-    divisor = max(0.0, count - (1.0 if correction is None else float(correction)))
-    return b.divide(total, divisor)
+    spare = 1.0 if correction is None else float(correction)
+    if isinstance(count, GraphExpr):
+        return b.divide(total, b.call("maximum", *b.operands(b.subtract(count, spare), 0.0, dtype=dtype_of(count))))
+    return b.divide(total, max(0.0, count - spare))
 
 
 def _moments(root: bool, with_mean: bool) -> Converter:
@@ -166,7 +171,7 @@ def _moments(root: bool, with_mean: bool) -> Converter:
             spread = b.call("sqrt", spread)
         if not with_mean:
             return spread
-        return spread, b.divide(b.reduce("sum", x, axes, keepdim), float(_count(x, axes)))
+        return spread, b.divide(b.reduce("sum", x, axes, keepdim), _count(b, x, axes))
 
     convert.__doc__ = "The spread over axes, as a variance or a deviation, perhaps with the mean."
     return convert
