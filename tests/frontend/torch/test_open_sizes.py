@@ -13,6 +13,7 @@ import tilewright as tw
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
 
 _ROWS = torch.tensor([2, 0, -1])
+_VOLUME = torch.arange(54, dtype=torch.float32).reshape(1, 2, 3, 3, 3)[:, :1] / 54
 _PLACES = torch.tensor([[0, 2, 1], [1, 1, 0]])
 
 OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
@@ -60,6 +61,12 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
         torch.nn.functional.avg_pool2d(x.permute(1, 2, 0)[None], 2, 1, padding=(1, 0), count_include_pad=False),
         torch.nn.functional.max_pool3d(x[None, None], 2, 1),
     ),
+    "resampling": lambda x: tuple(
+        torch.nn.functional.interpolate(x[:, None], scale_factor=2, mode=mode) for mode in ("nearest", "bilinear")
+    ),
+    "resampling of the open axis": lambda x: torch.nn.functional.interpolate(x.permute(1, 2, 0), scale_factor=3),
+    "volumes": lambda x: torch.conv3d(x[:, None, None], _VOLUME, padding=1),
+    "transposed volumes": lambda x: torch.conv_transpose3d(x[:, None, None], _VOLUME, stride=(1, 2, 2)),
     "cdist": lambda x: torch.cdist(x, x[:, :2]),
     "isnan of integers": lambda x: torch.isnan((x > 0).long()),
     "masked_select": lambda x: x.masked_select(x > 0),

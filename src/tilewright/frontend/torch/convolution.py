@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
@@ -151,18 +152,20 @@ def _volume(
     """In three dimensions: a sum of plane convolutions over the kernel's depth."""
     if pads[0]:
         x = b.call("pad", x, before=(0, 0, pads[0], 0, 0), after=(0, 0, pads[0], 0, 0))
-    batch, channels, depth, height, width = shape_of(x)
-    taps = shape_of(weight)[2]
-    count = (depth - (taps - 1) * spread[0] - 1) // steps[0] + 1
+    batch, channels, _, height, width = sizes_of(x)
+    taps = size_at(weight, 2)
+    count = (size_at(x, 2) - (taps - 1) * spread[0] - 1) // steps[0] + 1
     total: GraphExpr | None = None
     for tap in range(taps):
         first = tap * spread[0]
         chosen = b.slice(x, 2, first, first + (count - 1) * steps[0] + 1, steps[0])
-        images = b.reshape(b.transpose(chosen, (0, 2, 1, 3, 4)), (batch * count, channels, height, width))
+        images = b.reshape(
+            b.transpose(chosen, (0, 2, 1, 3, 4)), (dimensions.multiply(batch, count), channels, height, width)
+        )
         part = _plane(b, images, b.select(weight, 2, tap), steps[1:], pads[1:], pads[1:], spread[1:], groups)
         total = part if total is None else b.add(total, part)
     assert total is not None
-    _, outputs, rows, columns = shape_of(total)
+    _, outputs, rows, columns = sizes_of(total)
     return b.transpose(b.reshape(total, (batch, count, outputs, rows, columns)), (0, 2, 1, 3, 4))
 
 
@@ -201,7 +204,7 @@ def _transposed(
     before = [length - pad for length, pad in zip(reach, pads, strict=True)]
     after = [low + more for low, more in zip(before, extra, strict=True)]
     for axis in range(3):
-        size = shape_of(x)[2 + axis]
+        size = size_at(x, 2 + axis)
         x = b.slice_axis(x, 2 + axis, max(0, -before[axis]), size - max(0, -after[axis]))
     x = b.call("pad", x, before=(0, 0, *(max(0, n) for n in before)), after=(0, 0, *(max(0, n) for n in after)))
     return _volume(b, x, turned, (1, 1, 1), (0, 0, 0), spread, groups)
@@ -211,13 +214,12 @@ def _spaced(b: TorchBuilder, x: GraphExpr, axis: int, step: int) -> GraphExpr:
     """Zeros between the elements along an axis, so that they lie `step` apart."""
     if step == 1:
         return x
-    shape = list(shape_of(x))
+    shape, length = list(sizes_of(x)), size_at(x, axis)
     apart = b.expand_dims(x, (axis + 1,))
     rank = rank_of(apart)
     after = [0] * rank
     after[axis + 1] = step - 1
     padded = b.call("pad", apart, before=(0,) * rank, after=tuple(after))
-    length = shape[axis]
     shape[axis] = length * step
     assert dtype_of(padded) is dtype_of(x)
     return b.slice_axis(b.reshape(padded, shape), axis, 0, (length - 1) * step + 1)

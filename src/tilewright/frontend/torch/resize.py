@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
+from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import INT64
@@ -101,6 +102,14 @@ def _antialiased(kernel: Callable[[Array], Array], reach: float) -> Callable[...
     return table
 
 
+def _repeated(b: TorchBuilder, value: GraphExpr, axis: int, times: int) -> GraphExpr:
+    """Each element several times in a row along an axis."""
+    sizes = sizes_of(value)
+    apart = b.expand_dims(value, (axis + 1,))
+    spread = b.broadcast_to(apart, (*sizes[: axis + 1], times, *sizes[axis + 1 :]))
+    return b.reshape(spread, (*sizes[:axis], dimensions.multiply(sizes[axis], times), *sizes[axis + 1 :]))
+
+
 def _upsample(rank: int, rule: Callable[..., Table]) -> Converter:
     def convert(
         b: TorchBuilder,
@@ -130,10 +139,16 @@ def _upsample(rank: int, rule: Callable[..., Table]) -> Converter:
             value = b.cast(value, "float32")
         for axis in range(rank):
             at = rank_of(value) - rank + axis
-            size, count = shape_of(value)[at], b.shape[at]
+            size, count = sizes_of(value)[at], b.shape[at]
             if size == count and given[axis] in (None, 1.0):
                 continue
-            value = _resample(b, value, at, rule(size, count, given[axis], align_corners))
+            times = dimensions.divide_exactly(count, size) if rule in (_nearest, _nearest_exact) else None
+            if not isinstance(size, int) and isinstance(times, int) and given[axis] in (None, times):
+                value = _repeated(b, value, at, times)
+                continue
+            length = size_at(value, at)
+            assert isinstance(count, int)
+            value = _resample(b, value, at, rule(length, count, given[axis], align_corners))
         return value if dtype.is_float else b.cast(b.call("round", value) if dtype_of(value).is_float else value, dtype)
 
     convert.__doc__ = f"Resampling in {rank} dimensions."
