@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -199,6 +200,19 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_letters_that_the_terminal_lacks(tmp_path: Path, encoding: dict[str, str]) -> None:
+    """Whatever a file is called and whatever the locale is: the library is written, its name shown somehow."""
+    model = os.fsencode(tmp_path) + "/mödel 模型".encode() + b"\xff.onnx"
+    Path(os.fsdecode(model)).write_bytes(small_models.classifier().SerializeToString())
+    environment = {**os.environ, "PYTHONCOERCECLOCALE": "0", **encoding}
+    command = [sys.executable.encode(), b"-m", b"tilewright", b"compile", model, b"--threads", b"1"]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"del " in done.stdout.splitlines()[0]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".h", ".onnx", ".so"]
 
 
 def test_output_that_cannot_be_written_is_1() -> None:

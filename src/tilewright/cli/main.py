@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -72,6 +73,9 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (argparse exits by itself after help and on wrong usage)."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files and nodes may hold letters that the terminal's encoding lacks: spelt out, as on stderr.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

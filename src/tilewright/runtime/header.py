@@ -74,7 +74,8 @@ def header_path(library: Path) -> Path:
 def write_header(artifact: Artifact, library: Path) -> None:
     """Write the header beside a library."""
     with replacing(header_path(library)) as temporary:
-        temporary.write_text(header_text(artifact, library.name), encoding="utf-8")
+        # A file's name may hold bytes that are no letters.
+        temporary.write_text(header_text(artifact, library.name), encoding="utf-8", errors="backslashreplace")
 
 
 def _tensor_macros(prefix: str, role: str, index: int, info: TensorInfo) -> str:

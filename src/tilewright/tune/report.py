@@ -30,7 +30,7 @@ td, th { border-color: #333; } }
 def write_report(path: str | os.PathLike[str], title: str, report: Report) -> None:
     """Write the page; it needs no other file and no network."""
     with replacing(Path(path)) as temporary:
-        temporary.write_text(report_html(title, report), encoding="utf-8")
+        temporary.write_text(report_html(title, report), encoding="utf-8", errors="backslashreplace")
 
 
 def report_html(title: str, report: Report) -> str:
