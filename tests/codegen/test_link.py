@@ -94,7 +94,7 @@ def test_every_linker_on_this_machine_works(tmp_path: Path) -> None:
         stand_ins = link._dependencies(linker, tmp_path, [path], (), HOST)
         output = tmp_path / f"{number}.so"
         options = link._flat(linker, ["-m", link.emulation(HOST), "-o", str(output), "-z", "defs"])
-        link._run(linker, options, [str(path), *stand_ins], output)
+        link._run(linker, options, [str(path), *stand_ins], output, output)
         assert output.read_bytes()[:4] == b"\x7fELF"
 
 
@@ -120,10 +120,17 @@ def test_linker_failures_are_told_apart(tmp_path: Path) -> None:
 
     target = tmp_path / "out.so"
     with pytest.raises(UserError, match=r"cannot write out\.so: No space left on device"):
-        link._run(linker("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target)
+        link._run(linker("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target, target)
     with pytest.raises(UserError, match="killed by signal 9"):
-        link._run(linker("kill -9 $$"), [], [], target)
+        link._run(linker("kill -9 $$"), [], [], target, target)
     with pytest.raises(CompilerBug, match=r"(?s)failed with code 3: odd.*command:"):
-        link._run(linker("echo odd; exit 3"), [], [], target)
+        link._run(linker("echo odd; exit 3"), [], [], target, target)
     with pytest.raises(UserError, match="cannot be started"):
-        link._run(link.Linker((str(tmp_path / "gone"),)), [], [], target)
+        link._run(link.Linker((str(tmp_path / "gone"),)), [], [], target, target)
+
+
+def test_a_command_that_is_no_linker(tmp_path: Path) -> None:
+    """It ends well and writes nothing."""
+    with settings.LINKER.override("true"), pytest.raises(UserError, match="wrote nothing: is it one"):
+        _link(tmp_path, "define i32 @f() { ret i32 0 }", tmp_path / "made.so")
+    assert not (tmp_path / "made.so").exists()

@@ -253,7 +253,7 @@ LINKER: Setting[str | None] = define(
     str,
     lambda: None,
     default_text="the first of ld.lld, ld, cc, ziglang that serves the target",
-    doc="command that links exported libraries (an ld or ld.lld)",
+    doc="command that links exported libraries (an ld, an ld.lld or a C compiler)",
 )
 
 

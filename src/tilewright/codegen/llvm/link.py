@@ -108,13 +108,16 @@ def find_linker(triple: str) -> Linker:
     )
 
 
-def _run(linker: Linker, options: Sequence[str], files: Sequence[str], target: Path) -> None:
+def _run(linker: Linker, options: Sequence[str], files: Sequence[str], written: Path, target: Path) -> None:
+    """Link into the file `written`; errors speak of `target`, which the user knows."""
     command = linker.arguments(options, files)
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(f"the linker {linker.command[0]} cannot be started: {error.strerror}") from None
     if done.returncode == 0:
+        if not written.exists():
+            raise UserError(f"the linker {linker.command[0]} wrote nothing: is it one?", hint=settings.LINKER.doc)
         return
     text = (done.stderr + done.stdout).strip()
     for reason in ("No space left on device", "File too large", "Permission denied", "Disk quota exceeded"):
@@ -145,7 +148,7 @@ def _stand_in(linker: Linker, folder: Path, soname: str, names: Iterable[str], t
     image.write_bytes(toolchain.compile_ir(text, triple=triple, features=features, opt_level=0))
     library = folder / soname
     options = ["-m", emulation(triple), "-soname", soname, "-o", str(library)]
-    _run(linker, _flat(linker, options), [str(image)], library)
+    _run(linker, _flat(linker, options), [str(image)], library, library)
     return str(library)
 
 
@@ -194,7 +197,7 @@ def link_shared(
         # Internal calls stay inside the library; every symbol is found now; the pool's threads outlive dlclose.
         options += ["-Bsymbolic", "-z", "defs", "-z", "nodelete", "-z", "noexecstack", "-z", "relro", "--as-needed"]
         files = [str(path) for path in (*objects, *data_objects.values())]
-        _run(linker, _flat(linker, options), [*files, *libraries], output)
+        _run(linker, _flat(linker, options), [*files, *libraries], temporary, output)
         seal(temporary)
 
 
