@@ -18,7 +18,6 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
-from tilewright.graph.passes.hidden_parts import hidden_parts
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
@@ -99,9 +98,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.target is not None:
         attend = module_pass("attention", requires="graph_typed")(attention)
         join = module_pass("joint_products", requires="graph_typed")(joint_products)
-        divide = module_pass("hidden_parts", requires="graph_typed")(hidden_parts)
         passes += [attend.with_options(target=options.target), join.with_options(target=options.target), *_SIMPLIFY]
-        passes.append(divide.with_options(target=options.target, choices=options.choices))
     if options.target is not None and options.layout == "NHWC":
         phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
         groups = module_pass("join_groups", requires="graph_typed")(join_groups)
