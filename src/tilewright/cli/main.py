@@ -55,7 +55,8 @@ COMMANDS = {
 USER_ERROR = 1
 BUG = 3
 INTERRUPTED = 130
-
+_LISTS = ("--against",)
+"""Options whose value is a list that may be empty: an empty value means none, not the default."""
 
 class Command(Protocol):
     """What the module `tilewright.cli.NAME` of a command holds."""
@@ -140,7 +141,7 @@ def _refuse_empty(words: Sequence[str]) -> None:
     """Refuse values that are empty, as an unset variable of a shell makes them: nobody means the default by one."""
     for before, word in zip(["", *words], words, strict=False):
         option, separator, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if not separator or value.strip():
+        if not separator or value.strip() or option in _LISTS:
             continue
         if option.startswith("-") and "=" not in option:
             raise UserError("its value is empty", where=option, hint="leave the option out to get its default")
