@@ -58,6 +58,7 @@ INTERRUPTED = 130
 _LISTS = ("--against",)
 """Options whose value is a list that may be empty: an empty value means none, not the default."""
 
+
 class Command(Protocol):
     """What the module `tilewright.cli.NAME` of a command holds."""
 
