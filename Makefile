@@ -23,7 +23,7 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch devices
+.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +66,13 @@ torch: $(READY)
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 expecttest 2>/dev/null \
 	    || echo "   (could not: those tests will skip)"; }
 
+# The test that tunes on a cluster of two workers starts Ray; it skips, with a reason, where that is not.
+cluster: $(READY)
+	@$(BIN)/python -c 'import ray' 2>/dev/null || { \
+	  echo "== installing Ray for the test of tuning on a cluster"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cluster]' 2>/dev/null \
+	    || echo "   (could not: that test will skip)"; }
+
 # Kernels for GPUs run on PoCL (OpenCL) and lavapipe (Vulkan, and WebGPU through wgpu), devices made of the CPU. They are
 # compiled by NVRTC and by clang (AMD; also a stand-in for Metal). Those tests skip, with a reason, where these are not.
 devices: $(READY)
@@ -79,7 +86,7 @@ devices: $(READY)
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    mesa-vulkan-drivers libvulkan1 spirv-tools) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
-	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /usr/bin/clang-[12][0-9] >/dev/null 2>&1; then \
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /usr/bin/clang-1[7-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep -q .; then \
 	  echo "== installing clang for the tests of HIP and Metal kernels"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    clang-19 lld-19) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
@@ -107,7 +114,7 @@ lint: $(READY)
 	@echo "== mypy --strict src/tilewright"
 	@$(BIN)/mypy --strict src/tilewright
 
-test: lint c-compiler torch devices
+test: lint c-compiler torch cluster devices
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
 
