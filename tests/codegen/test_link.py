@@ -39,6 +39,13 @@ def test_ziglang_serves_when_nothing_else_does(monkeypatch: pytest.MonkeyPatch) 
     assert link.find_linker("aarch64-linux-gnu").command[1:] == ("-m", "ziglang", "ld.lld")
 
 
+def test_an_lld_that_is_called_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        link.shutil, "which", lambda name: f"/bin/{name}" if name in ("ld.lld-16", "ld.lld-19") else None
+    )
+    assert link.find_linker("aarch64-linux-gnu").command == ("/bin/ld.lld-19",)
+
+
 def test_a_linker_for_another_architecture_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link.shutil, "which", lambda name: f"/bin/{name}" if name == "ld" else None)
     monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)

@@ -26,6 +26,7 @@ from tilewright.support.errors import CompilerBug, MissingDependencyError, Unsup
 from tilewright.support.files import cannot_write, replacing
 
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
+_LLD_VERSIONS = range(23, 13, -1)
 
 _LIBC = frozenset(
     """abort aligned_alloc bcmp calloc free getenv madvise malloc memchr memcmp memcpy memmove memset mmap munmap
@@ -73,9 +74,11 @@ def _gnu_emulations(command: str) -> frozenset[str]:
 
 def _candidates(triple: str) -> Iterable[Linker]:
     wanted = emulation(triple)
-    lld = shutil.which("ld.lld")
-    if lld:
-        yield Linker((lld,))
+    # Debian's packages of one version, such as lld-19, have only the name with the version.
+    for command in ("ld.lld", *(f"ld.lld-{version}" for version in _LLD_VERSIONS)):
+        lld = shutil.which(command)
+        if lld:
+            yield Linker((lld,))
     name = architecture(triple)
     for command in ("ld", f"{name}-linux-gnu-ld", f"{name}-unknown-linux-gnu-ld"):
         found = shutil.which(command)
