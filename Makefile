@@ -23,7 +23,7 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
-.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler torch cluster devices
+.PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,6 +57,15 @@ c-compiler:
 	  echo "== installing gcc for the tests of exported libraries"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc g++ libc6-dev) >/dev/null 2>&1 \
 	    || echo "   (could not: those tests will skip)"; \
+	fi
+
+# Libraries and kernels for Arm run under emulation. Those tests skip, with a reason, where there is no emulator.
+emulator:
+	@if ! command -v qemu-aarch64 >/dev/null && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] \
+	    && [ "$$(uname -m)" = x86_64 ]; then \
+	  echo "== installing QEMU and a cross compiler for the tests of Arm code"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	    qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
 # The tests of the PyTorch frontend skip, with a reason, where torch is not. (A torch that is there is kept.)
@@ -114,7 +123,7 @@ lint: $(READY)
 	@echo "== mypy --strict src/tilewright"
 	@$(BIN)/mypy --strict src/tilewright
 
-test: lint c-compiler torch cluster devices
+test: lint c-compiler emulator torch cluster devices
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
 
