@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.support.errors import UnsupportedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
 
@@ -102,3 +103,15 @@ def test_an_open_first_dimension(name: str) -> None:
             several = isinstance(expected, (tuple, list))
             for actual, wanted in zip(found if several else [found], expected if several else [expected], strict=True):
                 np.testing.assert_allclose(actual, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_resampling_to_the_size_of_another_value(mode: str) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any, like: Any) -> Any:
+            return torch.nn.functional.interpolate(x, size=like.shape[-2:], mode=mode)
+
+    given = torch.randn(1, 3, 8, 8), torch.randn(1, 3, 10, 12)
+    exported = torch.export.export(Model(), given, dynamic_shapes=(None, {2: torch.export.Dim.DYNAMIC}))
+    with pytest.raises(UnsupportedError, match="resampling to a size that varies"):
+        tw.frontend.from_torch(exported)

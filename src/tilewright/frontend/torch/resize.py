@@ -14,6 +14,7 @@ from tilewright.graph import dimensions
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import INT64
+from tilewright.support.errors import UnsupportedError
 
 Table = tuple[Array, Array]
 """For each element of the result, which elements are read (elements, taps) and their weights."""
@@ -147,7 +148,10 @@ def _upsample(rank: int, rule: Callable[..., Table]) -> Converter:
                 value = _repeated(b, value, at, times)
                 continue
             length = size_at(value, at)
-            assert isinstance(count, int)
+            if not isinstance(count, int):
+                raise UnsupportedError(
+                    "resampling to a size that varies", hint="export this part with a fixed size of the result"
+                )
             value = _resample(b, value, at, rule(length, count, given[axis], align_corners))
         return value if dtype.is_float else b.cast(b.call("round", value) if dtype_of(value).is_float else value, dtype)
 
