@@ -3,13 +3,14 @@
     python -m bench.kernels                           # all kernels
     python -m bench.kernels --only sgemm,winograd     # those whose names contain a word
     python -m bench.kernels --rounds 20 --json out.json
-    python -m bench.kernels --resume                  # again only those that neighbours disturbed the last time
+    python -m bench.kernels --patience 30             # minutes to wait for neighbours to leave the core
 
 Each kernel is one graph operator with constant weights, compiled as any model is (graph passes, default schedule, code
 generator) for one core, checked against the graph's reference interpreter, and timed in short rounds that alternate
 with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
 shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`)
-are repeated, and left out of the medians; the column `alone` has the share of the others. `memory` is the part of the
+are left out of the medians and repeated, kernel after kernel in turn, as long as patience lasts; the column `alone` has
+how many the others are. `memory` is the part of the
 time that reading as many bytes as the kernel's arguments have, and writing as many as its results have, would take;
 `bound` the fraction that a kernel would reach which takes no longer than that, nor than its multiplications at the
 peak, by the best of all algorithms. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
@@ -48,9 +49,10 @@ from tilewright.target import Target
 
 _SLICE_SECONDS = 0.003
 """How long a kernel runs in each round; its peak runs for half as long, in two parts."""
-_PATIENCE_SECONDS = 3.0
-"""How long a kernel waits for neighbours to leave the core; a round that they disturbed is followed by a pause."""
-_PAUSE_SECONDS = 0.03
+_TURN_SECONDS = 2.0
+"""How long a kernel waits for neighbours to leave the core before it is the next one's turn."""
+_PAUSE_SECONDS = 0.001
+"""Between two looks at the core while it is shared."""
 _BOUND_BY_MEMORY = 0.7
 """The part of its time from which on moving its bytes is what a kernel waits for."""
 _AT_ITS_BOUND = 0.85
@@ -88,57 +90,51 @@ class Runner:
     constant_bytes: int = 0
     rounds: list[Round] = field(default_factory=list)
 
+    @property
+    def rounds_alone(self) -> int:
+        """How many of the rounds nobody disturbed."""
+        return sum(item.alone for item in self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A kernel, the peak that it is held against, and the moving of as many bytes."""
+
+    runner: Runner
+    peak: Peak
+    moving: Peak
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         chosen = choose_cases(options.only)
-        path = options.json or harness.RESULTS_FOLDER / "kernels.json"
-        compiler = source_fingerprint()[:12]
-        kept, peaks = undisturbed(path, compiler) if options.resume else ({}, {})
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     target = Target("native").replace(cores=1)
-    harness.say(f"{harness.machine_line()}; one core" + (f"; {len(kept)} kernels are kept" if options.resume else ""))
+    harness.say(f"{harness.machine_line()}; one core")
+    started = time.monotonic()
     with harness.pinned(1):
-        measured, rates = measure_cases([case for case in chosen if case.name not in kept], target, options.rounds)
-    peaks |= {name: round(value, 2) for name, value in rates.items()}
-    found = {**kept, **measured}
-    results = {name: found[name] for name in CASES if name in found}
+        results, rates = measure_cases(chosen, target, options.rounds, 60 * options.patience)
+    peaks = {name: round(value, 2) for name, value in rates.items()}
     print(render(results))
     summary = {
         "kernels": results,
         "peak_gflops": peaks["float32"],
         "peaks": peaks,
         "rounds": options.rounds,
-        "compiler": compiler,
+        "minutes": round((time.monotonic() - started) / 60, 1),
+        "compiler": source_fingerprint()[:12],
         "machine": harness.machine(),
     }
     if options.json or not options.only:
+        path = options.json or harness.RESULTS_FOLDER / "kernels.json"
         harness.write_json(path, summary)
         harness.say(f"figures written to {path}")
     print(json.dumps(summary))
     return 0 if all(is_right(result) for result in results.values()) else 1
-
-
-def undisturbed(path: Path, compiler: str) -> tuple[dict[str, Result], dict[str, float]]:
-    """What a file has of this compiler's kernels that were alone on the core for long enough; and the peaks in it."""
-    if not path.exists():
-        return {}, {}
-    try:
-        found = json.loads(path.read_text())
-        kernels: dict[str, Result] = found["kernels"]
-        peaks: dict[str, float] = found["peaks"]
-    except (ValueError, KeyError, TypeError) as error:
-        hint = "name another file by --json, or leave out --resume"
-        raise UserError(f"{path} does not hold figures of this benchmark", hint=hint) from error
-    if found.get("compiler") != compiler:
-        return {}, {}
-    return {
-        name: result for name, result in kernels.items() if int(str(result.get("rounds_alone", 0))) >= _LEAST_ALONE
-    }, peaks
 
 
 def choose_cases(text: str) -> list[Case]:
@@ -150,12 +146,13 @@ def choose_cases(text: str) -> list[Case]:
     return chosen
 
 
-def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[dict[str, Result], dict[str, float]]:
-    """Figures of each kernel, and the peaks seen (billions a second)."""
+def measure_cases(
+    cases: Sequence[Case], target: Target, rounds: int, patience: float
+) -> tuple[dict[str, Result], dict[str, float]]:
+    """Figures of each kernel, and the peaks seen (billions a second); `patience` is in seconds."""
     peaks = {name: peak for name in ("float32", "float16", "int8") if (peak := arithmetic_peak(target, name))}
     peaks |= {f"{name} tiles": peak for name in ("int8", "bfloat16") if (peak := tile_peak(target, name))}
-    watch = CoreWatch(target)
-    rates: dict[str, list[float]] = {}
+    contests: list[Contest] = []
     results: dict[str, Result] = {}
     for case in cases:
         if case.unit != "read" and case.unit not in peaks:
@@ -168,18 +165,21 @@ def measure_cases(cases: Sequence[Case], target: Target, rounds: int) -> tuple[d
             harness.say(f"{case.name}: failed: {error}")
             continue
         peak = read_peak(target, int(case.work)) if case.unit == "read" else peaks[case.unit]
-        name = case.name if case.unit == "read" else case.unit
-        _measure(runner, peak, move_peak(target, runner.read_bytes, runner.written_bytes), watch, rounds)
-        rates.setdefault(_peak_label(case, name), []).extend(item.peak_rate for item in believed(runner.rounds))
-        results[case.name] = figures(runner)
-        harness.say(f"{case.name}: {100 * float(str(results[case.name]['fraction'])):.0f}%")
+        contests.append(Contest(runner, peak, move_peak(target, runner.read_bytes, runner.written_bytes)))
+    take_turns(contests, CoreWatch(target), rounds, patience)
+    rates: dict[str, list[float]] = {}
+    for contest in contests:
+        case, done = contest.runner.case, contest.runner.rounds
+        rates.setdefault(_peak_label(case), []).extend(item.peak_rate for item in believed(done))
+        results[case.name] = figures(contest.runner)
     if "float32" not in rates:
         rates["float32"] = [_rate(peaks["float32"]) for _ in range(rounds)]
-    return results, {name: statistics.median(values) / 1e9 for name, values in rates.items()}
+    ordered = {case.name: results[case.name] for case in cases}
+    return ordered, {name: statistics.median(values) / 1e9 for name, values in rates.items()}
 
 
-def _peak_label(case: Case, name: str) -> str:
-    return f"read, {case.work / 1e6:.1f} MB" if case.unit == "read" else name
+def _peak_label(case: Case) -> str:
+    return f"read, {case.work / 1e6:.1f} MB" if case.unit == "read" else case.unit
 
 
 def build(case: Case, target: Target, seed: int = 0) -> Runner:
@@ -239,27 +239,51 @@ def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> 
     return call
 
 
-def _measure(runner: Runner, peak: Peak, moving: Peak, watch: CoreWatch, rounds: int) -> None:
-    """Rounds of a kernel, until there are enough that nobody disturbed, or patience ends."""
+def take_turns(contests: Sequence[Contest], watch: CoreWatch, rounds: int, patience: float) -> None:
+    """Rounds of each kernel; then more of those that neighbours disturbed, until patience (in seconds) ends."""
     start = time.monotonic()
-    alone = 0
-    while alone < rounds and (len(runner.rounds) < rounds or time.monotonic() - start < _PATIENCE_SECONDS):
-        item = _round(runner, peak, moving, watch)
-        runner.rounds.append(item)
-        alone += item.alone
-        if not item.alone:
+    for contest in contests:
+        for _ in range(rounds):
+            contest.runner.rounds.append(_round(contest, watch))
+        _report(contest.runner)
+    while time.monotonic() - start < patience:
+        disturbed = [contest for contest in contests if contest.runner.rounds_alone < rounds]
+        if not disturbed:
+            return
+        minutes = (time.monotonic() - start) / 60
+        harness.say(f"{len(disturbed)} of {len(contests)} kernels wait for the core after {minutes:.1f} minutes")
+        for contest in disturbed:
+            if time.monotonic() - start < patience and _turn(contest, watch, rounds):
+                _report(contest.runner)
+
+
+def _turn(contest: Contest, watch: CoreWatch, rounds: int) -> bool:
+    """Wait for the core to be ours and measure while it is; whether the kernel has got a round by that."""
+    runner, start = contest.runner, time.monotonic()
+    before = runner.rounds_alone
+    while runner.rounds_alone < rounds and time.monotonic() - start < _TURN_SECONDS:
+        if watch.was_alone(watch.look()):
+            runner.rounds.append(_round(contest, watch))
+        else:
             time.sleep(_PAUSE_SECONDS)
+    return runner.rounds_alone > before
 
 
-def _round(runner: Runner, peak: Peak, moving: Peak, watch: CoreWatch) -> Round:
+def _report(runner: Runner) -> None:
+    fraction = statistics.median(item.fraction for item in believed(runner.rounds))
+    harness.say(f"{runner.case.name}: {100 * fraction:.0f}%, {runner.rounds_alone} rounds alone")
+
+
+def _round(contest: Contest, watch: CoreWatch) -> Round:
     """One round: the kernel between two halves of its peak, and after that its bytes moved by something else."""
+    runner, peak = contest.runner, contest.peak
     looks = [watch.look()]
     before = _rate(peak)
     seconds = _seconds(runner.call)
     after = _rate(peak)
     looks.append(watch.look())
     rate = (before + after) / 2
-    speed = _rate(moving)
+    speed = _rate(contest.moving)
     memory = (runner.read_bytes + runner.written_bytes) / speed / seconds
     bound = highest_fraction(runner, rate, speed)
     return Round(seconds, runner.case.work / seconds / rate, rate, memory, bound, watch.was_alone(*looks))
@@ -313,8 +337,7 @@ def figures(runner: Runner) -> Result:
         "fraction_of_all_rounds": round(statistics.median(item.fraction for item in runner.rounds), 4),
         "memory": round(statistics.median(item.memory for item in rounds), 4),
         "bound": round(statistics.median(item.bound for item in rounds), 4),
-        "alone": round(sum(item.alone for item in runner.rounds) / len(runner.rounds), 3),
-        "rounds_alone": sum(item.alone for item in runner.rounds),
+        "rounds_alone": runner.rounds_alone,
         "unit": case.unit,
         "max_rel_err": runner.error,
         "right": runner.error <= case.tolerance,
@@ -353,7 +376,7 @@ def render(results: dict[str, Result]) -> str:
                 f"{result['best_fraction']:.2f}",
                 f"{result['memory']:.2f}",
                 f"{result['bound']:.2f}",
-                f"{100 * float(str(result['alone'])):.0f}%",
+                str(result["rounds_alone"]),
                 goal,
                 _state(result),
             ]
@@ -387,7 +410,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=int, default=20, help="rounds alone on the core, with the peak beside (default: 20)"
     )
-    parser.add_argument("--resume", action="store_true", help="keep what the file has of kernels that nobody disturbed")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=2.0,
+        metavar="MINUTES",
+        help="how long to wait, in all, for neighbours to leave the core (default: 2)",
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/kernels.json)")
     return parser
 

@@ -30,7 +30,7 @@ TINY = [
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_SLICE_SECONDS", 1e-3)
-    monkeypatch.setattr(kernels, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(kernels, "_TURN_SECONDS", 0.1)
     monkeypatch.setattr(kernels, "_PAUSE_SECONDS", 0.0)
 
 
@@ -111,7 +111,7 @@ def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
     runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0, 64, rounds=noisy + quiet)
     figures = kernels.figures(runner)
     assert (figures["ms"], figures["fraction"], figures["fraction_of_all_rounds"]) == (1000.0, 1.0, 0.5)
-    assert figures["alone"] == round(5 / 12, 3)
+    assert figures["rounds_alone"] == 5
     assert figures["bound_by_memory"]
     unreached = {**figures, "reached": False}
     assert "bound by memory" in kernels.render({"one": unreached})
@@ -121,25 +121,44 @@ def test_rounds_with_neighbours_are_left_out_unless_all_have_them() -> None:
     assert "at its bound" in kernels.render({"one": {**unreached, "at_its_bound": True}})
 
 
-def test_a_kernel_waits_for_its_neighbours_to_leave() -> None:
-    class Watch:
-        looks = 0
+class Watch:
+    """A core that is shared for some looks, and ours from then on."""
 
-        def look(self) -> float:
-            self.looks += 1
-            return 1.0
+    def __init__(self, shared: int) -> None:
+        self.shared = shared
+        self.looks = 0
 
-        def was_alone(self, *looks: float) -> bool:
-            return self.looks > 8
+    def look(self) -> float:
+        self.looks += 1
+        return float(self.looks)
 
-    runner = kernels.Runner(TINY[0], lambda: None, ["matmul"], 0.0)
+    def was_alone(self, *looks: float) -> bool:
+        return min(looks) > self.shared
+
+
+def contest(case: Case) -> kernels.Contest:
     nothing = Peak("none", 1.0, lambda: None)
-    kernels._measure(runner, nothing, nothing, Watch(), 3)  # type: ignore[arg-type]
-    assert [item.alone for item in runner.rounds] == [False] * 4 + [True] * 3
+    return kernels.Contest(kernels.Runner(case, lambda: None, ["matmul"], 0.0), nothing, nothing)
+
+
+def test_kernels_wait_in_turn_for_neighbours_to_leave() -> None:
+    first, second = contest(TINY[0]), contest(TINY[0])
+    kernels.take_turns([first, second], Watch(9), 3, 60.0)  # type: ignore[arg-type]
+    assert [item.alone for item in first.runner.rounds] == [False] * 3 + [True] * 3
+    # Of the second kernel's first rounds the last two had the core to themselves; it needs one more.
+    assert [item.alone for item in second.runner.rounds] == [False, False, True, True, True]
+
+
+def test_patience_ends() -> None:
+    one = contest(TINY[0])
+    kernels.take_turns([one], Watch(10**9), 2, 0.3)  # type: ignore[arg-type]
+    assert [item.alone for item in one.runner.rounds] == [False] * 2
+    kernels.take_turns([one], Watch(10**9), 2, 0.0)  # type: ignore[arg-type]
+    assert len(one.runner.rounds) == 4
 
 
 def test_figures_of_kernels() -> None:
-    results, peaks = kernels.measure_cases(TINY[:1] + TINY[2:4], target(), rounds=2)
+    results, peaks = kernels.measure_cases(TINY[:1] + TINY[2:4], target(), rounds=2, patience=0.2)
     assert peaks["float32"] > 1
     gemm, gemv, conv = results.values()
     assert gemm["right"] and gemm["reached"] and gemm["goal"] == 0.0
@@ -160,7 +179,7 @@ def test_kernels_the_processor_cannot_do_are_skipped_and_failures_are_kept(monke
 
     monkeypatch.setattr(kernels, "arithmetic_peak", only_single)
     monkeypatch.setattr(kernels, "build", fail)
-    results, _ = kernels.measure_cases(TINY[:2], target(), rounds=1)
+    results, _ = kernels.measure_cases(TINY[:2], target(), rounds=1, patience=0.2)
     assert results["tiny_int8"] == {"skipped": "this processor has no int8 arithmetic"}
     assert results["tiny_gemm"] == {"error": "no schedule"}
     assert kernels.is_right(results["tiny_int8"])
@@ -173,37 +192,13 @@ def test_kernels_the_processor_cannot_do_are_skipped_and_failures_are_kept(monke
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(kernels, "CASES", {case.name: case for case in TINY})
     path = tmp_path / "kernels.json"
-    assert kernels.main(["--only", "softmax,conv", "--rounds", "1", "--json", str(path)]) == 0
+    assert kernels.main(["--only", "softmax,conv", "--rounds", "1", "--patience", "0.01", "--json", str(path)]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(summary["kernels"]) == {"tiny_conv", "tiny_softmax"}
     assert summary["peak_gflops"] > 0
     assert json.loads(path.read_text()) == summary
     assert kernels.main(["--only", "quicksort"]) == 2
     assert "no kernel has a name with 'quicksort' in it: tiny_gemm" in capsys.readouterr().err
-
-
-def test_resuming_keeps_what_nobody_disturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(kernels, "CASES", {case.name: case for case in TINY[:3]})
-    path = tmp_path / "kernels.json"
-    assert kernels.undisturbed(path, "any") == ({}, {})
-    command = ["--rounds", "1", "--json", str(path), "--resume"]
-    assert kernels.main(command) == 0
-    summary = json.loads(path.read_text())
-    for place, result in enumerate(summary["kernels"].values()):
-        result["rounds_alone"], result["ms"] = (5, 77.0) if place else (4, 77.0)
-    path.write_text(json.dumps(summary))
-    assert kernels.main(command) == 0
-    again = json.loads(path.read_text())
-    assert list(again["kernels"]) == list(summary["kernels"])
-    assert [result["ms"] == 77.0 for result in again["kernels"].values()] == [False, True, True]
-    path.write_text(json.dumps({**again, "compiler": "another"}))
-    assert kernels.main(command) == 0
-    assert all(result["ms"] != 77.0 for result in json.loads(path.read_text())["kernels"].values())
-    path.write_text("[]")
-    assert kernels.main(command) == 2
-    assert "does not hold figures" in capsys.readouterr().err
 
 
 def test_the_list_covers_what_the_models_need() -> None:
