@@ -41,3 +41,12 @@ def c_compiler() -> str:
         if path:
             return path
     pytest.skip("no C compiler (cc, gcc or clang) on this machine")
+
+
+@pytest.fixture(scope="session")
+def arm_tools() -> tuple[str, str]:
+    """A cross compiler and an emulator for aarch64, or a skip with the reason."""
+    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+    if compiler is None or emulator is None:
+        pytest.skip("no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine")
+    return compiler, emulator

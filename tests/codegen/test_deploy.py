@@ -156,11 +156,9 @@ def test_export_for_other_machines(tmp_path: Path, triple: str) -> None:
     assert int.from_bytes(path.read_bytes()[18:20], "little") == elf.machine_code(triple)
 
 
-def test_aarch64_library_runs_under_emulation(tmp_path: Path) -> None:
+def test_aarch64_library_runs_under_emulation(arm_tools: tuple[str, str], tmp_path: Path) -> None:
     """The whole road for another architecture, where its compiler and an emulator are there."""
-    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    if compiler is None or emulator is None:
-        pytest.skip("no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine")
+    compiler, emulator = arm_tools
     deploy.export_library(mini.model_artifact("aarch64-linux-gnu"), tmp_path / "mini.so")
     (tmp_path / "main.c").write_text(PROGRAM)
     command = [compiler, str(tmp_path / "main.c"), str(tmp_path / "mini.so"), "-o", str(tmp_path / "main")]

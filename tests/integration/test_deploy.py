@@ -182,10 +182,10 @@ def test_export_for_aarch64(aarch64_library: Path) -> None:
             tw.load(aarch64_library)
 
 
-def test_the_aarch64_library_runs(aarch64_library: Path, logits: np.ndarray, tmp_path: Path) -> None:
-    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    if compiler is None or emulator is None:
-        pytest.skip("no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine")
+def test_the_aarch64_library_runs(
+    arm_tools: tuple[str, str], aarch64_library: Path, logits: np.ndarray, tmp_path: Path
+) -> None:
+    compiler, emulator = arm_tools
     emulate = (emulator, "-L", "/usr/aarch64-linux-gnu")
     printed = build_and_run([compiler, "-std=c11"], tmp_path / "main.c", aarch64_library, emulate)
     # Another vector width sums in another order.
