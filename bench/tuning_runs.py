@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tilewright.lower.database import Database
 from tilewright.lower.records import Record
-from tilewright.target.host import usable_cpus
+from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import answers_from_json, answers_to_json
 from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
 from tilewright.tune.space import Key, Point, key_of

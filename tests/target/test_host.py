@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.support.processors import usable_cpus
 from tilewright.target import detect_host
 from tilewright.target.host import (
     cache_sizes,
@@ -14,7 +15,6 @@ from tilewright.target.host import (
     cpu_description,
     kernel_arm_features,
     usable_cores,
-    usable_cpus,
 )
 
 

@@ -28,6 +28,7 @@ from tilewright.rpc.service import Peer, Service, ended, within
 from tilewright.rpc.tracker_link import TrackerLink
 from tilewright.rpc.wire import DamagedHeader, Disconnected, Frame, WireError, error_header
 from tilewright.support.errors import UserError
+from tilewright.support.processors import usable_cpus
 from tilewright.support.version import VERSION
 
 DEFAULT_PORT = 9090
@@ -136,7 +137,7 @@ def device_info(options: ServerOptions) -> dict[str, Any]:
         "tilewright": VERSION,
         "machine": platform.machine(),
         "system": platform.system(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": len(usable_cpus()),
         "target": options.target,
     }
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.support.processors import usable_cpus
 from tilewright.target.llvm_cpus import CPU_MODELS, GENERIC_MODELS, CpuModel, arch_of_triple
 
 # Names the Linux kernel gives to ARM features, and LLVM's names for the same.
@@ -89,13 +89,6 @@ def tiles_permitted() -> bool:
     supported = ctypes.c_uint64(0)
     failed = ctypes.CDLL(None).syscall(arch_prctl, get_supported, ctypes.byref(supported))
     return failed == 0 and bool(supported.value >> tile_data & 1)
-
-
-def usable_cpus() -> frozenset[int]:
-    """The logical processors this process is allowed to run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
 
 
 def usable_cores(cpus: Iterable[int]) -> int:

@@ -14,7 +14,7 @@ from threading import Lock
 
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.support.errors import TilewrightError
-from tilewright.target.host import usable_cpus
+from tilewright.support.processors import usable_cpus
 from tilewright.tune.child import Child
 from tilewright.tune.device_runner import DeviceBudget, DeviceLost, DeviceTrial
 from tilewright.tune.measure import Limits, Measurement

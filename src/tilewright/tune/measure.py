@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.support.errors import TilewrightError, UnsupportedError
-from tilewright.target.host import usable_cpus
+from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.builder import build_candidate
 from tilewright.tune.child import Child

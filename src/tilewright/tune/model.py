@@ -14,7 +14,7 @@ from tilewright.request import SHIPPED, ModelLike, TargetLike
 from tilewright.runtime.devices import find_device
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.target.host import usable_cpus
+from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.algorithms import Algorithms, OnStep, choose_algorithms
 from tilewright.tune.cost import CostModel, TreeModel

@@ -26,7 +26,7 @@ from tilewright.rpc.pool import TrackerClient
 from tilewright.rpc.wire import Disconnected, SessionDied
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.support.errors import TilewrightError, UserError
-from tilewright.target.host import usable_cpus
+from tilewright.support.processors import usable_cpus
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tune.child import Child
