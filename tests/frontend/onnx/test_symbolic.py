@@ -244,6 +244,60 @@ def test_resize_of_any_image_size(mode, coordinates):
     agree(model, *calls)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_to_sizes_and_by_scales_that_are_data(mode):
+    nodes = [
+        helper.make_node("Concat", ["ones", "stretch"], ["scales"], axis=0),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode),
+        helper.make_node("Resize", ["x", "", "", "size"], ["z"], mode=mode, axes=[3, 2]),
+    ]
+    inputs = {"x": (FLOAT, ["n", 2, "h", "w"]), "stretch": (FLOAT, [2]), "size": (INT, [2])}
+    model = open_model(nodes, inputs, ["y", "z"], {"ones": np.ones(2, np.float32)}, opset=19)
+    calls = [
+        {"x": data(*shape), "stretch": np.array(stretch, np.float32), "size": np.array(size, np.int64)}
+        for shape, stretch, size in (
+            ((1, 2, 4, 6), (2, 0.5), (7, 3)),
+            ((2, 2, 5, 3), (1.25, 3), (1, 9)),
+            ((1, 2, 10, 30), (0.7, 0.7), (1, 1)),
+        )
+    ]
+    module = agree(model, *calls)
+    assert [kind.split(", ")[:2] for kind in result_types(module)] == [["float32[n", "2"]] * 2
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.57, 1.3, 0.1])
+def test_sizes_are_scaled_as_floats_are(scale):
+    """10 times 0.7 is 7, though the float nearest to 0.7 lies below it; of 1.3 no fraction agrees for all sizes."""
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    stored = {"scales": np.array([1, scale], np.float32)}
+    for sizes in ((1, "w"), (1, 10)):
+        model = open_model([node], {"x": (FLOAT, sizes)}, ["y"], stored)
+        agree(model, *({"x": data(1, size)} for size in (10, 30, 100, 163, 170) if sizes[1] in ("w", size)))
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_resize_of_any_image_size_that_keeps_its_shape(policy):
+    node = helper.make_node(
+        "Resize", ["x", "", "", "size"], ["y"], mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy
+    )
+    model = open_model(
+        [node], {"x": (FLOAT, ["n", 2, "h", "w"])}, ["y"], {"size": np.array([7, 9], np.int64)}, opset=19
+    )
+    agree(model, {"x": data(1, 2, 4, 6)}, {"x": data(2, 2, 14, 5)})
+
+
+@pytest.mark.parametrize("sizes", [(4, 6), (5, 3), (9, 10)])
+@pytest.mark.parametrize("transformation", ["half_pixel_symmetric", "align_corners"])
+def test_resize_of_any_image_size_is_that_of_fixed_ones(transformation, sizes):
+    attributes = {"mode": "linear", "coordinate_transformation_mode": transformation}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    stored = {"scales": np.array([1, 1, 0.7, 1.4], np.float32)}
+    image = data(1, 2, *sizes)
+    open_sizes = from_onnx(open_model([node], {"x": (FLOAT, ["n", 2, "h", "w"])}, ["y"], stored))
+    fixed = from_onnx(open_model([node], {"x": (FLOAT, image.shape)}, ["y"], stored))
+    np.testing.assert_allclose(evaluate(open_sizes, image), evaluate(fixed, image), rtol=1e-4, atol=1e-5)
+
+
 def test_einsum_and_quantisation_of_any_batch():
     nodes = [
         helper.make_node("Einsum", ["x", "w"], ["e"], equation="bnd,de->bne"),

@@ -10,9 +10,9 @@ from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, sh
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.frontend.symbolic_values import symbolic_value
-from tilewright.graph.dimensions import Sizes
-from tilewright.graph.expr import Function, GraphExpr, Var
-from tilewright.graph.op import Array
+from tilewright.graph.dimensions import Size, Sizes
+from tilewright.graph.expr import Call, Function, GraphExpr, Var
+from tilewright.graph.op import Array, is_call_to
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -128,6 +128,26 @@ class NodeContext:
             return tuple(found.reshape(-1))
         array = evaluate(value)
         return None if array is None else tuple(int(item) for item in array.ravel())
+
+    def items(self, index: int, what: str) -> list[Size | float | GraphExpr]:
+        """The elements of an input that is a list: as far as they are known, else scalars that are computed."""
+        value = self.input(index)
+        if rank_of(value) != 1:
+            raise UserError(f"{what} must be a list, it has {rank_of(value)} dimensions")
+        return self._items(value)
+
+    def _items(self, value: GraphExpr) -> list[Size | float | GraphExpr]:
+        found = symbolic_value(value)
+        if found is None:
+            found = evaluate(value)
+        if found is not None:
+            return found.reshape(-1).tolist()
+        if is_call_to(value, "concatenate"):
+            assert isinstance(value, Call)
+            return [item for part in value.args for item in self._items(part)]
+        (count,) = shape_of(value)
+        parts = [self.builder.slice_axis(value, 0, place, place + 1) for place in range(count)]
+        return [self.builder.reshape(part, ()) for part in parts]
 
     def symbol(self, label: str = "size") -> Symbol:
         """A new symbol for a dimension that only a run knows, named after the node's first output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -10,8 +11,9 @@ import numpy as np
 from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis, scaled_size
-from tilewright.graph.dimensions import Size, Sizes, same
+from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis
+from tilewright.frontend.resampling import floor_fraction, number, plain
+from tilewright.graph.dimensions import Size, Sizes, floor_divide, multiply, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.graph.ops.common import sizes_text
@@ -28,7 +30,7 @@ def upsample(node: NodeContext) -> GraphExpr:
     scales = node.floats("scales") if node.has_attribute("scales") else tuple(node.constant(1, "scales").ravel())
     mode = node.text("mode", "nearest")
     rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
-    return _resample(node, data, _sizes(data, scales), [float(item) for item in scales], rule, {})
+    return _resample(node, data, _sizes(node, data, scales), [float(item) for item in scales], rule, {})
 
 
 @converter("Resize", since=10, until=10)
@@ -38,7 +40,7 @@ def resize_by_scales(node: NodeContext) -> GraphExpr:
     scales = tuple(float(item) for item in node.constant(1, "scales").ravel())
     mode = node.text("mode", "nearest")
     rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
-    return _resample(node, data, _sizes(data, scales), list(scales), rule, {})
+    return _resample(node, data, _sizes(node, data, scales), list(scales), rule, {})
 
 
 @converter("Resize", since=11)
@@ -58,20 +60,10 @@ def resize(node: NodeContext) -> GraphExpr:
         antialias=node.flag("antialias"),
         extrapolation=node.number("extrapolation_value", 0.0),
     )
-    scales: list[float | None] = [1.0] * rank
-    sizes = list(dims)
     if node.has_input(3) and shape_of(node.input(3)) != (0,):
-        given_sizes = node.sizes(3, "sizes")
-        if given_sizes is None:
-            raise UnsupportedError("Resize to sizes that are computed from the values of inputs")
-        _check_count(given_sizes, axes, "sizes")
-        _apply_sizes(dims, axes, given_sizes, policy, scales, sizes)
+        scales, sizes = _by_sizes(node, dims, axes, policy)
     elif node.has_input(2) and shape_of(node.input(2)) != (0,):
-        given = [float(item) for item in node.constant(2, "scales").ravel()]
-        _check_count(given, axes, "scales")
-        for axis, scale in zip(axes, given, strict=True):
-            scales[axis] = scale
-            sizes[axis] = scaled_size(dims[axis], scale)
+        scales, sizes = _by_scales(node, dims, axes)
     else:
         raise UserError("Resize needs scales or sizes")
     regions: dict[int, tuple[float, float]] = {}
@@ -84,35 +76,71 @@ def resize(node: NodeContext) -> GraphExpr:
     return _resample(node, data, sizes, scales, rule, regions)
 
 
-def _check_count(values: object, axes: tuple[int, ...], what: str) -> None:
-    if not isinstance(values, (list, tuple)) or len(values) != len(axes):
-        raise UserError(f"{what} must have one entry for each of {len(axes)} axes, it is {values}")
+Scale = float | GraphExpr | None
+"""How much an axis is stretched: known, computed, or the ratio of sizes that vary."""
 
 
-def _apply_sizes(
-    dims: Sizes,
-    axes: tuple[int, ...],
-    wanted: Sizes,
-    policy: str,
-    scales: list[float | None],
-    sizes: list[Size],
-) -> None:
+def _check_count(values: Sequence[object], axes: tuple[int, ...], what: str) -> None:
+    if len(values) != len(axes):
+        raise UserError(f"{what} must have one entry for each of {len(axes)} axes, it has {len(values)}")
+
+
+def _by_scales(node: NodeContext, dims: Sizes, axes: tuple[int, ...]) -> tuple[list[Scale], list[Size]]:
+    """The scale and the size of each axis, by scales that may be data."""
+    scales: list[Scale] = [1.0] * len(dims)
+    sizes = list(dims)
+    given = node.items(2, "scales")
+    _check_count(given, axes, "scales")
+    for axis, scale in zip(axes, given, strict=True):
+        assert isinstance(scale, (float, GraphExpr))
+        scales[axis], sizes[axis] = scale, _scaled(node, dims[axis], scale, axis)
+    return scales, sizes
+
+
+def _by_sizes(node: NodeContext, dims: Sizes, axes: tuple[int, ...], policy: str) -> tuple[list[Scale], list[Size]]:
+    """The scale and the size of each axis, by sizes that may be data."""
+    scales: list[Scale] = [1.0] * len(dims)
+    sizes = list(dims)
+    items = node.items(3, "sizes")
+    _check_count(items, axes, "sizes")
+    wanted: list[Size] = []
+    for axis, item in zip(axes, items, strict=True):
+        assert not isinstance(item, float)
+        wanted.append(_computed(node, item, axis) if isinstance(item, GraphExpr) else item)
     ratios = [_ratio(dims[axis], size) for axis, size in zip(axes, wanted, strict=True)]
-    match policy:
-        case "stretch":
-            for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
-                scales[axis], sizes[axis] = ratio, size
-        case "not_larger" | "not_smaller":
-            known = [ratio for ratio in ratios if ratio is not None]
-            if len(known) != len(ratios):
-                raise UnsupportedError(f"Resize by the policy {policy!r} of data of shape {sizes_text(dims)}")
-            ratio = min(known) if policy == "not_larger" else max(known)
-            for axis in axes:
-                dim = dims[axis]
-                assert isinstance(dim, int)
-                scales[axis], sizes[axis] = ratio, math.floor(dim * ratio + 0.5)
-        case _:
-            raise UserError(f"unknown keep_aspect_ratio_policy {policy!r}")
+    if policy == "stretch":
+        for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
+            scales[axis], sizes[axis] = ratio, size
+        return scales, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        raise UserError(f"unknown keep_aspect_ratio_policy {policy!r}")
+    known = [ratio for ratio in ratios if ratio is not None]
+    choose, name = (min, "minimum") if policy == "not_larger" else (max, "maximum")
+    if len(known) == len(ratios):
+        ratio = choose(known)
+        for axis in axes:
+            dim = dims[axis]
+            assert isinstance(dim, int)
+            scales[axis], sizes[axis] = ratio, math.floor(dim * ratio + 0.5)
+        return scales, sizes
+    parts = [
+        node.call("divide", number(node.builder, size), number(node.builder, dims[axis]))
+        for axis, size in zip(axes, wanted, strict=True)
+    ]
+    common = functools.reduce(lambda a, b: node.call(name, a, b), parts)
+    for axis in axes:
+        length = node.call("multiply", number(node.builder, dims[axis]), common)
+        rounded = node.call("floor", node.call("add", length, plain(node.builder, 0.5)))
+        scales[axis], sizes[axis] = common, _computed(node, rounded, axis)
+    return scales, sizes
+
+
+def _computed(node: NodeContext, value: GraphExpr, axis: int) -> Size:
+    """A symbol for a size that is data: the length of a range so long."""
+    builder, symbol = node.builder, node.symbol(str(axis))
+    zero, one = builder.constant(0, "int64"), builder.constant(1, "int64")
+    node.call("shape.range", zero, builder.cast(value, "int64"), one, dims=(symbol,))
+    return symbol
 
 
 def _ratio(dim: Size, size: Size) -> float | None:
@@ -124,17 +152,33 @@ def _ratio(dim: Size, size: Size) -> float | None:
     return size / dim if dim else 1.0
 
 
-def _sizes(data: GraphExpr, scales: tuple[float, ...]) -> list[Size]:
+def _sizes(node: NodeContext, data: GraphExpr, scales: Sequence[float]) -> list[Size]:
     if len(scales) != rank_of(data):
         raise UserError(f"{len(scales)} scales do not fit data of shape {sizes_text(sizes_of(data))}")
-    return [scaled_size(dim, float(scale)) for dim, scale in zip(sizes_of(data), scales, strict=True)]
+    pairs = zip(sizes_of(data), scales, strict=True)
+    return [_scaled(node, dim, float(scale), axis) for axis, (dim, scale) in enumerate(pairs)]
+
+
+def _scaled(node: NodeContext, dim: Size, scale: float | GraphExpr, axis: int) -> Size:
+    """A size times a scale, rounded down, as floats do it (10 times 0.7 is 7): by a fraction where one agrees."""
+    if isinstance(scale, float):
+        if not np.isfinite(scale) or scale <= 0:
+            raise UserError(f"a scale must be positive, it is {scale}")
+        if isinstance(dim, int):
+            return int(np.floor(np.float32(dim) * np.float32(scale)))
+        fraction = floor_fraction(float(np.float32(scale)), "float32")
+        if fraction is not None:
+            return floor_divide(multiply(dim, fraction.numerator), fraction.denominator)
+        scale = plain(node.builder, scale)
+    stretched = node.call("multiply", number(node.builder, dim), scale)
+    return _computed(node, node.call("floor", stretched), axis)
 
 
 def _resample(
     node: NodeContext,
     data: GraphExpr,
     sizes: Sequence[Size],
-    scales: Sequence[float | None],
+    scales: Sequence[Scale],
     rule: Rule,
     regions: dict[int, tuple[float, float]],
 ) -> GraphExpr:
@@ -146,10 +190,10 @@ def _resample(
         size, scale = sizes[axis], scales[axis]
         if same(size, dim) and scale == 1.0 and axis not in regions:
             continue
-        if not isinstance(size, int) or not isinstance(dim, int) or scale is None:
+        if not isinstance(size, int) or not isinstance(dim, int) or not isinstance(scale, float):
             if rule.antialias or regions:
                 raise UnsupportedError(f"Resize with antialias or roi of data of shape {sizes_text(sizes_of(data))}")
-            result = resample_axis(node, result, axis, (dim, size), scale, rule)
+            result = resample_axis(node, result, axis, size, scale, rule)
             continue
         if not 0 < size <= _LARGEST_AXIS or dim == 0:
             raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")

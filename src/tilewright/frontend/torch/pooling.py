@@ -46,16 +46,15 @@ class Windows:
         self.dilation = _each(dilation, rank)
         self.count = result[-rank:]
         self.is_open = not dimensions.is_constant(self.size)
-        """Whether sizes vary: windows then end where whole ones do."""
-        if self.is_open and ceil_mode:
-            raise UnsupportedError("windows that reach past the end (ceil_mode) of data whose sizes vary")
+        """Whether sizes vary: padding after the data then serves every size, and windows too many are cut off."""
+        self.ceil_mode = ceil_mode
         self.after = [self._after(axis) for axis in range(rank)]
         """Padding after the data that the last window reaches into; negative if the data goes on."""
 
     def _after(self, axis: int) -> int:
         size, count = self.size[axis], self.count[axis]
         if not isinstance(size, int) or not isinstance(count, int):
-            return self.before[axis]
+            return self.before[axis] + (self.strides[axis] - 1 if self.ceil_mode else 0)
         reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         return (count - 1) * self.strides[axis] + reach - size - self.before[axis]
 
@@ -93,7 +92,7 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
             return first, second
 
         after = [max(0, item) for item in how.after]
-        return b.call(
+        result = b.call(
             name,
             value,
             kernel=pick(how.kernel, 1),
@@ -102,6 +101,10 @@ def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad:
             dilation=pick(how.dilation, 1),
             count_include_pad=include_pad,
         )
+        for place, axis in enumerate(axes):
+            if axis >= 0 and how.ceil_mode and not isinstance(how.size[axis], int):
+                result = b.slice_axis(result, 2 + place, 0, how.count[axis])
+        return result
 
     batch, channels, *size = sizes_of(x)
     match how.rank:
@@ -209,10 +212,15 @@ def _average_pool(rank: int) -> Converter:
 
 def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> GraphExpr:
     """Sums of windows (zeros outside) divided by how many elements count in each."""
-    if how.is_open or (not include_pad and not any(how.before) and all(item <= 0 for item in how.after)):
+    reaches_out = any(how.before) or any(item > 0 for item in how.after)
+    if (how.is_open and not how.ceil_mode) or (not include_pad and not reaches_out):
         # No window reaches beyond the padding.
         return _pooled(b, "nn.avg_pool2d", x, how, include_pad)
     mean = _pooled(b, "nn.avg_pool2d", x, how, include_pad=True)
+    if how.is_open:
+        for axis in range(how.rank):
+            mean = b.divide(mean, b.cast(_counted_share(b, how, axis, include_pad), dtype_of(x)))
+        return mean
     number: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.ones((), np.float64)
     for axis in range(how.rank):
         table = how.taps(axis)
@@ -223,6 +231,17 @@ def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> 
     if np.all(number == 1):
         return mean
     return b.divide(mean, b.cast(b.constant(number, "float64"), dtype_of(x)))
+
+
+def _counted_share(b: TorchBuilder, how: Windows, axis: int, include_pad: bool) -> GraphExpr:
+    """The share of each window along an axis that counts, in the shape that divides the result."""
+    start = b.arange(how.count[axis], -how.before[axis], how.strides[axis])
+    padding = how.before[axis] if include_pad else 0
+    limit = b.reshape(b.shape_tensor((dimensions.add(how.size[axis], padding),)), ())
+    end = b.call("minimum", b.add(start, how.kernel[axis]), limit)
+    counted = b.subtract(end, b.call("maximum", start, b.scalar(-padding, INT64)))
+    share = b.divide(b.cast(counted, "float32"), float(how.kernel[axis]))
+    return b.reshape(share, [how.count[axis] if at == axis else 1 for at in range(how.rank)])
 
 
 converter("avg_pool1d")(_average_pool(1))

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.resampling import cubic_at, linear_at, number, plain, take_at
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.ir.dtype import INT64
@@ -103,6 +105,48 @@ def _antialiased(kernel: Callable[[Array], Array], reach: float) -> Callable[...
     return table
 
 
+def _resample_open(
+    b: TorchBuilder,
+    value: GraphExpr,
+    axis: int,
+    rule: Callable[..., Table],
+    count: Size,
+    given: float | None,
+    align_corners: bool,
+) -> GraphExpr:
+    """Resampling from or to a size that varies, at places that are computed when the model runs."""
+    size = sizes_of(value)[axis]
+    is_nearest = rule in (_nearest, _nearest_exact)
+    times = dimensions.divide_exactly(count, size) if is_nearest else None
+    if isinstance(times, int) and given in (None, times):
+        return _repeated(b, value, axis, times)
+    if rule not in (_nearest, _nearest_exact, _linear, _cubic):
+        raise UnsupportedError(
+            "resampling without aliasing from or to a size that varies",
+            hint="leave antialias out, or export this part with fixed sizes",
+        )
+    index = b.cast(b.arange(count), "float32")
+    apart = _apart(b, size, count, given, align_corners and not is_nearest)
+    if rule is _nearest:
+        return take_at(b, value, axis, b.call("floor", b.multiply(index, apart)))
+    middle = b.multiply(b.add(index, 0.5), apart)
+    if rule is _nearest_exact:
+        return take_at(b, value, axis, b.call("floor", middle))
+    places = b.multiply(index, apart) if align_corners else b.subtract(middle, 0.5)
+    if rule is _linear:
+        return linear_at(b, value, axis, b.call("maximum", places, plain(b, 0.0)))
+    return cubic_at(b, value, axis, places, -0.75)
+
+
+def _apart(b: TorchBuilder, size: Size, count: Size, given: float | None, align_corners: bool) -> GraphExpr:
+    """How far apart neighbours of the result lie in the data."""
+    if align_corners:
+        # A single element lies at the start: whatever it is multiplied with.
+        spaces = b.call("maximum", number(b, dimensions.subtract(count, 1)), plain(b, 1.0))
+        return b.divide(number(b, dimensions.subtract(size, 1)), spaces)
+    return plain(b, 1 / given) if given else b.divide(number(b, size), number(b, count))
+
+
 def _repeated(b: TorchBuilder, value: GraphExpr, axis: int, times: int) -> GraphExpr:
     """Each element several times in a row along an axis."""
     sizes = sizes_of(value)
@@ -143,16 +187,10 @@ def _upsample(rank: int, rule: Callable[..., Table]) -> Converter:
             size, count = sizes_of(value)[at], b.shape[at]
             if size == count and given[axis] in (None, 1.0):
                 continue
-            times = dimensions.divide_exactly(count, size) if rule in (_nearest, _nearest_exact) else None
-            if not isinstance(size, int) and isinstance(times, int) and given[axis] in (None, times):
-                value = _repeated(b, value, at, times)
+            if not isinstance(size, int) or not isinstance(count, int):
+                value = _resample_open(b, value, at, rule, count, given[axis], align_corners)
                 continue
-            length = size_at(value, at)
-            if not isinstance(count, int):
-                raise UnsupportedError(
-                    "resampling to a size that varies", hint="export this part with a fixed size of the result"
-                )
-            value = _resample(b, value, at, rule(length, count, given[axis], align_corners))
+            value = _resample(b, value, at, rule(size, count, given[axis], align_corners))
         return value if dtype.is_float else b.cast(b.call("round", value) if dtype_of(value).is_float else value, dtype)
 
     convert.__doc__ = f"Resampling in {rank} dimensions."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.frontend.resampling import floor_fraction
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
 from tilewright.ir import build
@@ -53,8 +54,10 @@ class TorchSizes:
                     f"the size {value} depends on the values of a tensor", hint="use shapes that inputs decide"
                 )
             return found
-        parts = [self._expression(item) for item in value.args]
         name = type(value).__name__
+        if name in ("TruncToInt", "FloorToInt"):
+            return self._scaled(value)
+        parts = [self._expression(item) for item in value.args]
         match name:
             case "Add":
                 return _folded(dimensions.add, parts)
@@ -71,6 +74,23 @@ class TorchSizes:
             case "Pow" if isinstance(parts[1], int) and 1 <= parts[1] <= 4:
                 return dimensions.product([parts[0]] * parts[1])
         raise UnsupportedError(f"a size that is {value}")
+
+    def _scaled(self, value: Any) -> Size:
+        """A size times a float, rounded down: torch computes it in doubles, which a fraction has to agree with."""
+        product = value.args[0]
+        factors = product.args if type(product).__name__ == "Mul" else (product,)
+        scale, size = 1.0, None
+        for factor in factors:
+            if factor.is_Float or factor.is_Integer:
+                scale *= float(factor)
+            elif type(factor).__name__ == "ToFloat" and size is None:
+                size = self._expression(factor.args[0])
+            else:
+                raise UnsupportedError(f"a size that is {value}")
+        ratio = floor_fraction(scale, "float64")
+        if size is None or ratio is None:
+            raise UnsupportedError(f"a size that is {value}", hint="use a scale that is a fraction of a power of two")
+        return dimensions.floor_divide(dimensions.multiply(size, ratio.numerator), ratio.denominator)
 
 
 def _folded(combine: Any, parts: Sequence[Size]) -> Size:
