@@ -300,6 +300,20 @@ def test_groups_of_tiles_stay_in_the_second_cache_level(size: int, channels: int
     assert [loop.extent.value for loop in outer] == [groups]  # type: ignore[attr-defined]
 
 
+def test_pixels_from_beyond_the_second_cache_level_are_fetched_a_group_ahead() -> None:
+    """While a group is multiplied: what the next reads, what is added to its results, and their places."""
+    case = Case((1, 56, 56, 16), 16)
+    target = Target("native").replace(cores=1)
+    small, large = (schedule_cpu(case.func, target.replace(l2_bytes=size)) for size in (256 << 10, 2 << 20))
+    notes = [loop.annotations[PREFETCH] for loop in find_all(small.body, For) if PREFETCH in loop.annotations]
+    line, rows = 56 * 16, 8  # A group is two rows of tiles.
+    result = small.params[-1].name
+    length = rows * line
+    assert notes == [{result: [length, length], "p3": [length, length], "p0": [length, length + 2 * line]}]
+    assert not any(PREFETCH in loop.annotations for loop in find_all(large.body, For)), "all of it stays near"
+    case.check(small, tw.build(small, target=target))
+
+
 def test_symbolic_shapes_are_refused() -> None:
     x = Var("x", tensor_type((tw.te.var("n"), 8, 8, 4), "float32"))
     u = Var("u", tensor_type((6, 6, 4, 4), "float32"))

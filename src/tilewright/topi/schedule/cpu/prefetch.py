@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from tilewright.arith.analyzer import Analyzer
@@ -9,6 +10,7 @@ from tilewright.ir.expr import ZERO, PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.trace import Value
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size
@@ -56,17 +58,21 @@ def prefetch_results(
     Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
     results do not stay in the second cache level: a tile that is stored all at once would wait for memory.
     """
-    block = context.block(output)
-    result = block.writes[0].buffer
-    own = tuple(item.var for item in block.iters)
-    added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
-    wanted = [result, *(buffer for buffer in added if buffer in context.sch.func.params)]
-    shape = result.static_shape
+    wanted = result_places(context, output)
+    shape = wanted[0].static_shape
     size = sum(map(buffer_bytes, wanted))
     if not reduction or shape is None or size <= context.target.l1_bytes:
         return
     if context.choose("fetch_results", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
-        _fetch(context, reduction, {buffer.name: tile.rows * shape[-1] for buffer in wanted})
+        fetch_also(context, reduction[-1], {buffer.name: tile.rows * shape[-1] for buffer in wanted})
+
+
+def result_places(context: ScheduleContext, output: BlockHandle) -> list[Buffer]:
+    """The result of a block, and the parameters that are read at the same places (a residual)."""
+    block = context.block(output)
+    own = tuple(item.var for item in block.iters)
+    added = [item.buffer for item in find_all(block.body, BufferLoad) if tuple(item.indices) == own]
+    return [block.writes[0].buffer, *(buffer for buffer in added if buffer in context.sch.func.params)]
 
 
 def prefetch_rows(
@@ -91,14 +97,14 @@ def prefetch_rows(
         if size <= context.target.l1_bytes:
             continue
         if context.choose_again("fetch_rows", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
-            _fetch(context, reduction, {load.buffer.name: tile.rows * shape[-1]})
+            fetch_also(context, reduction[-1], {load.buffer.name: tile.rows * shape[-1]})
 
 
-def _fetch(context: ScheduleContext, reduction: list[LoopHandle], wanted: dict[str, int]) -> None:
-    """Let the innermost loop of a reduction fetch some more."""
-    notes = context.loop(reduction[-1]).annotations.get(PREFETCH, {})
+def fetch_also(context: ScheduleContext, loop: LoopHandle, wanted: Mapping[str, Value]) -> None:
+    """Let a loop fetch some more, beside what its note asks for."""
+    notes = context.loop(loop).annotations.get(PREFETCH, {})
     assert isinstance(notes, dict)
-    context.sch.annotate(reduction[-1], PREFETCH, {**notes, **wanted})
+    context.sch.annotate(loop, PREFETCH, {**notes, **wanted})
 
 
 def buffer_bytes(buffer: Buffer) -> int:

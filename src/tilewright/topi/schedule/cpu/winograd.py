@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all, substitute
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.trace import Value
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, fetch_also, result_places
 from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
@@ -31,6 +33,7 @@ _CACHE_SHARE = 0.5
 """The part of the second cache level that the transformed input of a group of tiles may fill, or the weights."""
 _LARGER_SHARE, _FEW_TILES = 0.6, 20
 """What groups may fill that would otherwise have fewer tiles than hide the reading of weights from farther away."""
+_IMAGE_RANK = 4
 _IDLE_SHARE = 1.15
 """How much longer than evenly divided work may take before cores share each group instead."""
 
@@ -58,6 +61,8 @@ class _Plan:
     """Whether all cores work on one group at a time, instead of each on groups of its own."""
     streamed: bool
     """Whether weights come from beyond the second cache level: each slice then meets all tiles of a group at once."""
+    passing: bool
+    """Whether weights, image and results are more than the second cache level holds: pixels come from beyond it."""
 
     @property
     def size(self) -> int:
@@ -99,7 +104,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
     depth = _schedule_product(context, panel if plan.streamed else block, plan)
     tiles, chunk = _schedule_input(context, group, plan)
     # What changes little is decided last: schedules that a tuner compares have the more in common.
-    _unroll_product(context, depth, plan)
+    step = _unroll_product(context, depth, plan)
+    _fetch_next_group(context, target, step, plan)
     if plan.together:
         sch.parallel(sch.fuse(tiles, chunk))
         sch.parallel(panel if plan.streamed else sch.fuse(panel, block))
@@ -182,6 +188,10 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     fitting = [n for n in allowed if n <= max(1, most // register.rows)]
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
+    moved = item * outputs + sum(map(buffer_bytes, {*result_places(context, target), *_images(context)}))
+    if moved > cache:
+        # Only the pixels of whole rows are fetched ahead.
+        in_rows = [n for n in in_rows if n * register.rows % columns == 0] or in_rows
     streamed = context.choose("streamed", (False, True), are_far)
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
     # Some more than fit may still be better than fewer.
@@ -203,7 +213,16 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
         parallel=parallel,
         together=together,
         streamed=streamed,
+        passing=moved > cache,
     )
+
+
+def _images(context: ScheduleContext) -> list[Buffer]:
+    """The parameters that the input transform reads, or what pads them."""
+    sch = context.sch
+    rows = sch.get_block("winograd_input_rows")
+    reads = [region.buffer for handle in (*sch.get_producers(rows), rows) for region in context.block(handle).reads]
+    return [buffer for buffer in dict.fromkeys(reads) if buffer in sch.func.params and buffer.ndim == _IMAGE_RANK]
 
 
 def _divides_well(count: int, cores: int) -> bool:
@@ -295,13 +314,38 @@ def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) 
     return reduction[-1]
 
 
-def _unroll_product(context: ScheduleContext, depth: LoopHandle, plan: _Plan) -> None:
-    """Several input channels in one step; slices of weights that come from afar are fetched one ahead."""
+def _unroll_product(context: ScheduleContext, depth: LoopHandle, plan: _Plan) -> LoopHandle:
+    """Several input channels in one step; slices of weights that come from afar are fetched one ahead.
+
+    Gives the loop over steps.
+    """
     sch = context.sch
     step = unroll_steps(context, depth, plan.register.rows * plan.register.vectors)
     if plan.streamed:
         names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
         sch.annotate(step, PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
+    return step
+
+
+def _fetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopHandle, plan: _Plan) -> None:
+    """While a group is multiplied, fetch the pixels that the next one reads, and the places of its results.
+
+    Transforms only move data: what does not stay in the second cache level they would wait for. Done for groups of
+    whole rows of tiles, whose pixels lie one after the other.
+    """
+    if not plan.in_rows or not plan.whole_rows or plan.group == plan.blocks:
+        return
+    if not context.choose("fetch_group", (False, True), plan.passing):
+        return
+    results, images = result_places(context, target), _images(context)
+    tile_rows = plan.group * plan.register.rows // plan.columns
+    wanted: dict[str, Value] = {}
+    for buffer in dict.fromkeys([*results, *images]):
+        *_, width, channels = buffer.static_shape or (0, 0)
+        length = tile_rows * plan.tile * width * channels
+        # Windows of the next rows begin above these: the first lines have been read already.
+        wanted[buffer.name] = [length, length + (plan.size - plan.tile) * width * channels * (buffer in images)]
+    fetch_also(context, step, wanted)
 
 
 def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> None:
