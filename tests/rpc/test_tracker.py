@@ -62,6 +62,17 @@ def test_a_lease_is_a_session_and_comes_back(tracker: Tracker) -> None:
     _until(lambda: not client.query()["devices"])
 
 
+def test_tls_that_is_asked_for_holds_between_all_three() -> None:
+    """Server, tracker and client choose TLS by the address alone only where nobody chose."""
+    with ExitStack() as running:
+        options = TrackerOptions(port=0, token=TOKEN, tls=True)
+        tracker = running.enter_context(serve_in_background(Tracker(options)))
+        served = ServerOptions(port=0, token=TOKEN, tls=True, tracker=f"{HOST}:{tracker.port}", key="cpu")
+        running.enter_context(serve_in_background(Server(served)))
+        client = rpc.connect_tracker(HOST, tracker.port, token=TOKEN, tls=True)
+        running.enter_context(client.request("cpu", wait_seconds=20)).ping()
+
+
 def test_servers_of_a_tracker_admit_leases_only(tracker: Tracker) -> None:
     with serve_in_background(_server(tracker)) as server, pytest.raises(UserError, match="managed by a tracker"):
         rpc.connect(HOST, server.port)

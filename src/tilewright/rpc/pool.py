@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 30.0
 def connect_tracker(
     host: str, port: int = DEFAULT_TRACKER_PORT, *, token: str | None = None, tls: bool | None = None
 ) -> TrackerClient:
-    """A client of the tracker at an address; the devices it leads to share the tracker's token."""
+    """A client of the tracker at an address; its devices share the token, and the choice of TLS where one is made."""
     return TrackerClient(host, port, token, tls)
 
 
@@ -38,7 +38,7 @@ class TrackerClient:
 
     def __init__(self, host: str, port: int, token: str | None, tls: bool | None) -> None:
         self.host, self.port = host, port
-        self.token = token
+        self.token, self.tls = token, tls
         self.credentials = Credentials.resolve(host, token, tls, serving=False)
         self.name = f"{_user()}@{socket.gethostname()}"
 
@@ -70,7 +70,7 @@ class TrackerClient:
         try:
             answer = raise_reported(channel.receive(), channel.peer)
             host, port = answer.text("host"), answer.number("port", 1)
-            credentials = Credentials.resolve(host, self.token, None, serving=False)
+            credentials = Credentials.resolve(host, self.token, self.tls, serving=False)
             session = open_session(host, port, credentials, timeout, answer.text("lease"))
         except UserError:
             channel.close()

@@ -76,6 +76,7 @@ class Server:
             self._link = TrackerLink(
                 self.options.tracker,
                 self.credentials.token or None,
+                self.options.tls,
                 {"key": self.options.key, "host": advertised, "port": self.port, "info": device_info(self.options)},
                 self._end_session,
                 self.options.say,

@@ -38,12 +38,13 @@ class TrackerLink:
         self,
         address: str,
         token: str | None,
+        tls: bool | None,
         registration: Mapping[str, Any],
         end_session: Callable[[str], bool],
         say: Callable[[str], None],
     ) -> None:
         self._host, self._port = split_address(address, DEFAULT_TRACKER_PORT)
-        self._credentials = Credentials.resolve(self._host, token, None, serving=False)
+        self._credentials = Credentials.resolve(self._host, token, tls, serving=False)
         self._registration = dict(registration)
         self._end_session = end_session
         self._say = say
