@@ -69,8 +69,7 @@ def test_a_candidate_is_checked_and_timed_beside_the_default(task: Task, bench: 
     point = task.space().settle({"tile": task.space().questions["tile"].options[1]})
     timing = bench.measure(build_candidate(task.request(point)))
     assert bench.copies == 4, "weights are small, but launches still take copies in turn"
-    assert len(timing.samples) == len(timing.reference) == 2
-    assert 0 < timing.seconds < 1 and timing.error < 1e-5
+    assert 0 < timing.seconds < 1 and 0 < timing.reference < 1 and timing.error < 1e-5
 
 
 def test_the_right_results_are_those_of_numpy(task: Task, bench: DeviceBench) -> None:
@@ -119,7 +118,7 @@ class Runner:
         self.asked += 1
         if self.asked in self.broken:
             raise DeviceLost("an illegal address")
-        return Timing((1.0, 2.0), (3.0,), 0.0)
+        return Timing(1.0, 3.0, 0.0)
 
     def close(self) -> None:
         self.starts += 1

@@ -100,7 +100,7 @@ class ClusterMeasurer:
         if isinstance(found, str):
             return Measurement(point, None, error=found)
         assert isinstance(found, Timing)
-        return Measurement(point, found.seconds, min(found.reference))
+        return Measurement(point, found.seconds, found.reference)
 
     def _check_room(self, target: Target) -> None:
         """A task that no machine is large enough for would wait for ever."""

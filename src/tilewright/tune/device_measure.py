@@ -96,7 +96,7 @@ class DeviceMeasurer:
         except TilewrightError as error:
             return Measurement(point, None, error=f"run: {error}")
         assert isinstance(timing, Timing)
-        return Measurement(point, timing.seconds, min(timing.reference))
+        return Measurement(point, timing.seconds, timing.reference)
 
     def _building(self, task: Task, point: Point) -> Future[CompiledKernel]:
         name = _name(task, point)

@@ -1,5 +1,7 @@
 """Measuring candidates: built in some processes, checked and timed in another, while the next ones are being built.
 
+Where what is timed runs on all processors, all of a batch are built before the first is timed.
+
     with LocalMeasurer() as measurer:
         for result in measurer.measure(task, points): ...
 
@@ -17,6 +19,7 @@ from typing import Protocol
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.support.errors import TilewrightError, UnsupportedError
 from tilewright.support.processors import usable_cpus
+from tilewright.target import Target
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.builder import build_candidate
 from tilewright.tune.child import Child
@@ -79,6 +82,11 @@ def divided_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
     return (frozenset(cpus[:-1]), frozenset(cpus[-1:])) if len(cpus) > 1 else (None, None)
 
 
+def spares_a_cpu(target: Target) -> bool:
+    """Whether this machine can do something else while a kernel for a target is timed."""
+    return target.cores < len(usable_cpus())
+
+
 class LocalMeasurer:
     """Measures on this machine: one process runs candidates, the others build them."""
 
@@ -89,17 +97,16 @@ class LocalMeasurer:
         self.budget = budget or Budget()
         self._defaults = Defaults()
         others, quiet = divided_cpus()
-        count = builders if builders is not None else len(others or (0,))
-        module = "tilewright.tune.builder"
-        self._builders = [
-            Child(module, memory_bytes=self.limits.memory_bytes, cpus=others) for _ in range(max(1, count))
-        ]
+        beside = builders if builders is not None else len(others or (0,))
+        before = builders if builders is not None else len(usable_cpus())
+        self._beside = [self._builder(others) for _ in range(max(1, beside))]
+        self._before = [self._builder(None) for _ in range(max(1, before))]
         self._single = Child("tilewright.tune.runner", memory_bytes=self.limits.memory_bytes, cpus=quiet)
         self._several = Child("tilewright.tune.runner", memory_bytes=self.limits.memory_bytes)
 
     def close(self) -> None:
         """End the processes."""
-        for child in (*self._builders, self._single, self._several):
+        for child in (*self._beside, *self._before, self._single, self._several):
             child.close()
 
     def __enter__(self) -> LocalMeasurer:
@@ -112,7 +119,8 @@ class LocalMeasurer:
         """Build and run; errors are part of the answer."""
         default = self._defaults.code(task)
         runner = self._single if task.target.cores == 1 else self._several
-        for point, built in zip(points, self._built(task, points), strict=True):
+        found = self._built(task, points, self._beside) if spares_a_cpu(task.target) else self._all_built(task, points)
+        for point, built in zip(points, found, strict=True):
             if isinstance(built, TilewrightError):
                 yield Measurement(point, None, error=f"build: {built}")
                 continue
@@ -123,9 +131,18 @@ class LocalMeasurer:
                 yield Measurement(point, None, error=f"run: {error}")
                 continue
             assert isinstance(timing, Timing)
-            yield Measurement(point, timing.seconds, min(timing.reference))
+            yield Measurement(point, timing.seconds, timing.reference)
 
-    def _built(self, task: Task, points: Sequence[Point]) -> Iterator[CompiledKernel | TilewrightError]:
+    def _builder(self, cpus: frozenset[int] | None) -> Child:
+        return Child("tilewright.tune.builder", memory_bytes=self.limits.memory_bytes, cpus=cpus)
+
+    def _all_built(self, task: Task, points: Sequence[Point]) -> list[CompiledKernel | TilewrightError]:
+        """The same when none is being run: a compiler beside a kernel on all processors would slow down some of it."""
+        return list(self._built(task, points, self._before))
+
+    def _built(
+        self, task: Task, points: Sequence[Point], builders: Sequence[Child]
+    ) -> Iterator[CompiledKernel | TilewrightError]:
         """The code of each point or what went wrong, in order, a few ahead of what is being run."""
         slots: list[queue.Queue[CompiledKernel | TilewrightError]] = [queue.Queue(1) for _ in points]
         waiting = iter(range(len(points)))
@@ -145,7 +162,7 @@ class LocalMeasurer:
                 except TilewrightError as error:
                     slots[number].put(error)
 
-        threads = [threading.Thread(target=work, args=(child,), daemon=True) for child in self._builders]
+        threads = [threading.Thread(target=work, args=(child,), daemon=True) for child in builders]
         for thread in threads:
             thread.start()
         try:

@@ -80,7 +80,8 @@ class RemoteMeasurer:
         self.tracker = tracker
         self.key = key
         self.limits = limits or Limits()
-        self.budget = budget or Budget()
+        # One sample a call over the network: a longer one than where a candidate and the default alternate.
+        self.budget = budget or Budget(sample_seconds=0.001)
         self.wait_seconds = wait_seconds
         self._defaults = Defaults()
         count = builders if builders is not None else max(1, len(usable_cpus()))

@@ -1,4 +1,9 @@
-"""The process that runs candidates: checks each against the default schedule's result, then times both in turns.
+"""The process that runs candidates: checks each against the default schedule's result, then times both in pairs.
+
+Neighbours on a shared machine slow a core down by a third or more, for milliseconds to seconds, and few moments are
+free of them. Two calls that follow each other mostly meet the same, so the time of a candidate is the default
+schedule's by the middle of the ratios of many short pairs. Where weights lie in memory makes a kernel quicker or slower
+by some percent, too: after half of the pairs both exchange their places.
 
 A request is a `Trial`. The process keeps the arrays, the default kernel and the right results of the task at hand, so
 that a further candidate of the same task costs one load, one check and the timing. Parameters that are constants in
@@ -11,6 +16,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,30 +25,30 @@ from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.pool import runtime_imports
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.convert import address_of, aligned_empty
+from tilewright.runtime.convert import ALIGNMENT, address_of, aligned_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import bind, check_code, thread_setter
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.index_map import IndexMap
 from tilewright.tir.stmt import BufferStore
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.tune.middles import CLEARLY, bound_of_middle, lower_quartile
 
 Array = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to measure: the least time of one sample, and how many samples of the candidate and the default.
+    """How long to measure: the least time of one sample, the least pairs at each place, about how long all may take.
 
-    More than `samples` are taken, up to `most`, while the machine is disturbed: see `Bench.measure`.
+    More pairs than `samples` are taken while they do not tell how quick a candidate is: see `Bench.measure`.
     """
 
-    sample_seconds: float = 0.001
+    sample_seconds: float = 1e-4
     samples: int = 8
-    most: int = 40
+    seconds: float = 0.4
     cold_bytes: int = 8 << 20
 
 
@@ -59,23 +65,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call: the candidate's samples and the default's, taken in turns."""
+    """Seconds of one call, the candidate's and the default schedule's beside it; how far apart their results are."""
 
-    samples: tuple[float, ...]
-    reference: tuple[float, ...]
+    seconds: float
+    reference: float
     error: float
-
-    @property
-    def seconds(self) -> float:
-        """The candidate's time: whatever else a machine does only makes samples longer."""
-        return min(self.samples)
 
 
 _TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
 """Differences from the default schedule's result that another order of summation explains, relative to its largest."""
 _MOST_COPIES = 16
-_AGREEING, _CLOSE, _CLEARLY_SLOWER = 3, 1.03, 1.5
-"""How many of the quickest samples must lie how close together; when a candidate is not worth more samples."""
+_CLOSE, _SLOWER = 1.005, 1.1
+"""When pairs tell enough: the bounds of the ratio are so close together, or even the lower one is above that."""
 
 
 class Bench:
@@ -89,39 +90,61 @@ class Bench:
         self.constants = set(constant_parameters(func).values())
         self.arrays = inputs_of(func)
         self.default_call = self._call(default)
+        self._places = [aligned_empty((0,), np.dtype(np.uint8)) for _ in range(2)]
+        self._make_room(self.default_call.constant_bytes)
+        self.default_call.move_to(self._places[0])
         self.default_call.run()
         self.right = [array.copy() for array in self.arrays]
-        self._quickest_default = float("inf")
 
     def measure(self, code: CompiledKernel) -> Timing:
         """Check a candidate and time it against the default, in turns."""
-        call = self._call(code)
+        default, call = self.default_call, self._call(code)
+        self._make_room(call.constant_bytes)
+        call.move_to(self._places[0])
         # Results that a candidate does not write must not look right because the default wrote them.
         self._spoil_results()
         call.run()
         error = compare(self.func, {number: self.arrays[number] for number in self.results}, self.right)
         # A kernel of one thread is timed by the time it has the processor: what else runs there does not count.
         clock = time.thread_time if self.target.cores == 1 else time.perf_counter
-        number = _number(call, self.budget.sample_seconds, clock)
-        default_number = _number(self.default_call, self.budget.sample_seconds, clock)
-        mine: list[float] = []
+        middles: list[float] = []
         theirs: list[float] = []
-        while len(mine) < self.budget.samples or (len(mine) < self.budget.most and not self._settled(mine, theirs)):
-            theirs.append(_sample(self.default_call, default_number, clock))
-            mine.append(_sample(call, number, clock))
-        self._quickest_default = min(self._quickest_default, *theirs)
-        return Timing(tuple(mine), tuple(theirs), error)
+        for place, other in (self._places, self._places[::-1]):
+            default.move_to(place)
+            call.move_to(other)
+            pairs = self._pairs(self._sampler(default, clock), self._sampler(call, clock))
+            theirs += [reference for reference, _ in pairs]
+            middles.append(float(np.median(_ratios(pairs))))
+            if bound_of_middle(_ratios(pairs), -CLEARLY) > _SLOWER:
+                # Of a candidate that is slower nobody wants to know more.
+                break
+        reference = lower_quartile(theirs)
+        return Timing(reference * float(np.exp(np.mean(np.log(middles)))), reference, error)
 
-    def _settled(self, mine: Sequence[float], theirs: Sequence[float]) -> bool:
-        """Whether the quickest samples say what they should: some agree, and the default is as quick as it ever was.
+    def _sampler(self, call: _Call, clock: Callable[[], float]) -> Callable[[], float]:
+        """Takes a sample of a call: seconds of one."""
+        return partial(_sample, call, _number(call, self.budget.sample_seconds, clock), clock)
 
-        Where neighbours disturb a machine for a while, kernels do not all get slower by the same factor. Of a candidate
-        that is much slower than the default nobody wants to know more.
-        """
-        if min(mine) > _CLEARLY_SLOWER * min(theirs):
-            return True
-        agree = all(sorted(samples)[:_AGREEING][-1] < min(samples) * _CLOSE for samples in (mine, theirs))
-        return agree and min(theirs) < self._quickest_default * _CLOSE
+    def _pairs(self, default: Callable[[], float], candidate: Callable[[], float]) -> list[tuple[float, float]]:
+        """Seconds of both, one after the other at one place, until more would tell nothing new."""
+        pairs: list[tuple[float, float]] = []
+        began = time.monotonic()
+        while not self._is_enough(pairs, time.monotonic() - began):
+            # Each is the first as often as the other.
+            if len(pairs) % 2:
+                mine = candidate()
+                pairs.append((default(), mine))
+            else:
+                theirs = default()
+                pairs.append((theirs, candidate()))
+        return pairs
+
+    def _is_enough(self, pairs: Sequence[tuple[float, float]], spent: float) -> bool:
+        if len(pairs) < self.budget.samples or len(pairs) % self.budget.samples:
+            return False
+        ratios = _ratios(pairs)
+        low, high = (bound_of_middle(ratios, deviations) for deviations in (-CLEARLY, CLEARLY))
+        return low > _SLOWER or high < low * _CLOSE or spent >= self.budget.seconds / 2
 
     def _spoil_results(self) -> None:
         for number in self.results:
@@ -131,43 +154,58 @@ class Bench:
         library = JitLibrary([code.code], runtime_imports())
         thread_setter(library, self.func.name)(self.target.cores)
         packed = bind(library, f"{self.func.name}__packed", ctypes.c_int32, ctypes.c_void_p)
-        return _Call(packed, self._slots(code.packing), self.func.name)
-
-    def _slots(self, packing: Mapping[int, IndexMap]) -> list[tuple[ctypes.Array[ctypes.c_int64], list[Array]]]:
-        """Arguments of a call, once for each copy of the constants."""
+        packing = code.packing
         arranged = [
             packing[number].rearrange(array) if number in packing else array for number, array in enumerate(self.arrays)
         ]
-        weight = sum(array.nbytes for number, array in enumerate(arranged) if number in self.constants)
-        copies = 1 if not weight else max(1, min(_MOST_COPIES, -(-self.budget.cold_bytes // weight)))
-        sets = []
-        for copy in range(copies):
-            kept: list[Array] = []
-            for number, array in enumerate(arranged):
-                own = number in self.constants and (copy > 0 or number in packing)
-                kept.append(_aligned(array) if own else self.arrays[number])
-            slots = (ctypes.c_int64 * len(kept))(*(address_of(array) for array in kept))
-            sets.append((slots, kept))
-        return sets
+        return _Call(packed, self.func.name, arranged, self.constants, self.budget.cold_bytes)
+
+    def _make_room(self, size: int) -> None:
+        """Places of at least so many bytes each; they stay the same from candidate to candidate where they can."""
+        if self._places[0].nbytes < size:
+            self._places = [aligned_empty((size,), np.dtype(np.uint8)) for _ in self._places]
 
 
 class _Call:
-    """A compiled kernel with its arguments; constants rotate from call to call."""
+    """A compiled kernel with its arguments; constants come in copies that rotate from call to call."""
 
     def __init__(
         self,
         function: Callable[[ctypes.Array[ctypes.c_int64]], int],
-        sets: list[tuple[ctypes.Array[ctypes.c_int64], list[Array]]],
         name: str,
+        arranged: Sequence[Array],
+        constants: set[int],
+        cold_bytes: int,
     ) -> None:
         self.function = function
-        self.sets = sets
         self.name = name
+        self.arranged = arranged
+        self.constants = constants
+        weight = sum(_padded(arranged[number].nbytes) for number in constants)
+        self._copies = 1 if not weight else max(1, min(_MOST_COPIES, -(-cold_bytes // weight)))
+        self.constant_bytes = self._copies * weight
+        self._sets: list[tuple[ctypes.Array[ctypes.c_int64], list[Array]]] = []
         self._next = 0
+
+    def move_to(self, place: Array) -> None:
+        """Put all copies of the constants, one after the other, where so much memory is."""
+        self._sets, offset = [], 0
+        for _ in range(self._copies):
+            kept: list[Array] = []
+            for number, array in enumerate(self.arranged):
+                if number in self.constants:
+                    copy: Array = np.ndarray(array.shape, array.dtype, place, offset)
+                    np.copyto(copy, array)
+                    offset += _padded(array.nbytes)
+                    kept.append(copy)
+                else:
+                    kept.append(array)
+            slots = (ctypes.c_int64 * len(kept))(*(address_of(array) for array in kept))
+            self._sets.append((slots, kept))
 
     def run(self, number: int = 1) -> None:
         """Call the kernel a number of times."""
-        function, sets, count = self.function, self.sets, len(self.sets)
+        function, sets, count = self.function, self._sets, len(self._sets)
         code = 0
         for turn in range(self._next, self._next + number):
             code |= function(sets[turn % count][0])
@@ -187,6 +225,11 @@ def _sample(call: _Call, number: int, clock: Callable[[], float]) -> float:
     start = clock()
     call.run(number)
     return (clock() - start) / number
+
+
+def _ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """The candidate's time over the default's of each pair."""
+    return [mine / max(theirs, 1e-12) for theirs, mine in pairs]
 
 
 def _buffers(func: PrimFunc) -> list[Buffer]:
@@ -242,10 +285,8 @@ def _fill(buffer: Buffer, random: np.random.Generator) -> Array:
     return array
 
 
-def _aligned(array: Array) -> Array:
-    copy = aligned_empty(array.shape, array.dtype)
-    np.copyto(copy, array)
-    return copy
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _as_float(array: Array, name: str) -> npt.NDArray[np.float64]:

@@ -28,7 +28,7 @@ from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.forest import shipped
 from tilewright.tune.in_graph import InGraph
-from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer
+from tilewright.tune.measure import LocalMeasurer, Measurement, Measurer, spares_a_cpu
 from tilewright.tune.neural import NeuralModel
 from tilewright.tune.search import (
     AnnealingSearch,
@@ -187,7 +187,7 @@ def tune(
                     item.finished = True
                     continue
                 following = _most_promising([other for other in progress if other is not item])
-                if following is not None and left > len(points):
+                if following is not None and left > len(points) and _may_think(measuring, item.task):
                     ahead.begin(following, options.batch)
                 began = time.monotonic()
                 results: list[Measurement] = []
@@ -220,6 +220,11 @@ def tune(
 def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer:
     """What measures tasks on this machine: on its processors, or on the device that they are for."""
     return DeviceMeasurer() if any(not task.target.is_cpu for task in tasks) else LocalMeasurer()
+
+
+def _may_think(measuring: Measurer, task: Task) -> bool:
+    """Whether looking for points of another task does not disturb what is measured of this one."""
+    return not isinstance(measuring, LocalMeasurer) or spares_a_cpu(task.target)
 
 
 def _begin(task: Task, database: Database, options: TuneOptions) -> Progress:

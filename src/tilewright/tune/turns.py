@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
+from tilewright.tune.middles import CLEARLY, SURELY, bound_of_middle, lower_quartile
 
 TURNS, MOST_TURNS, SECONDS = 8, 60, 8.0
 """Turns of profiles: at least, at most, and for about so long, if nothing else is said."""
@@ -36,8 +36,6 @@ SAMPLE_SECONDS = 0.02
 of 50 MB are back in the third cache level after three runs."""
 _MEMORY = 2 << 30
 """Bytes for the constants of all models that are tried."""
-_SURELY, _CLEARLY = 1.64, 2.6
-"""Standard deviations that a bound allows for: one time in twenty the truth is beyond it; one in two hundred."""
 
 Parts = Callable[[ProfileRow], Iterable[str]]
 """The names under which the time of a kernel call counts."""
@@ -84,7 +82,7 @@ class Comparison:
         """Between which that lies: as far as chance goes, and wherever the models lay."""
         middles = [float(np.median(place)) for place in self.places]
         ratios = self.ratios
-        return min(_bound(ratios, -_CLEARLY), *middles), max(_bound(ratios, _CLEARLY), *middles)
+        return min(bound_of_middle(ratios, -CLEARLY), *middles), max(bound_of_middle(ratios, CLEARLY), *middles)
 
     @property
     def is_quicker(self) -> bool:
@@ -124,7 +122,7 @@ def time_in_turns(models: Sequence[Executable], parts: Parts = lambda row: (), s
         both = {name: _by_first(name, samples[0], known) for name in known[0]}
         typical.append({name: found[0] for name, found in both.items()})
         surely.append({name: found[1] for name, found in both.items()})
-    whole = [_typical(wholes[0]) * _middle(found, wholes[0]) for found in wholes]
+    whole = [lower_quartile(wholes[0]) * _middle(found, wholes[0]) for found in wholes]
     return Times(tuple(typical), tuple(surely), tuple(whole), turns * len(models))
 
 
@@ -219,7 +217,7 @@ def compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:
     """What pairs of times say, those of each place together."""
     first, second = zip(*(pair for place in samples for pair in place), strict=True)
     places = tuple(tuple(one / other for one, other in place) for place in samples)
-    return Comparison(_typical(first), _typical(second), places)
+    return Comparison(lower_quartile(first), lower_quartile(second), places)
 
 
 def elsewhere(model: Executable) -> Executable:
@@ -241,11 +239,11 @@ def _by_first(name: str, first: Sequence[dict[str, float]], known: Sequence[dict
     """Typical seconds of a part, and at most: by the first model's, where that has such a part."""
     own = [item[name] for item in known]
     if first is known or name not in first[0]:
-        return _typical(own), _typical(own)
+        return lower_quartile(own), lower_quartile(own)
     base = [item[name] for item in first]
     ratios = [one / max(other, 1e-12) for one, other in zip(own, base, strict=True)]
-    typical = _typical(base)
-    return typical * float(np.median(ratios)), typical * _bound(ratios, _SURELY)
+    typical = lower_quartile(base)
+    return typical * float(np.median(ratios)), typical * bound_of_middle(ratios, SURELY)
 
 
 def _middle(own: Sequence[float], first: Sequence[float]) -> float:
@@ -254,17 +252,6 @@ def _middle(own: Sequence[float], first: Sequence[float]) -> float:
 
 def _scale(base: dict[str, float], own: dict[str, float], name: str) -> float:
     return base[name] / own[name] if name in base and name in own else 1.0
-
-
-def _bound(samples: Sequence[float], deviations: float) -> float:
-    """A bound of the median of what samples are taken from: so many of them are beyond it by chance at most.
-
-    Of n samples n / 2 are expected below the median, give or take half the root of n: whatever their distribution is.
-    """
-    ordered = sorted(samples)
-    count = len(ordered)
-    place = round((count - 1) / 2 + deviations * sqrt(count) / 2)
-    return ordered[max(0, min(count - 1, place))]
 
 
 def _inputs(model: Executable) -> list[Array]:
@@ -285,8 +272,3 @@ def _input(info: TensorInfo) -> Array:
 def _clock(model: Executable) -> Callable[[], float]:
     """A model on one thread is timed by the time that it has the processor, as candidates are."""
     return time.thread_time if model.threads == 1 else time.perf_counter
-
-
-def _typical(samples: Sequence[float]) -> float:
-    """The lower quartile: other load makes some samples longer, luck makes the very shortest."""
-    return float(np.quantile(samples, 0.25))
