@@ -87,118 +87,121 @@ def _planar(x: Tensor, attributes: Any, result: Type, join: Join, wide: DataType
 
 def _pooled(x: Tensor, pool: _Pool, result: Type, name: str) -> Tensor:
     def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
-        return _plane(pool, sources[0], results[0], at, mean=name == "avg_pool2d")
+        return _Plane(pool, sources[0], results[0], at[:2], mean=name == "avg_pool2d").statement()
 
     return extern_rows((result_shape(result),), (2, 3), [x], statement, name, (x.dtype,))[0]
 
 
-def _plane(pool: _Pool, source: Buffer, target: Buffer, at: tuple[PrimExpr, ...], *, mean: bool) -> Stmt:
-    """All results of one plane."""
-    a = pool.attributes
-    together = pool.lines_together
-    lines = memory("lines", pool.line * together, pool.wide)
-    sums = memory("sums", pool.result_columns, pool.wide)
-    parts = memory("parts", pool.result_columns, pool.wide)
-    kernel, dilation, low = a.kernel[0], a.dilation[0], a.padding[0]
+class _Plane:
+    """All results of one plane: its statements, and the memory between them."""
 
-    def element(row: PrimExpr, column: PrimExpr) -> PrimExpr:
-        return cast(source[(*at[:2], row, column)], pool.wide)
+    def __init__(self, pool: _Pool, source: Buffer, target: Buffer, at: tuple[PrimExpr, ...], *, mean: bool) -> None:
+        self.pool, self.source, self.target, self.at, self.mean = pool, source, target, at, mean
+        self.lines = memory("lines", pool.line * pool.lines_together, pool.wide)
+        self.sums = memory("sums", pool.result_columns, pool.wide)
+        self.parts = memory("parts", pool.result_columns, pool.wide)
 
-    def collected(y: PrimExpr, number: PrimExpr) -> Stmt:
-        """The line of the rows of one line of results."""
+    def statement(self) -> Stmt:
+        """Lines of results, as many at a time as there is memory for."""
+        pool = self.pool
+        together = pool.lines_together
+        before = repeat(pool.line * together, lambda x: put(self.lines, x, pool.neutral), "x")
+        counts = []
+        if self.mean:
+            counts.append(repeat(pool.result_columns, lambda x: put(self.parts, x, _part(pool, x, 1)), "x"))
+        whole, rest = divmod(pool.result_rows, together)
+        blocks = [repeat(whole, lambda n: self._block(n * together, together), "block")]
+        if rest:
+            blocks.append(self._block(const(whole * together), rest))
+        wide_window = pool.attributes.kernel[1] > _MOST_TERMS
+        own = [self.lines, *([self.sums] if wide_window else []), *([self.parts] if self.mean else [])]
+        return with_memory("pooled_plane", own, [self.source], [self.target], before, *counts, *blocks)
+
+    def _block(self, begin: PrimExpr, count: int) -> Stmt:
+        """Some lines of results: vectors are read back when others have been stored in between."""
+        return seq(
+            repeat(count, lambda n: self._collected(begin + n, n), "line"),
+            repeat(count, lambda n: self._combined(begin + n, n), "line"),
+        )
+
+    def _collected(self, y: PrimExpr, number: PrimExpr) -> Stmt:
+        """The line of the rows of one line of results: at once where they all lie in the plane, else one by one."""
+        pool, a = self.pool, self.pool.attributes
+        kernel, dilation, low = a.kernel[0], a.dilation[0], a.padding[0]
         first = y * a.strides[0] - low
         start = number * pool.line + a.padding[1]
-
-        def at_a_time(begin: PrimExpr, count: int) -> Stmt:
-            def value(lane: Var) -> PrimExpr:
-                terms = [element(first + step * dilation, begin + lane) for step in range(kernel)]
-                return fold(pool.join, terms)
-
-            return at_once(count, lambda lane: put(lines, start + begin + lane, value(lane)))
-
-        def step(tap: PrimExpr) -> Stmt:
-            row = first + tap * dilation
-
-            def joined(begin: PrimExpr, count: int) -> Stmt:
-                def value(lane: Var) -> PrimExpr:
-                    return pool.join(lines[start + begin + lane], element(row, begin + lane))
-
-                return at_once(count, lambda lane: put(lines, start + begin + lane, value(lane)))
-
-            return when(
-                build.logical_and(build.le(0, row), build.lt(row, pool.rows)),
-                in_vectors(pool.columns, joined, again=False),
-            )
-
-        def blank(begin: PrimExpr, count: int) -> Stmt:
-            return at_once(count, lambda lane: put(lines, start + begin + lane, pool.neutral))
-
-        one_by_one = seq(in_vectors(pool.columns, blank), repeat(kernel, step, "row"))
+        one_by_one = self._row_by_row(first, start)
         if kernel > _MOST_TERMS:
             return one_by_one
+
+        def value(column: PrimExpr) -> PrimExpr:
+            return fold(pool.join, [self._element(first + step * dilation, column) for step in range(kernel)])
+
         reach = first + (kernel - 1) * dilation
         inside = build.logical_and(build.le(0, first), build.lt(reach, pool.rows))
         padded = low > 0 or (pool.result_rows - 1) * a.strides[0] - low + (kernel - 1) * dilation >= pool.rows
-        quick = in_vectors(pool.columns, at_a_time)
+        quick = in_vectors(pool.columns, _each_in_line(start, lambda x, place: put(self.lines, place, value(x))))
         return when(inside, quick, one_by_one) if padded else quick
 
-    def finished(y: PrimExpr, x: PrimExpr, value: PrimExpr) -> Stmt:
-        if mean:
-            value = value * parts[x] * _part(pool, y, 0)
-        return put(target, (*at[:2], y, x), cast(value, target.dtype))
+    def _row_by_row(self, first: PrimExpr, start: PrimExpr) -> Stmt:
+        """A line, from those rows of a window that lie in the plane."""
+        pool, a = self.pool, self.pool.attributes
 
-    def combined(y: PrimExpr, number: PrimExpr) -> Stmt:
+        def step(tap: PrimExpr) -> Stmt:
+            row = first + tap * a.dilation[0]
+
+            def joined(x: PrimExpr, place: PrimExpr) -> Stmt:
+                return put(self.lines, place, pool.join(self.lines[place], self._element(row, x)))
+
+            return when(
+                build.logical_and(build.le(0, row), build.lt(row, pool.rows)),
+                in_vectors(pool.columns, _each_in_line(start, joined), again=False),
+            )
+
+        blank = _each_in_line(start, lambda _, place: put(self.lines, place, pool.neutral))
+        return seq(in_vectors(pool.columns, blank), repeat(a.kernel[0], step, "row"))
+
+    def _combined(self, y: PrimExpr, number: PrimExpr) -> Stmt:
         """The results of a line, from the line of its rows."""
+        pool, a = self.pool, self.pool.attributes
 
         def window(x: PrimExpr, tap: ExprLike) -> PrimExpr:
-            return lines[number * pool.line + x * a.strides[1] + build.mul(tap, a.dilation[1])]
+            return self.lines[number * pool.line + x * a.strides[1] + build.mul(tap, a.dilation[1])]
 
         if a.kernel[1] <= _MOST_TERMS:
 
-            def at_a_time(begin: PrimExpr, count: int) -> Stmt:
-                def value(x: PrimExpr) -> PrimExpr:
-                    return fold(pool.join, [window(x, tap) for tap in range(a.kernel[1])])
+            def value(x: PrimExpr) -> PrimExpr:
+                return fold(pool.join, [window(x, tap) for tap in range(a.kernel[1])])
 
-                return at_once(count, lambda lane: finished(y, begin + lane, value(begin + lane)))
-
-            return in_vectors(pool.result_columns, at_a_time)
-
-        def started(begin: PrimExpr, count: int) -> Stmt:
-            return at_once(count, lambda lane: put(sums, begin + lane, pool.neutral))
+            return in_vectors(pool.result_columns, _each(lambda x: self._finished(y, x, value(x))))
 
         def step(tap: Var) -> Stmt:
-            def joined(begin: PrimExpr, count: int) -> Stmt:
-                def value(x: PrimExpr) -> PrimExpr:
-                    return pool.join(sums[x], window(x, tap))
-
-                return at_once(count, lambda lane: put(sums, begin + lane, value(begin + lane)))
-
+            joined = _each(lambda x: put(self.sums, x, pool.join(self.sums[x], window(x, tap))))
             return in_vectors(pool.result_columns, joined, again=False)
 
-        def ended(begin: PrimExpr, count: int) -> Stmt:
-            return at_once(count, lambda lane: finished(y, begin + lane, sums[begin + lane]))
-
         return seq(
-            in_vectors(pool.result_columns, started),
+            in_vectors(pool.result_columns, _each(lambda x: put(self.sums, x, pool.neutral))),
             repeat(a.kernel[1], step, "column"),
-            in_vectors(pool.result_columns, ended),
+            in_vectors(pool.result_columns, _each(lambda x: self._finished(y, x, self.sums[x]))),
         )
 
-    def block(begin: PrimExpr, count: int) -> Stmt:
-        """Some lines of results: vectors are read back when others have been stored in between."""
-        return seq(
-            repeat(count, lambda n: collected(begin + n, n), "line"),
-            repeat(count, lambda n: combined(begin + n, n), "line"),
-        )
+    def _finished(self, y: PrimExpr, x: PrimExpr, value: PrimExpr) -> Stmt:
+        if self.mean:
+            value = value * self.parts[x] * _part(self.pool, y, 0)
+        return put(self.target, (*self.at, y, x), cast(value, self.target.dtype))
 
-    before = repeat(pool.line * together, lambda x: put(lines, x, pool.neutral), "x")
-    counts = [repeat(pool.result_columns, lambda x: put(parts, x, _part(pool, x, 1)), "x")] if mean else []
-    whole, rest = divmod(pool.result_rows, together)
-    blocks = [repeat(whole, lambda n: block(n * together, together), "block")]
-    if rest:
-        blocks.append(block(const(whole * together), rest))
-    own = [lines, *([sums] if a.kernel[1] > _MOST_TERMS else []), *([parts] if mean else [])]
-    return with_memory("pooled_plane", own, [source], [target], before, *counts, *blocks)
+    def _element(self, row: PrimExpr, column: PrimExpr) -> PrimExpr:
+        return cast(self.source[(*self.at, row, column)], self.pool.wide)
+
+
+def _each(statement: Callable[[PrimExpr], Stmt]) -> Callable[[PrimExpr, int], Stmt]:
+    """The statements of some elements that begin somewhere, all at once."""
+    return lambda begin, count: at_once(count, lambda lane: statement(begin + lane))
+
+
+def _each_in_line(start: PrimExpr, statement: Callable[[PrimExpr, PrimExpr], Stmt]) -> Callable[[PrimExpr, int], Stmt]:
+    """The same of elements that are also told their places in a line that starts somewhere."""
+    return lambda begin, count: at_once(count, lambda lane: statement(begin + lane, start + begin + lane))
 
 
 def _part(pool: _Pool, index: PrimExpr, axis: int) -> PrimExpr:
