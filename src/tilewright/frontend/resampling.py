@@ -22,7 +22,8 @@ _LARGEST_SCALED = 1 << 16
 def floor_fraction(scale: float, kind: str) -> Fraction | None:
     """A fraction that sizes are multiplied with, and rounded down, as they are with a float of a kind (`float32`).
 
-    None if there is none. The fraction meant is tried first: 10 * 0.7 is 7 in floats, though the float nearest to 0.7 lies below it.
+    None if there is none. The fraction meant is tried first: 10 * 0.7 is 7 in floats, though the float nearest to 0.7
+    lies below it.
     """
     sizes = np.arange(_LARGEST_SCALED + 1, dtype=np.int64)
     wanted = np.floor(sizes.astype(kind) * np.asarray(scale, kind)).astype(np.int64)

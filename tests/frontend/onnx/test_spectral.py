@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from tests.frontend.onnx.helpers import data, import_one
+from tests.frontend.onnx.helpers import data, import_one, open_model
+from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -40,6 +42,30 @@ def test_one_sided_transforms(length):
     np.testing.assert_allclose(evaluate(module, half)[..., 0], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("length", [1024, 1025, 6000])
+def test_long_transforms_are_split(length):
+    x = data(2, length, 1)
+    half = evaluate(import_one("DFT", x, None, _axis(1), constants=[2], opset=20, onesided=1), x)
+    np.testing.assert_allclose(_complex(half), np.fft.rfft(x[..., 0]), rtol=1e-3, atol=1e-3)
+    lengths = np.array(length, np.int64)
+    module = import_one("DFT", half, lengths, _axis(1), constants=[1, 2], opset=20, onesided=1, inverse=1)
+    np.testing.assert_allclose(evaluate(module, half), x, rtol=1e-3, atol=1e-4)
+
+
+def test_transforms_of_any_length():
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"], onesided=1)
+    back = helper.make_node("DFT", ["y", "", "axis"], ["z"], onesided=1, inverse=1)
+    model = open_model(
+        [node, back], {"x": (TensorProto.FLOAT, ["n", "t", 1])}, ["y", "z"], {"axis": _axis(1)}, opset=20
+    )
+    module = from_onnx(model)
+    for shape in ((2, 8, 1), (1, 30, 1)):
+        x = data(*shape)
+        half, again = evaluate(module, x)
+        np.testing.assert_allclose(_complex(half), np.fft.rfft(x[..., 0]), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(again, x, rtol=1e-4, atol=1e-4)
+
+
 def test_the_old_form_names_the_axis_as_an_attribute():
     x = data(2, 4, 3, 1)
     module = import_one("DFT", x, opset=17, axis=2)
@@ -65,8 +91,8 @@ def test_refusals():
         import_one("DFT", data(2, 4, 2), opset=17, axis=2)
     with pytest.raises(UserError, match="needs real data"):
         import_one("DFT", data(2, 4, 2), opset=20, onesided=1)
-    with pytest.raises(UnsupportedError, match="the longest supported is 4096"):
-        import_one("DFT", data(1, 5000, 1), opset=20)
+    with pytest.raises(UnsupportedError, match="length 5003, which has no factors"):
+        import_one("DFT", data(1, 5003, 1), opset=20)
     with pytest.raises(UserError, match="needs a window or the length"):
         import_one("STFT", data(2, 20, 1), np.array(4, np.int64), constants=[1], opset=17)
     with pytest.raises(UserError, match="does not fit a signal"):

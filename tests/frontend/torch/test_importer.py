@@ -97,7 +97,9 @@ def test_a_program_takes_no_inputs():
 REFUSED = {
     "random numbers": (lambda x: torch.rand_like(x), "draw no random numbers"),
     "training": (lambda x: nn.functional.dropout(x, 0.5, training=True), "model.eval"),
-    "complex numbers": (lambda x: torch.view_as_complex(x), "complex numbers are not supported"),
+    "a complex output": (lambda x: torch.view_as_complex(x), "the output '.*' is complex"),
+    "an operator of complex numbers": (lambda x: torch.view_as_complex(x).acosh().real, "acosh.* of complex numbers"),
+    "a complex power": (lambda x: (torch.view_as_complex(x) ** 0.5).real, "to the power of 0.5"),
     "data in Python": (lambda x: x if torch.equal(x, x) else -x, "torch cannot export the module"),
     "a write to the input": (lambda x: x.add_(1), "changes its input 'inputs_0' in place"),
     "a sparse layout": (lambda x: torch.zeros(2, layout=torch.sparse_coo), "layout torch.sparse_coo"),

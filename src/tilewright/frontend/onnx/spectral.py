@@ -1,41 +1,25 @@
-"""Converters of Fourier transforms: products with constant tables of sines and cosines."""
+"""Converters of Fourier transforms: by products with tables of sines and cosines."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.fourier import half_length, real_from_half, transform
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import add, floor_divide, subtract
+from tilewright.graph.dimensions import Size, add, floor_divide, multiply, same, subtract
 from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
-from tilewright.graph.ops.common import sizes_text
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
-_LONGEST = 4096
-"""The longest transform: the tables have the square of it as elements."""
 
-
-def _tables(rows: int, columns: int, length: int, inverse: bool) -> tuple[Array, Array]:
-    """cos and sin of the angles of a transform from `rows` samples to `columns` frequencies."""
-    if max(rows, columns, length) > _LONGEST:
-        raise UnsupportedError(f"a Fourier transform of length {length}: the longest supported is {_LONGEST}")
-    # Angles are reduced as whole numbers first: large ones would lose digits.
-    turns = np.outer(np.arange(rows), np.arange(columns)) % length
-    angle = 2 * np.pi * turns / length
-    scale = 1 / length if inverse else 1.0
-    return np.cos(angle) * scale, np.sin(angle) * (scale if inverse else -scale)
-
-
-def _product(node: NodeContext, value: GraphExpr, table: Array) -> GraphExpr:
-    return node.call("matmul", value, node.builder.constant(table, dtype_of(value)))
-
-
-def _fitted(node: NodeContext, value: GraphExpr, length: int) -> GraphExpr:
+def _fitted(node: NodeContext, value: GraphExpr, length: Size) -> GraphExpr:
     """The last axis cut off or filled up with zeros."""
-    found = shape_of(value)[-1]
     axis = rank_of(value) - 1
+    if same(sizes_of(value)[axis], length):
+        return value
+    found = size_at(value, axis)
+    if not isinstance(length, int):
+        raise UnsupportedError(f"a Fourier transform of length {size_text(length)} of {found} samples")
     if found >= length:
         return node.builder.slice_axis(value, axis, 0, length)
     return node.call("pad", value, before=(0,) * (axis + 1), after=(*(0,) * axis, length - found))
@@ -45,9 +29,9 @@ def _fitted(node: NodeContext, value: GraphExpr, length: int) -> GraphExpr:
 def fourier_transform(node: NodeContext) -> GraphExpr:
     """Along one axis of real or complex data; complex numbers are pairs along the last axis."""
     data = node.input(0)
-    dims = shape_of(data)
+    dims = sizes_of(data)
     if len(dims) < 2 or dims[-1] not in (1, 2) or not dtype_of(data).is_float:
-        raise UserError(f"DFT needs real or complex data (a last dimension of 1 or 2), it is {dims}")
+        raise UserError(f"DFT needs real or complex data (a last dimension of 1 or 2), it is {sizes_text(dims)}")
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
     if node.opset < 20:
         chosen = node.integer("axis", 1)
@@ -60,25 +44,22 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
     order = (*(at for at in range(len(dims) - 1) if at != axis), axis)
     turned = builder.transpose(data, (len(dims) - 1, *order))
     parts: list[GraphExpr] = []
-    for index in range(dims[-1]):
+    for index in range(size_at(data, len(dims) - 1)):
         part = builder.slice_axis(turned, 0, index, index + 1)
-        parts.append(builder.reshape(part, shape_of(turned)[1:]))
+        parts.append(builder.reshape(part, sizes_of(turned)[1:]))
     length = node.constant_int(1, "the length") if node.has_input(1) else None
     if (length is not None and length < 1) or 0 in dims:
-        raise UserError(f"a Fourier transform of length {length} of data of shape {dims}")
+        raise UserError(f"a Fourier transform of length {length} of data of shape {sizes_text(dims)}")
     if onesided and inverse:
         pair = [_onesided_inverse(node, parts, length)]
     else:
-        length = length or shape_of(parts[0])[-1]
         if onesided and len(parts) == 2:
             raise UserError("a one-sided DFT needs real data")
-        columns = length // 2 + 1 if onesided else length
-        cosines, sines = _tables(length, columns, length, inverse)
-        parts = [_fitted(node, part, length) for part in parts]
-        pair = [_product(node, parts[0], cosines), _product(node, parts[0], sines)]
-        if len(parts) == 2:
-            pair[0] = node.call("subtract", pair[0], _product(node, parts[1], sines))
-            pair[1] = node.call("add", pair[1], _product(node, parts[1], cosines))
+        count = length or sizes_of(parts[0])[-1]
+        parts = [_fitted(node, part, count) for part in parts]
+        imaginary = parts[1] if len(parts) == 2 else None
+        pair = [*transform(builder, parts[0], imaginary, half_length(count) if onesided else count, inverse)]
+        pair = [_divided(node, part, count) for part in pair] if inverse else pair
     rank = len(dims)
     stacked = builder.concatenate([builder.expand_dims(part, (0,)) for part in pair], 0)
     back = [0] * rank
@@ -87,23 +68,20 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
     return builder.transpose(stacked, (*back[: rank - 1], 0))
 
 
+def _divided(node: NodeContext, value: GraphExpr, length: Size) -> GraphExpr:
+    """Divided by the length of a transform."""
+    number = node.builder.reshape(node.builder.shape_tensor((length,)), ())
+    return node.call("divide", value, node.builder.cast(number, dtype_of(value)))
+
+
 def _onesided_inverse(node: NodeContext, parts: list[GraphExpr], length: int | None) -> GraphExpr:
     """Real data from the first half of its spectrum, the rest of which is known by symmetry."""
-    length = length or 2 * (shape_of(parts[0])[-1] - 1)
-    if length < 1:
+    count = length or multiply(subtract(sizes_of(parts[0])[-1], 1), 2)
+    if isinstance(count, int) and count < 1:
         raise UserError("a one-sided inverse DFT of a single frequency needs a length")
-    half = length // 2 + 1
-    cosines, sines = _tables(half, length, length, inverse=True)
-    # All but the first and (of an even number) the middle frequency occur twice.
-    weight = np.full((half, 1), 2.0)
-    weight[0] = 1
-    if length % 2 == 0:
-        weight[-1] = 1
-    parts = [_fitted(node, part, half) for part in parts]
-    real = _product(node, parts[0], cosines * weight)
-    if len(parts) == 1:
-        return real
-    return node.call("subtract", real, _product(node, parts[1], sines * weight))
+    parts = [_fitted(node, part, half_length(count)) for part in parts]
+    found = real_from_half(node.builder, parts[0], parts[1] if len(parts) == 2 else None, count)
+    return _divided(node, found, count)
 
 
 @converter("STFT")
@@ -131,17 +109,13 @@ def short_time_fourier_transform(node: NodeContext) -> GraphExpr:
     onesided = node.flag("onesided", True) and kinds == 1
     frames = add(floor_divide(subtract(samples, length), step), 1)
     builder = node.builder
-    columns = length // 2 + 1 if onesided else length
+    columns = half_length(length) if onesided else length
     starts = builder.reshape(builder.arange(frames, 0, step), (frames, 1))
     table = node.call("add", starts, builder.constant(builder.count(length)[None, :], "int64"))
-    cosines, sines = _tables(length, columns, length, inverse=False)
     cut = node.call("take", builder.reshape(signal, (batch, samples, kinds)), table, axis=1)
     parts: list[GraphExpr] = []
     for index in range(kinds):
         part = builder.reshape(builder.slice_axis(cut, 3, index, index + 1), (batch, frames, length))
         parts.append(part if window is None else node.call("multiply", part, window))
-    pair = [_product(node, parts[0], cosines), _product(node, parts[0], sines)]
-    if kinds == 2:
-        pair[0] = node.call("subtract", pair[0], _product(node, parts[1], sines))
-        pair[1] = node.call("add", pair[1], _product(node, parts[1], cosines))
+    pair = transform(builder, parts[0], parts[1] if kinds == 2 else None, columns)
     return builder.concatenate([builder.expand_dims(part, (3,)) for part in pair], 3)

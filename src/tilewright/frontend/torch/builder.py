@@ -28,7 +28,7 @@ def from_torch_dtype(dtype: object) -> DataType:
     name = str(dtype).removeprefix("torch.")
     if "complex" in name:
         raise UnsupportedError(
-            f"complex numbers ({name}) are not supported", hint="compute with real and imaginary parts"
+            f"complex numbers ({name}) are not supported here", hint="use pairs: torch.view_as_complex, view_as_real"
         )
     try:
         found = DataType.of(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.frontend.torch.complex_numbers import Complex
 from tilewright.frontend.torch.importer import GraphImporter, finish_module, load_torch
 from tilewright.graph.expr import GraphExpr, Var
 from tilewright.ir.function import IRModule
@@ -43,7 +44,7 @@ def import_graph(
                 hint="torch.compile(model, backend='tilewright', dynamic=False)",
             )
     outputs = importer.run(nodes)
-    computed = [isinstance(value, (GraphExpr, bool, int, float)) for value in outputs]
+    computed = [isinstance(value, (GraphExpr, Complex, bool, int, float)) for value in outputs]
     names = [f"output{index}" for index in range(len(outputs))]
     if not any(computed):
         return None, given, computed

@@ -131,6 +131,43 @@ def eye(b: TorchBuilder, n: int, m: int | None = None, dtype: DataType | None = 
     return _numbers(b, np.eye(n, n if m is None else m))
 
 
+def _phases(length: int, periodic: bool) -> Array:
+    """Where the samples of a window lie in it: angles from 0 to a full turn."""
+    return 2 * np.pi * np.arange(length) / max(length if periodic else length - 1, 1)
+
+
+@converter("hann_window")
+def hann_window(b: TorchBuilder, window_length: int, periodic: bool = True, dtype: DataType | None = None) -> GraphExpr:
+    """Half a cosine that rises from 0."""
+    return hamming_window(b, window_length, periodic, 0.5, 0.5)
+
+
+@converter("hamming_window")
+def hamming_window(
+    b: TorchBuilder,
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    dtype: DataType | None = None,
+) -> GraphExpr:
+    """alpha - beta * cos."""
+    if window_length == 1:
+        return _numbers(b, np.ones(1))
+    return _numbers(b, alpha - beta * np.cos(_phases(window_length, periodic)))
+
+
+@converter("blackman_window")
+def blackman_window(
+    b: TorchBuilder, window_length: int, periodic: bool = True, dtype: DataType | None = None
+) -> GraphExpr:
+    """Two cosines, which fall off faster."""
+    if window_length == 1:
+        return _numbers(b, np.ones(1))
+    angle = _phases(window_length, periodic)
+    return _numbers(b, 0.42 - 0.5 * np.cos(angle) + 0.08 * np.cos(2 * angle))
+
+
 @converter("tril_indices")
 def lower_indices(b: TorchBuilder, row: int, col: int, offset: int = 0, dtype: DataType | None = None) -> GraphExpr:
     """The places of a lower triangle."""
@@ -163,8 +200,4 @@ refuse(
     *"rand rand_like randn randn_like randint randint_like randperm normal normal_functional bernoulli cauchy".split(),
     *"exponential geometric log_normal uniform multinomial poisson binomial native_dropout".split(),
     *"rrelu_with_noise rrelu_with_noise_functional random _sample_dirichlet _standard_gamma _fused_dropout".split(),
-)
-refuse(
-    "complex numbers are not supported",
-    *"_fft_r2c _fft_c2c _fft_c2r complex polar view_as_complex view_as_real".split(),
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.frontend.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
+from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
 from tilewright.frontend.torch.control import Control
 from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposition_table
 from tilewright.frontend.torch.registry import find_converter, refusal
@@ -168,10 +169,15 @@ class GraphImporter:
         assert var.type is not None
         return self.builder.empty(shape, getattr(var.type, "dtype"))  # noqa: B009
 
-    def constant(self, name: str, tensor: Any) -> GraphExpr:
+    def constant(self, name: str, tensor: Any) -> GraphExpr | Complex:
         """A weight or another tensor that the program holds."""
         if not isinstance(tensor, self.torch.Tensor):
             raise UnsupportedError(f"the constant '{name}' is {kind_of(tensor)}, not a tensor")
+        if tensor.is_complex():
+            return Complex(self._constant(name, tensor.real), self._constant(name, tensor.imag))
+        return self._constant(name, tensor)
+
+    def _constant(self, name: str, tensor: Any) -> Constant:
         dtype = from_torch_dtype(tensor.dtype)
         made = Constant(to_array(self.torch, tensor, dtype), dtype)
         made.span = Span(name)
@@ -233,8 +239,10 @@ class GraphImporter:
         if convert is None:
             raise UnsupportedError(f"the operator {target} is not supported")
         self.builder.meta = node.meta.get("val")
-        result = convert(self.builder, **self._arguments(node))
-        return self._checked(node, result)
+        arguments = self._arguments(node)
+        if has_complex(list(arguments.values())):
+            return self._checked(node, convert_complex(self.builder, name, arguments))
+        return self._checked(node, convert(self.builder, **arguments))
 
     def _arguments(self, node: Any) -> dict[str, Any]:
         """The arguments of a call by name; those left out are left to the converter's defaults."""
@@ -258,13 +266,11 @@ class GraphImporter:
             case list() | tuple():
                 return [self._argument(item) for item in value]
             case self.torch.dtype():
-                return from_torch_dtype(value)
+                return ComplexType() if value.is_complex else from_torch_dtype(value)
             case self.torch.SymInt():
                 return self.builder.sizes.size(value)
             case self.torch.SymFloat() | self.torch.SymBool():
                 raise UnsupportedError("numbers computed from dimensions that vary are not supported")
-            case complex():
-                raise UnsupportedError("complex numbers are not supported")
         return value
 
     def _checked(self, node: Any, result: Any) -> Any:
@@ -275,6 +281,8 @@ class GraphImporter:
         return self._fitted(node, meta, result)
 
     def _fitted(self, node: Any, expected: Any, made: Any) -> Any:
+        if isinstance(made, Complex):
+            return Complex(*(self._fitted(node, expected.real, part) for part in made.parts))
         if not isinstance(expected, self.torch.Tensor) or not isinstance(made, GraphExpr):
             return made
         shape, found = self.builder.sizes.shape(expected.shape), sizes_of(made)
@@ -368,6 +376,10 @@ def finish_module(
             value = builder.reshape(builder.shape_tensor((value,)), ())
         elif isinstance(value, (bool, int, float)):
             value = builder.constant(np.asarray(value))
+        if isinstance(value, Complex):
+            raise UnsupportedError(
+                f"the output '{given}' is complex", hint="return torch.view_as_real(value), or its parts"
+            )
         if not isinstance(value, GraphExpr) or isinstance(value.type, TupleType):
             raise UnsupportedError(f"the output '{given}' is no tensor")
         kept.append(value)

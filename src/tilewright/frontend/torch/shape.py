@@ -245,14 +245,15 @@ def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[int], mode: s
         low, high = padding[2 * index], padding[2 * index + 1]
         if not low and not high:
             continue
-        size = size_at(x, axis)
-        place = np.arange(-low, size + high)
+        size = sizes_of(x)[axis]
+        last = b.reshape(b.shape_tensor((dimensions.subtract(size, 1),)), ())
+        place = b.arange(dimensions.add(size, low + high), -low)
         if mode == "edge":
-            place = np.clip(place, 0, size - 1)
+            place = b.call("minimum", b.call("maximum", place, b.scalar(0, INT64)), last)
         else:
-            place = np.abs(place)
-            place = np.where(place >= size, 2 * (size - 1) - place, place)
-        x = b.call("take", x, b.constant(place, INT64), axis=axis)
+            place = b.call("abs", place)
+            place = b.call("minimum", place, b.subtract(b.multiply(last, 2), place))
+        x = b.call("take", x, place, axis=axis)
     return x
 
 
@@ -322,10 +323,10 @@ def unfold(b: TorchBuilder, x: GraphExpr, dimension: int, size: int, step: int) 
     if not rank_of(x):
         return b.reshape(x, b.shape) if 0 not in b.shape else b.empty(b.shape, dtype_of(x))
     axis = b.axis(dimension, rank_of(x))
-    count = (size_at(x, axis) - size) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    if 0 in places.shape or 0 in sizes_of(x):
+    if 0 in b.shape or 0 in sizes_of(x):
         return b.empty(b.shape, dtype_of(x))
-    taken = b.call("take", x, b.constant(places, INT64), axis=axis)
+    starts = b.arange(b.shape[axis], 0, step)
+    places = b.add(b.expand_dims(starts, (1,)), b.constant(b.count(size)[None, :], INT64))
+    taken = b.call("take", x, places, axis=axis)
     order = [at for at in range(rank_of(taken)) if at != axis + 1] + [axis + 1]
     return b.transpose(taken, order)
