@@ -290,3 +290,41 @@ def test_sixteen_bit_quantisation():
 def test_what_is_refused(op_type, values, attributes, message):
     with pytest.raises(UserError, match=message):
         from_onnx(model_of(op_type, values, (1,), **attributes)[0])
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize(("kind", "direction"), [(np.int8, "forward"), (BYTE, "bidirectional")])
+def test_dynamic_quantize_lstm(kind, direction, columns):
+    """onnxruntime rounds the input and the state to 8 bits, so that it is some hundredths off."""
+    directions, hidden, features = 2 if direction == "bidirectional" else 1, 6, 5
+    zero = 60 if kind is BYTE else 0
+    x, bias = data(4, 2, features), data(directions, 8 * hidden)
+    weights = [
+        data(directions, size, 4 * hidden, dtype=kind.__name__, low=zero - 60, high=zero + 60)
+        for size in (features, hidden)
+    ]
+    shape = (directions, 4 * hidden) if columns else (directions,)
+    scales = [data(*shape, low=0.005, high=0.01) for _ in weights]
+    zeros = [np.full(shape, zero, kind) for _ in weights]
+    values = [x, *weights, bias, None, None, None, None, scales[0], zeros[0], scales[1], zeros[1]]
+    options = {"hidden_size": hidden, "direction": direction}
+    model, given = model_of("DynamicQuantizeLSTM", values, (1, 1, 1), constants=[1, 2, 3, 8, 9, 10, 11], **options)
+    ours, theirs = run_tilewright(model, given), run_onnxruntime(model, given)
+    spread = (slice(None), None) if columns else (slice(None), None, None)
+    floats = [
+        np.ascontiguousarray(((w.astype(np.float32) - zero) * scale[spread]).transpose(0, 2, 1))
+        for w, scale in zip(weights, scales, strict=True)
+    ]
+    plain, given = model_of("LSTM", [x, *floats, bias], (1, 1, 1), constants=[1, 2, 3], domain="", **options)
+    exact = run_onnxruntime(plain, given)
+    for mine, rounded, wanted in zip(ours, theirs, exact, strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(mine, rounded, atol=0.05)
+
+
+def test_a_quantized_lstm_needs_fitting_scales():
+    values = [data(4, 2, 3), data(1, 3, 8, dtype="int8"), data(1, 2, 8, dtype="int8"), None, None, None, None, None]
+    values += [data(1, 1, 1), None, data(1), None]
+    model, _ = model_of("DynamicQuantizeLSTM", values, (1,), constants=[1, 2, 8, 10], hidden_size=2)
+    with pytest.raises(UserError, match="weights W need 3 dimensions and scales of 1 or 2"):
+        from_onnx(model)

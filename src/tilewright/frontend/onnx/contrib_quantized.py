@@ -8,6 +8,7 @@ from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
 from tilewright.frontend.onnx.pooling import average_pool
 from tilewright.frontend.onnx.quantize import dequantize_linear, qlinear_conv, quantize_linear, quantized, shifted
+from tilewright.frontend.onnx.recurrent import lstm
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
@@ -185,3 +186,25 @@ def dynamic_range(node: NodeContext, data: GraphExpr) -> tuple[GraphExpr, GraphE
     scale = node.call("where", flat, node.builder.constant(1.0, FLOAT32), scale)
     zero = node.call("round", node.call("divide", node.call("negative", low), scale))
     return scale, node.builder.cast(node.call("clip", zero, minimum=0.0, maximum=255.0), UINT8)
+
+
+@converter("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(node: NodeContext) -> list[GraphExpr | None]:
+    """An LSTM of 8-bit weights, which become float32 when the model is compiled; its input and state stay exact."""
+    for place, (scale, what) in {1: (8, "W"), 2: (10, "R")}.items():
+        weight = node.builder.transpose(_weights(node, place, scale, what), (0, 2, 1))
+        node.inputs[place] = weight
+    return lstm(node)
+
+
+def _weights(node: NodeContext, place: int, scale: int, what: str) -> GraphExpr:
+    """The weights (directions, inputs, gates) that bytes stand for: a scale a direction, or one a column of it."""
+    value, factors, zeros = node.input(place), node.input(scale), node.optional(scale + 1)
+    if rank_of(value) != 3 or rank_of(factors) not in (1, 2):
+        raise UserError(f"the weights {what} need 3 dimensions and scales of 1 or 2, they have {rank_of(value)}")
+    result = node.builder.cast(value, FLOAT32)
+    spread = (1, 2) if rank_of(factors) == 1 else (1,)
+    if zeros is not None:
+        lifted = node.builder.expand_dims(node.builder.cast(zeros, FLOAT32), spread)
+        result = node.call("subtract", result, lifted)
+    return node.call("multiply", result, node.builder.expand_dims(factors, spread))
