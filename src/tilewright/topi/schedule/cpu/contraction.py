@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -73,26 +74,90 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
         schedule_injective(context, output)
         return
     row = row_axis(context, anchor, extents)
-    rows = extents[row] if row is not None else 1
-    lines = 1
-    pads = can_pad_columns(context, anchor)
-    fills = pads or can_fill_panels(context, anchor)
+    stay = _weights_should_stay(context, anchor, extents)
+    tile, lines = _chosen_tile(context, anchor, loops, row, stay)
+    _arrange_weights(context, anchor, tile)
+    nest = _split_into_tiles(context, anchor, loops, row, tile, lines, stay)
+    sch.reorder(*nest.outer, *nest.inner)
+    sch.compute_at(anchor, nest.outer[-1])
+    reduction = schedule_tile(context, anchor, nest.outer[-1], tile)
+    *unrolled, lane = nest.inner
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    context.parallelize_tiles(nest.outer, prod(extents) * reduction_size(context, anchor))
+    if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
+        item = context.block(anchor).writes[0].buffer.dtype.itemsize
+        if read_in_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
+            return
+    reduction = unroll_reduction(context, reduction, tile)
+    if not nest.resident:
+        prefetch_panels(context, anchor, reduction, tile, nest.in_blocks)
+    elif row is not None:
+        prefetch_rows(context, anchor, reduction, tile)
+        prefetch_results(context, output, reduction, tile)
+
+
+def _weights_should_stay(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) -> bool:
+    """Whether each tile of rows had better meet all weights before the next: they fit, and panels would not pay."""
     stay = weights_stay(context, anchor, extents[-1])
-    if fills:
+    if can_pad_columns(context, anchor) or can_fill_panels(context, anchor):
         stay = stay and not _panels_pay(context, anchor, prod(extents), extents[-1])
-    if row is not None and _has_narrow_lines(context, anchor, loops, row):
-        tile = _tile(context, anchor, rows, extents[-1], prod(extents), stay, extents[row - 1])
-        heights = [rows * count for count in divisors(extents[row - 1], extents[row - 1])]
-        tile = choose_tile(context, tile, rows * extents[row - 1], extents[-1], heights=heights)
-        lines = max(1, tile.rows // rows)
-    else:
-        tile = choose_tile(context, _tile(context, anchor, rows, extents[-1], prod(extents), stay), rows, extents[-1])
-    if pads:
+    return stay
+
+
+def _chosen_tile(
+    context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int | None, stay: bool
+) -> tuple[RegisterTile, int]:
+    """The register tile, and of how many lines of an image its rows are."""
+    extents = context.sizes(loops)
+    elements, columns = prod(extents), extents[-1]
+    rows = extents[row] if row is not None else 1
+    if row is None or not _has_narrow_lines(context, anchor, loops, row):
+        return choose_tile(context, _tile(context, anchor, rows, columns, elements, stay), rows, columns), 1
+    height = extents[row - 1]
+    tile = _tile(context, anchor, rows, columns, elements, stay, height)
+    heights = [rows * count for count in divisors(height, height)]
+    tile = choose_tile(context, tile, rows * height, columns, heights=heights)
+    return tile, max(1, tile.rows // rows)
+
+
+def _arrange_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+    """Weights in panels as wide as the tile, filled up with zeros where they may be."""
+    if can_pad_columns(context, anchor):
         pad_columns(context, anchor, tile)
-    else:
-        pack_weights(context, anchor, tile)
-        if fills:
-            fill_panels(context, anchor, tile)
+        return
+    fills = can_fill_panels(context, anchor)
+    pack_weights(context, anchor, tile)
+    if fills:
+        fill_panels(context, anchor, tile)
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """The loops around a tile and those in it, outermost first.
+
+    `resident`: panels of weights are the innermost loop around a tile. `in_blocks`: rows come in blocks, each of which
+    meets all panels.
+    """
+
+    outer: list[LoopHandle]
+    inner: list[LoopHandle]
+    resident: bool
+    in_blocks: bool
+
+
+def _split_into_tiles(
+    context: ScheduleContext,
+    anchor: BlockHandle,
+    loops: list[LoopHandle],
+    row: int | None,
+    tile: RegisterTile,
+    lines: int,
+    stay: bool,
+) -> _Nest:
+    """Split the loops of the output by the tile, and say in which order they go."""
+    sch = context.sch
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
     outer = [loop for n, loop in enumerate(loops[:-1]) if n != row]
@@ -106,38 +171,29 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     in_blocks = False
     if row is not None:
         row_loop = loops[row]
-        symbolic = context.is_symbolic(row_loop)
-        may_block = not resident and not outer[1:]
-        tiles = _tiles_in_block(context, anchor, tile, context.extent(row_loop)) if may_block else 0
-        in_blocks = may_block and (symbolic or tiles * tile.rows < extents[row])
-        if in_blocks:
-            most = tiles * tile.rows
-            size = most if symbolic else _balanced(extents[row], most, tile.rows)
-            row_block, row_loop = sch.split(row_loop, [None, size])
-            order.insert(len(outer[:1]), row_block)
+        if not resident and not outer[1:]:
+            size = _block_of_rows(context, anchor, tile, row_loop)
+            in_blocks = size is not None
+            if size is not None:
+                row_block, row_loop = sch.split(row_loop, [None, size])
+                order.insert(len(outer), row_block)
         row_outer, row_inner = sch.split(row_loop, [None, tile.rows // lines])
         order.append(row_outer)
         inner.append(row_inner)
     if resident:
         order = [loop for loop in order if loop is not column_outer] + [column_outer]
-    sch.reorder(*order, *inner, vector, lane)
-    sch.compute_at(anchor, order[-1])
-    reduction = schedule_tile(context, anchor, order[-1], tile)
-    for loop in (*inner, vector):
-        sch.unroll(loop)
-    sch.vectorize(lane)
-    work = prod(extents) * reduction_size(context, anchor)
-    context.parallelize_tiles(order, work)
-    if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
-        item = context.block(anchor).writes[0].buffer.dtype.itemsize
-        if read_in_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
-            return
-    reduction = unroll_reduction(context, reduction, tile)
-    if not resident:
-        prefetch_panels(context, anchor, reduction, tile, in_blocks)
-    elif row is not None:
-        prefetch_rows(context, anchor, reduction, tile)
-        prefetch_results(context, output, reduction, tile)
+    return _Nest(order, [*inner, vector, lane], resident, in_blocks)
+
+
+def _block_of_rows(
+    context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, row_loop: LoopHandle
+) -> int | None:
+    """How many rows meet a panel of weights before the next panel's turn; None if all of them do."""
+    rows = context.extent(row_loop)
+    most = _tiles_in_block(context, anchor, tile, rows) * tile.rows
+    if rows is None:
+        return most
+    return _balanced(rows, most, tile.rows) if most < rows else None
 
 
 def _tiles_in_block(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int | None) -> int:
