@@ -250,12 +250,35 @@ def test_several_sizes_of_a_call_may_be_open(make: Callable[[], bytes]) -> None:
     require_opencl()
     exe = tw.compile(make(), target="opencl")
     assert exe.artifact.device is not None
-    # States of as many sequences as a run says are in no thread's registers.
+    # A step is a launch: as many as a run says are left to the host.
     assert all("rnn" in kernel.symbol for kernel in exe.artifact.device.kernels if kernel.on_host)
     for batch, length in ((1, 5), (3, 8), (2, 17)):
         x = _random(batch, 3, length, length + 2) if make is open_vision else _random(batch, length, 16)
         got = exe(x)
         _close(list(got) if isinstance(got, tuple) else [got], _reference(make(), {"x": x}))
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("options", [{}, {"direction": "bidirectional", "clip": 0.7}, {"linear_before_reset": 1}])
+def test_recurrent_layers_of_an_open_number_of_sequences(operator: str, gates: int, options: dict[str, Any]) -> None:
+    require_opencl()
+    if "linear_before_reset" in options and operator != "GRU":
+        pytest.skip("an option of GRU")
+    directions = 2 if "direction" in options else 1
+    rows = gates * 6
+    inputs, states, bias = _weights((directions, rows, 5), (directions, rows, 6), (directions, 2 * rows))
+    model = _model(
+        [helper.make_node(operator, ["x", "inputs", "states", "bias", "lengths"], ["y"], hidden_size=6, **options)],
+        [_value("x", [4, "b", 5]), _value("lengths", ["b"], TensorProto.INT32)],
+        [_value("y", [4, directions, "b", 6])],
+        {"inputs": inputs, "states": states, "bias": bias},
+    )
+    exe = tw.compile(model, target="opencl")
+    assert exe.artifact.device is not None
+    assert not any(kernel.on_host for kernel in exe.artifact.device.kernels)
+    for batch in (3, 1, 70):
+        given = {"x": _random(4, batch, 5), "lengths": np.arange(batch, dtype=np.int32) % 4 + 1}
+        _close([exe(**given)], _reference(model, given))
 
 
 def test_control_flow_runs_on_the_host_between_segments() -> None:

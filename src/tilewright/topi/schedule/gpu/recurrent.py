@@ -8,7 +8,7 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.recurrent import ANCHOR, STEP_ANCHOR
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.injective import schedule_injective
+from tilewright.topi.schedule.gpu.injective import schedule_injective, spread
 from tilewright.topi.schedule.gpu.kept_weights import (
     VECTOR,
     WARP,
@@ -58,7 +58,8 @@ def schedule_recurrence(context: ScheduleContext) -> bool:
     sch = context.sch
     products = _products(context)
     steps = {consumer.name: consumer for handle in products for consumer in sch.get_consumers(handle)}
-    if any(context.extents(sch.get_loops(handle)) is None for handle in products):
+    is_open = any(context.extents(sch.get_loops(handle)) is None for handle in products)
+    if is_open and not all(_has_few_steps(context, handle) for handle in steps.values()):
         return False
     for handle in sch.blocks():
         if handle.name in steps or handle in products:
@@ -68,8 +69,32 @@ def schedule_recurrence(context: ScheduleContext) -> bool:
         else:
             schedule_injective(context, handle)
     for step in steps.values():
-        _schedule_step(context, step, [handle for handle in products if step in sch.get_consumers(handle)])
+        own = [handle for handle in products if step in sch.get_consumers(handle)]
+        if is_open:
+            _schedule_open_step(context, step, own)
+        else:
+            _schedule_step(context, step, own)
     return True
+
+
+def _has_few_steps(context: ScheduleContext, step: BlockHandle) -> bool:
+    """Whether the steps can be kernels of their own: their number is known, and not too great."""
+    counts = context.extents(context.sch.get_loops(step)[:-2])
+    return counts is not None and prod(counts) <= _MOST_STEPS
+
+
+def _schedule_open_step(context: ScheduleContext, step: BlockHandle, products: list[BlockHandle]) -> None:
+    """One step of sequences whose number varies: a thread for each element of the state, with all its gates.
+
+    for b, n:  product[b, :, n] = ...; h[t, b, n] = step(product[b, :, n], ...)   ->   b and n over threads
+    """
+    sch = context.sch
+    *_, batch, column = sch.get_loops(step)
+    thread = spread(context, [batch, column])
+    assert thread is not None
+    for product in products:
+        sch.set_scope(product, 0, "local")
+        sch.compute_at(product, thread)
 
 
 def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[BlockHandle]) -> None:
