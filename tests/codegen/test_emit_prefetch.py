@@ -49,6 +49,25 @@ def test_the_whole_next_panel_is_fetched(rows: int, depth: int, width: int) -> N
         assert set(range(start, start + length, 16)) <= fetched(loops, *found, panel)
 
 
+def test_iterations_of_unknown_number_share_what_is_fetched() -> None:
+    """Rows of symbolic number: four tiles of them fetch the next panel, at a fourth of the pace of a single one."""
+    w = make_buffer("W", (10 * 512,))
+    first, outer, *inner = nest([10, 1, 8], seq())
+    tiles = For(outer.var, first.var, Var("tiles"), LoopKind.SERIAL, seq())
+    loops = [first, tiles, *inner]
+    p, r, k = (loop.var for loop in loops)
+    found = next_lines(Analyzer(), loops, BufferLoad(w, ((p * 8 + k) * 64,)), 512, 512)
+    assert found is not None
+    position, count = found
+    assert count == 1, "32 lines in 4 x 8 steps"
+    # The loop over tiles begins at the panel's number here; the rest of it repeats its first four.
+    for begin in (2, 6):
+        known = nest([10, 4, 8], seq())
+        mapping: dict[Var, PrimExpr] = {r: known[1].var + begin, k: known[2].var}
+        place = substitute(substitute(position, mapping), {p: IntImm(2)})
+        assert fetched(known, place, count, 2) == set(range(3 * 512, 4 * 512, 16))
+
+
 def test_panels_fused_with_rows() -> None:
     w = make_buffer("W", (4096,))
     loops = nest([10 * 7, 8], seq(), "fk")

@@ -33,6 +33,8 @@ _MOST_A_STEP = 8
 """More lines than these an iteration would crowd out the loads that are needed now."""
 
 
+_TURNS = 4
+"""Iterations of a loop of unknown length that fetch all between them. In one of them memory could not keep the pace."""
 _LOCALITY = {PREFETCH: 2, PREFETCH_NEAR: 3}
 """What LLVM calls the cache level to fetch into: 3 is the first."""
 
@@ -124,10 +126,14 @@ def _walk(analyzer: Analyzer, loops: Sequence[For], index: PrimExpr, length: int
     steps = 1
     start = index
     for loop in reversed(loops):
-        extent = loop.extent
-        if not isinstance(extent, IntImm):
-            break
         form = analyzer.form(index)
+        if not isinstance(loop.extent, IntImm):
+            if not _moves(form, loop, length):
+                # A few iterations fetch all of it, and so do the next few.
+                counter = counter + (loop.var - loop.min) % _TURNS * steps
+                steps *= _TURNS
+                start = substitute(start, {loop.var: loop.min})
+            break
         if _moves(form, loop, length):
             divided = _quotient(form, loop)
             if divided is None:
@@ -137,7 +143,7 @@ def _walk(analyzer: Analyzer, loops: Sequence[For], index: PrimExpr, length: int
             steps *= divided
             break
         counter = counter + (loop.var - loop.min) * steps
-        steps *= extent.value
+        steps *= loop.extent.value
         start = substitute(start, {loop.var: loop.min})
     return counter, steps, start
 
