@@ -105,6 +105,19 @@ def test_compiled(kernel: int, stride: int, epilogue: bool, cores: int) -> None:
     case.check(scheduled, target)
 
 
+@pytest.mark.parametrize(("l1_bytes", "together"), [(64 << 10, 96), (16 << 10, 48), (8 << 10, 24)])
+def test_weights_of_some_channels_stay_in_the_first_cache_level(l1_bytes: int, together: int) -> None:
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(
+        cores=1, l1_bytes=l1_bytes, l2_bytes=32 << 10
+    )
+    case = Case((1, 4, 4, 96), 64)
+    scheduled = schedule_cpu(case.func, target)
+    (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
+    columns = packing_of(scheduled)[1].rearrange(case.inputs[1]).shape[-1]
+    assert walk.annotations[PREFETCH] == {"p1": together * columns}
+    case.check(scheduled)
+
+
 @pytest.mark.parametrize("cpu", ["x86_64-linux-gnu -mcpu=skylake-avx512", "aarch64-linux-gnu -mcpu=neoverse-n1"])
 @pytest.mark.parametrize("outputs", [40, 7])
 def test_interpreted(cpu: str, outputs: int) -> None:

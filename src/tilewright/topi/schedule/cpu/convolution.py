@@ -14,11 +14,13 @@ from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction
-from tilewright.topi.schedule.cpu.tiling import register_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
 _SUMS_SHARE = 0.75
 """The part of the first cache level that the sums of one panel may take."""
+_PARTS, _WEIGHTS_SHARE = (1, 2, 4, 8), 0.75
+"""Into how many parts the channels of a tap may be divided, and what weights may take of the first cache level."""
 _IDLE_SHARE = 1.15
 """How much longer than evenly divided panels may take before cores divide the image instead."""
 
@@ -76,7 +78,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
 
     for panel:
         sum[y, x, c] = 0
-        for tap, y, xo:
+        for tap, part of the channels, y, xo:
             acc[xi, c] = 0;  for ic: acc[xi, c] += image[y + tap, xo + xi + tap, ic] * weights[tap, ic, c]
             sum[y, xo + xi, c] += acc[xi, c]
         out[y, x, c] = epilogue(sum[y, x, c])
@@ -93,8 +95,9 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     tile = choose_tile(context, tile, width, columns)
     pack_weights(context, anchor, tile)
     *_, kh, kw, ic = sch.get_loops(anchor)
-    depth = context.extent(ic) or 1
-    taps = sch.fuse(kh, kw)
+    part = _channels_together(context, anchor, context.extent(ic) or 1, tile)
+    ic_part, _ = sch.split(ic, [None, part])
+    taps = sch.fuse(kh, kw, ic_part)
     partial = sch.rfactor(taps)
     panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
     sch.reorder(n, panel, y, x, vector, lane)
@@ -119,7 +122,18 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     context.parallelize([n, panel], prod(extents) * PARALLEL_WORK)
     reduction = unroll_reduction(context, reduction, tile)
     names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
-    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, depth * tile.columns))
+    sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, part * tile.columns))
+
+
+def _channels_together(context: ScheduleContext, anchor: BlockHandle, depth: int, tile: RegisterTile) -> int:
+    """How many channels of a tap meet the whole image before the next ones do.
+
+    Each tile of pixels reads their weights again, so those should stay in the first cache level.
+    """
+    options = [depth // count for count in _PARTS if depth % count == 0]
+    item = context.block(anchor).writes[0].buffer.dtype.itemsize
+    near = [n for n in options if n * tile.columns * item <= context.target.l1_bytes * _WEIGHTS_SHARE]
+    return context.choose("channels_together", options, (near or options[-1:])[0])
 
 
 def _has_constant_weights(context: ScheduleContext, anchor: BlockHandle) -> bool:
