@@ -103,13 +103,11 @@ def is_quasi_affine(expr: PrimExpr, variables: Iterable[Var]) -> bool:
     return check(expr)
 
 
-def inverse(
-    found: IterMap, outputs: Sequence[PrimExpr], analyzer: Analyzer | None = None
-) -> dict[Var, PrimExpr] | None:
+def inverse(found: IterMap, outputs: Sequence[PrimExpr]) -> dict[Var, PrimExpr] | None:
     """The loop variables as expressions of the indices (given as expressions), or None if the map has no inverse."""
     if not found.bijective or len(outputs) != len(found.indices):
         return None
-    analyzer = analyzer or Analyzer()
+    analyzer = Analyzer()
     values: dict[int, PrimExpr] = {}
     marks: dict[int, IterMark] = {}
 

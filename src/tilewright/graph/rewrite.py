@@ -155,11 +155,10 @@ class P:
         return Pattern(match, wanted)
 
     @staticmethod
-    def tuple_get(value: Pattern, name: str | None = None) -> Pattern:
-        """An item of a tuple; the node is captured, its `index` says which."""
+    def tuple_get(value: Pattern) -> Pattern:
+        """An item of a tuple."""
         return Pattern(
-            lambda item, b: isinstance(item, TupleGet) and value.match(item.value, b) and b.bind(name, item),
-            frozenset(["<tuple_get>"]),
+            lambda item, b: isinstance(item, TupleGet) and value.match(item.value, b), frozenset(["<tuple_get>"])
         )
 
     @staticmethod

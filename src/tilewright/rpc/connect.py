@@ -15,18 +15,11 @@ from tilewright.support.errors import UserError
 _CONNECT_SECONDS = 10.0
 
 
-def open_channel(
-    host: str,
-    port: int,
-    credentials: Credentials,
-    first: Mapping[str, Any],
-    *,
-    connect_seconds: float = _CONNECT_SECONDS,
-) -> Channel:
+def open_channel(host: str, port: int, credentials: Credentials, first: Mapping[str, Any]) -> Channel:
     """A channel to `host:port` past the handshake; `first` says what it is for (its `role`)."""
     peer = f"{host}:{port}"
     try:
-        connection = socket.create_connection((host, port), connect_seconds)
+        connection = socket.create_connection((host, port), _CONNECT_SECONDS)
     except OSError as error:
         raise UserError(
             f"cannot connect to {peer}: {error.strerror or error}", hint="is the server running there?"

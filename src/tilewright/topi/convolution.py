@@ -17,8 +17,8 @@ from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 from tilewright.topi.shape import pad_constant
 
 
-def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str, value: float = 0.0) -> Tensor:
-    """An image tensor padded at (top, left, bottom, right); itself if there is nothing to pad."""
+def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str) -> Tensor:
+    """An image tensor with zeros around it, at (top, left, bottom, right); itself if there is nothing to pad."""
     top, left, bottom, right = padding
     if not any(padding):
         return x
@@ -27,7 +27,7 @@ def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str, valu
     after = [0] * x.ndim
     before[h], before[w], after[h], after[w] = top, left, bottom, right
     shape = tuple(dim + low + high for dim, low, high in zip(x.shape, before, after, strict=True))
-    return pad_constant(x, tuple(before), tuple(after), shape, value, "pad_data")
+    return pad_constant(x, tuple(before), tuple(after), shape, 0.0, "pad_data")
 
 
 @compute_of("nn.conv2d")

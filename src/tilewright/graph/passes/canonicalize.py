@@ -68,9 +68,9 @@ def inline_lets(function: Function) -> Function:
     return result
 
 
-def _same_type(b: Bindings, name: str = "x") -> GraphExpr | None:
+def _same_type(b: Bindings) -> GraphExpr | None:
     """The captured node if it already has the type of the whole."""
-    return b[name] if b[name].type is b.root.type else None
+    return b["x"] if b["x"].type is b.root.type else None
 
 
 def _attribute(item: GraphExpr, name: str) -> tuple[int, ...]:

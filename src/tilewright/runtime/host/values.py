@@ -22,11 +22,11 @@ def tensor(value: HostValue, what: str = "an input") -> Array:
     raise UserError(f"{what} must be a tensor, it is {kind_of(value)}")
 
 
-def sequence(value: HostValue, what: str = "an input") -> list[HostValue]:
+def sequence(value: HostValue) -> list[HostValue]:
     """A value that must be a sequence."""
     if isinstance(value, list):
         return value
-    raise UserError(f"{what} must be a sequence, it is {kind_of(value)}")
+    raise UserError(f"an input must be a sequence, it is {kind_of(value)}")
 
 
 def scalar(value: HostValue, what: str = "an input") -> Any:

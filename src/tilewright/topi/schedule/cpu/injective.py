@@ -11,14 +11,14 @@ from tilewright.topi.schedule.cpu.questions import choose_vector_length
 from tilewright.topi.schedule.walks import crossed_axis, lie_side_by_side, same_indices
 
 
-def schedule_injective(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle] | None = None) -> None:
+def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
     """Vectorize the innermost loop and spread the outer ones.
 
     Before: `for i, j: B[i, j] = f(A[i, j])`; after: `parallel i: for jo: vectorized ji: ...`. A stage whose loads all
     use its own indices is first fused to one dimension.
     """
     sch = context.sch
-    loops = sch.get_loops(handle) if loops is None else loops
+    loops = sch.get_loops(handle)
     if not loops:
         return
     extents = context.sizes(loops)

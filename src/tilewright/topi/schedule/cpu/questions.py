@@ -27,14 +27,13 @@ def choose_tile(
     *,
     heights: Sequence[int] = (),
     widths: Sequence[int] = (),
-    registers: int | None = None,
 ) -> RegisterTile:
     """A register tile: `tile`, the analytic choice, or another one of its vectors that fits the register file.
 
     Vectors across are asked for first. For other vectors than the analytic tile's, the proposal is as many rows as
     registers allow. `heights` and `widths` are the numbers of rows and vectors to choose from where not all will do.
     """
-    registers = context.target.vector_registers if registers is None else registers
+    registers = context.target.vector_registers
     shapes = [
         (height, vectors)
         for height, vectors in _shapes(tile, rows, columns, registers)
