@@ -6,7 +6,7 @@
 #   make fuzz    thousands of random programs under random schedules (COUNT=5000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
-#   make docs    check the links of the documentation and run its tutorials
+#   make docs    check the links of the documentation and run the code in its pages
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
 #
 # Variables: PYTHON=/path/to/python3 chooses the interpreter (3.11 to 3.13), JOBS=4 the number of test processes.

@@ -1,32 +1,26 @@
-"""What `make docs` does: checks that the documentation's links lead somewhere and that its tutorials run.
-
-A tutorial is a Python file, or a Markdown file whose `python` blocks form one program, in `docs/tutorials/`.
-"""
+"""What `make docs` does: checks that the documentation's links lead somewhere and that the code in its pages runs."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import pages
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check everything; prints what is wrong and returns 1 if anything is."""
     root = Path(arguments[0]) if arguments else REPOSITORY
-    problems = [*broken_links(root), *failing_tutorials(root)]
+    problems = [*broken_links(root), *failing_pages(root)]
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     print(f"documentation: {len(problems)} problem{'s' if len(problems) != 1 else ''}")
@@ -36,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def broken_links(root: Path) -> list[str]:
     """Links of Markdown files to files of the repository, or to headings in them, that are not there."""
     problems = []
-    for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
-        for link in _LINK.findall(_prose(page)):
+    for page in pages.pages(root):
+        for link in _LINK.findall(pages.prose(page)):
             file, _, heading = link.partition("#")
             if "://" in link or link.startswith("mailto:"):
                 continue
@@ -47,46 +41,29 @@ def broken_links(root: Path) -> list[str]:
     return problems
 
 
-def _prose(page: Path) -> str:
-    return _FENCED.sub("", page.read_text(encoding="utf-8"))
-
-
 def _headings(page: Path) -> set[str]:
     """The names under which a page's headings are linked to: words in small letters, joined by hyphens."""
-    titles = [_LINK_TEXT.sub(r"\1", title) for title in _HEADING.findall(_prose(page))]
+    titles = [_LINK_TEXT.sub(r"\1", title) for title in _HEADING.findall(pages.prose(page))]
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 
 
-def failing_tutorials(root: Path) -> list[str]:
-    """Tutorials that do not run to their end."""
+def failing_pages(root: Path) -> list[str]:
+    """Pages whose code cannot run, or does not run to its end."""
     problems = []
-    folder = root / "docs" / "tutorials"
-    for page in sorted([*folder.glob("*.py"), *folder.glob("*.md")]):
-        code = page.read_text(encoding="utf-8")
-        if page.suffix == ".md":
-            code = "\n".join(_BLOCK.findall(code))
-        if not code.strip():
+    for page in pages.pages(root):
+        name = page.relative_to(root)
+        problems += [f"{name}: {defect}" for defect in pages.defects(page)]
+        if not pages.program(page):
+            continue
+        if reason := pages.missing(page):
+            print(f"{name}: left out ({reason})", flush=True)
             continue
         start = time.perf_counter()
-        with tempfile.TemporaryDirectory() as scratch:
-            script = Path(scratch) / f"{page.stem}.py"
-            script.write_text(code, encoding="utf-8")
-            result = subprocess.run(
-                [sys.executable, str(script)],
-                cwd=scratch,
-                env={**_environment(), "PYTHONPATH": str(root)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        print(f"{page.relative_to(root)}: {time.perf_counter() - start:.1f} s", flush=True)
-        if result.returncode != 0:
-            problems.append(f"{page.relative_to(root)} failed:\n{result.stderr.strip()}")
+        error = pages.run(page, root)
+        print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)
+        if error:
+            problems.append(f"{name} failed:\n{error}")
     return problems
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 if __name__ == "__main__":

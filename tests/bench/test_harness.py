@@ -121,8 +121,8 @@ def test_documentation_check_finds_broken_links_and_failing_tutorials(
         "[good](docs/page.md#a-part-of-it) [web](https://example.org/x) [bad](docs/none.md) [bad](docs/page.md#part)"
     )
     (tmp_path / "README.md").write_text(f"{links}\n")
-    (tmp_path / "docs" / "page.md").write_text("# A part, of `it`\n```\n[not a link](nowhere.md)\n# part\n```\n")
-    (tutorials / "1_first.py").write_text("print(1)\n")
+    (tmp_path / "docs" / "page.md").write_text("# A part, of `it`\n```text\n[not a link](nowhere.md)\n# part\n```\n")
+    (tutorials / "1_first.md").write_text("```python\nprint(1)\n```\n")
     (tutorials / "2_second.md").write_text(
         "Text.\n```python\nx = 1\n```\nMore.\n```python\nassert x == 2, 'two'\n```\n"
     )

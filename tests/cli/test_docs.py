@@ -54,13 +54,6 @@ def test_shared_options_belong_to_the_commands_listed() -> None:
         assert commands.split(", ") == having
 
 
-def test_example_lines_parse() -> None:
-    lines = re.findall(r"^\$ tilewright (.*?)(?: >.*)?$", PAGE.read_text(), flags=re.MULTILINE)
-    assert len(lines) >= 8
-    for line in lines:
-        main.parser().parse_args(line.split())
-
-
 def test_stages_peers_and_exit_codes() -> None:
     text = PAGE.read_text()
     for stage in inspect._STAGES:

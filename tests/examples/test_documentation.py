@@ -1,26 +1,69 @@
-"""The Python blocks of the tutorials and of the page on tensor expressions run."""
+"""The code in the pages of the documentation runs, and what cannot run here is at least well-formed."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from bench import pages
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((REPOSITORY / "docs" / "tutorials").glob("*.md")), REPOSITORY / "docs" / "te.md"]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = pages.pages(REPOSITORY)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_page_runs(page: Path, tmp_path: Path) -> None:
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    assert blocks
-    script = tmp_path / f"{page.stem}.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+def test_the_code_of_a_page_is_well_formed(page: Path) -> None:
+    assert pages.defects(page) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if pages.program(page)], ids=lambda path: path.stem)
+def test_a_page_runs(page: Path) -> None:
+    if reason := pages.missing(page):
+        pytest.skip(reason)
+    assert pages.run(page, REPOSITORY) == ""
+
+
+def written(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text)
+    return page
+
+
+def test_blocks_are_one_program_and_errors_name_the_line_of_the_page(tmp_path: Path) -> None:
+    page = written(
+        tmp_path,
+        "# A page\n<!-- python\nx = 1\n-->\nWords.\n```python\ny = x + 1\n```\n```python no-run\nnowhere()\n```\n"
+        "```console\n$ echo $((20 + 22)) > file\n42, say\n```\n```python\nassert open('file').read() == '42\\n'\n"
+        "assert y == 3, 'three'\n```\n",
     )
-    assert result.returncode == 0, result.stderr
+    assert pages.defects(page) == []
+    error = pages.run(page, tmp_path)
+    assert "line 18, in <module>" in error
+    assert error.endswith("AssertionError: three")
+
+
+@pytest.mark.parametrize(
+    ("text", "defect"),
+    [
+        ("```\nx\n```\n", "line 2: ``` is none of python,"),
+        ("```pyhton\nx\n```\n", "line 2: ```pyhton is none of python,"),
+        ("```python no-run\nx = = 1\n```\n", "line 2: is no Python: invalid syntax"),
+        ("Words.\n\n    x = 1\n", "code stands between ```, not four columns in: 'x = 1'"),
+        (
+            "```console no-run\n$ tilewright compile m.onnx --speed 3\n```\n",
+            "line 2: 'tilewright compile m.onnx --speed",
+        ),
+        ("```console no-run\n$ python -m bench.nothing\n```\n", "there is no module bench.nothing"),
+    ],
+)
+def test_what_could_not_run_anywhere(tmp_path: Path, text: str, defect: str) -> None:
+    [found] = pages.defects(written(tmp_path, text))
+    assert defect in found
+
+
+def test_what_a_page_needs(tmp_path: Path) -> None:
+    assert pages.missing(written(tmp_path, "<!-- needs: numpy -->\n")) == ""
+    assert pages.missing(written(tmp_path, "<!-- needs: numpy, not_a_package -->\n")) == (
+        "the package not_a_package is not installed"
+    )
