@@ -172,7 +172,7 @@ def compare(name: str, threads: int, database: Path, seconds: float, limits: Lim
         error = measure.max_relative_error(tuned.run(inputs), plain.run(inputs))
         found = compare_in_turns(plain, tuned, seconds=seconds, inputs=arrays)
         # Of kernels that the virtual machine calls nobody knows which weights they read.
-        left = None if plain.model.program else round(room(plain, arrays, limits), 3)
+        left = None if plain.model.program else round(room(plain, arrays, limits).ratio, 3)
     low, high = found.bounds
     # By the ratio of pairs: the typical times of each by itself depend on when they were taken.
     before, after = 1e3 * found.first, 1e3 * found.first / found.ratio

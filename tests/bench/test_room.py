@@ -9,7 +9,7 @@ import pytest
 
 from bench import room as room_module
 from bench.peak import Peak
-from bench.room import Limits, Rates, bound, room, step_weights, together
+from bench.room import Limits, Loss, Rates, Room, bound, room, step_weights, together
 from tests.integration.small_models import classifier
 from tilewright.compiler import Compilation
 from tilewright.runtime.artifact import KernelInfo
@@ -72,11 +72,26 @@ def test_for_real(model: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room_module, "_SECONDS", 0.0)
     limits = Limits(Target("native"), 1)
     inputs = [np.zeros(info.static_shape, np.float32) for info in model.input_info]
+    found = room(model, inputs, limits)
     # So small a model is mostly calls.
-    assert 0.5 < room(model, inputs, limits) < 1000
+    assert 0.5 < found.ratio < 1000
+    assert len(found.losses) == len(model.model.steps)
+    assert all(0 <= loss.bound <= loss.seconds < 1 for loss in found.losses)
     rates = limits.now(1 << 26)
     assert 1e8 < rates.operations < 1e13 and 1e8 < rates.weights < limits.bytes(1 << 15) < 1e13, "near is quicker"
     assert limits.bytes(1) == limits.bytes(1 << 14), "less cannot be told apart"
+
+
+def test_the_kernels_that_lose_most_are_shown() -> None:
+    losses = tuple(Loss(f"kernel{n}", 1e-6 * n, 5e-7 * n, "arithmetic") for n in range(1, 5))
+    text = room_module.render({"dqn": Room(1.25, 2e-3, losses), "lstm": None}, 2)
+    assert "1.250" in text and "2.000" in text and "lstm" in text
+    assert "kernel4" in text and "kernel3" in text and "kernel2" not in text
+
+
+def test_models_that_are_not_there_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert room_module.main(["--models", "none_such"]) == 2
+    assert "unknown model" in capsys.readouterr().err
 
 
 def test_threads_add_up() -> None:
