@@ -147,6 +147,19 @@ def test_overrides(tmp_path: Path) -> None:
             Pipeline("test", [rename, note]).run(function())
 
 
+def test_a_file_that_takes_the_place_of_no_stage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "test.f" / "02_rename.py"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    with settings.OVERRIDE_DIR.override(tmp_path):
+        with pytest.raises(UserError, match=r"02_rename.py takes the place of no stage of test.f") as caught:
+            Pipeline("test", [rename, note]).run(function())
+        assert "00_input, 01_rename, 02_note" in str(caught.value)
+        path.rename(path.with_name("01_rename.py"))
+        path.with_name("01_rename.py").write_text(TEXT.replace("def f", "def g"))
+        Pipeline("test", [rename, note]).run(function())
+
+
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     with (
         settings.OVERRIDE_DIR.override(tmp_path / "absent"),

@@ -188,6 +188,7 @@ class Pipeline:
         stage = self.starts_at
         verify = settings.VERIFY.get()
         files = _StageFiles(self.name, program)
+        files.require_stages(["input", *(item.name for item in self.passes)])
         current = files.override(0, "input", program)
         files.dump(0, "input", current)
         if verify and stage is not None:
@@ -265,6 +266,20 @@ class _StageFiles:
                 where=f"setting {settings.OVERRIDE_DIR.name}",
                 hint="it holds stage files, named as TILEWRIGHT_TRACE=dump names them",
             )
+
+    def require_stages(self, names: Sequence[str]) -> None:
+        """Refuse files that would take the place of no stage: a wrong name must not pass unnoticed."""
+        folder = None if self._override is None else self._override / self._folder
+        if folder is None or not folder.is_dir():
+            return
+        known = [f"{number:02d}_{name}" for number, name in enumerate(names)]
+        for path in sorted(folder.iterdir()):
+            if path.name.partition(".")[0] not in known:
+                raise UserError(
+                    f"the file {path.name} takes the place of no stage of {self._folder}",
+                    where=str(path),
+                    hint=f"its stages: {', '.join(known)}",
+                )
 
     def _path(self, root: Path, number: int, name: str, program: Program) -> Path:
         codec = codec_for(program)

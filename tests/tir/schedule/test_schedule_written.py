@@ -375,3 +375,37 @@ def test_cache_read_for_a_reader_among_the_iterations_of_a_writer() -> None:
         schedule.cache_read(schedule.get_block("B"), "A", "local", [schedule.get_block("C")])
     schedule.cache_read(schedule.get_block("C"), "A", "local")
     check(schedule, func)
+
+
+MALFORMED = {
+    "a write outside of what a block declares": (
+        """
+        with block("B"):
+            v = spatial(16, i)
+            reads(A[v])
+            writes(B[v])
+            B[v + 1] = A[v]
+""",
+        "B",
+    ),
+    "two blocks of one name": (
+        """
+        with block("B"):
+            v = spatial(16, i)
+            B[v] = A[v]
+        with block("B"):
+            v = spatial(16, i)
+            B[v] = A[v] + 1
+""",
+        "B",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_functions_are_refused_at_once(name: str) -> None:
+    body, mentioned = MALFORMED[name]
+    head = '@script.function\ndef f(A: Buffer[(16,), "int32"], B: Buffer[(16,), "int32"]):\n    for i in range(16):'
+    func = parse(head + body)
+    with pytest.raises(UserError, match=mentioned):
+        Schedule(func)

@@ -15,6 +15,7 @@ from tilewright.tir.schedule.trace import Trace, Value
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Block, For
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
+from tilewright.tir.verify import verify_written
 
 
 class ScheduleBase:
@@ -27,6 +28,8 @@ class ScheduleBase:
             raise UserError(
                 f"function {func.name} has no root block", hint="schedule functions before they are lowered"
             )
+        if func.span is not None:
+            verify_written(func)  # what was read from text may be anything; what the compiler makes has no place
         require_closed_blocks(func)
         self._state = ScheduleState(func)
         for block in self._state.index.blocks.values():
