@@ -11,10 +11,13 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import onnx
 import pytest
 
+import tilewright as tw
 from tests.integration import small_models
 from tilewright.cli import main as cli
+from tilewright.lower.database import Database
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.version import VERSION
 
@@ -181,6 +184,25 @@ def test_start_is_quick_because_commands_load_when_chosen() -> None:
     loaded = done.stderr.strip().splitlines()[-1]
     assert "onnx" not in loaded
     assert "tilewright.compiler" not in loaded
+
+
+def test_the_compiler_is_loaded_only_to_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to run a library, or a model that the cache has, nor to look into a database."""
+    # A model that is to be verified is compiled anew.
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    model, library, records = tmp_path / "model.onnx", tmp_path / "model.so", tmp_path / "records.db"
+    onnx.save(small_models.classifier(), model)
+    tw.compile(str(model)).export_library(library)
+    Database(records).close()
+    code = (
+        "import sys\n"
+        "from tilewright.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+        "print('tilewright.compiler' in sys.modules)\n"
+    )
+    for words in (["run", library], ["run", model], ["database", "query", "--database", records]):
+        done = python("-c", code, *map(str, words))
+        assert done.stdout.splitlines()[-1:] == ["False"], (words, done.stdout, done.stderr)
 
 
 def test_python_m_tilewright() -> None:

@@ -6,7 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
-from tilewright.cli.models import open_compilation
+from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_algorithms, add_model, check_output
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.request import model_targets

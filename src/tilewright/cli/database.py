@@ -7,10 +7,9 @@ from pathlib import Path
 
 from tilewright.cli.options import natural_int
 from tilewright.graph.choices import graph_answers, is_graph_key, question_label
-from tilewright.lower.database import Database
+from tilewright.lower.database import Database, default_database
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
-from tilewright.tune.model import default_database
 
 DESCRIPTION = """\
 The database of measured schedules that `tilewright tune` fills and compilation asks.

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from tilewright.cli.models import open_compilation
+from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text

@@ -1,12 +1,16 @@
-"""What the user names on the command line, opened: an ONNX model to compile, or an exported library to load."""
+"""What the user names on the command line, opened: an ONNX model to compile, or an exported library to load.
+
+The compiler is not loaded for a library, nor for a model that the cache has.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from tilewright.cli.options import parse_shapes
-from tilewright.compiler import Compilation
+from tilewright.front import compile
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.load import load
 from tilewright.support.errors import UserError
@@ -23,29 +27,24 @@ def is_library(path: Path) -> bool:
         return path.suffix == ".so"
 
 
-def open_compilation(options: argparse.Namespace) -> Compilation:
-    """The compilation of a model file."""
-    if is_library(options.model):
-        raise UserError(
-            f"{options.model} is a compiled library: this command needs the model it was made from",
-            hint="`tilewright run` and `tilewright bench` take libraries too",
-        )
-    return Compilation(
-        options.model,
-        options.target or "native",
-        options.threads,
-        shapes=parse_shapes(options.shape),
-        winograd=options.winograd,
-        infinities=options.infinities,
-        database=options.database,
-        precision=options.precision,
-    )
+def as_asked(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `compile` that the options are."""
+    return {
+        "model": options.model,
+        "target": options.target or "native",
+        "threads": options.threads,
+        "shapes": parse_shapes(options.shape),
+        "winograd": options.winograd,
+        "infinities": options.infinities,
+        "database": options.database,
+        "precision": options.precision,
+    }
 
 
 def open_executable(options: argparse.Namespace) -> Executable:
     """The executable of a model file, compiled now, or of an exported library."""
     if not is_library(options.model):
-        return open_compilation(options).executable()
+        return compile(**as_asked(options))
     given = {
         "--target": options.target,
         "--shape": options.shape,

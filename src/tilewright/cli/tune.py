@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.cli.models import is_library
 from tilewright.cli.options import add_model, natural_int, parse_shapes, positive_int
+from tilewright.lower.database import default_database
 from tilewright.rpc.pool import connect_tracker
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
@@ -20,7 +21,7 @@ from tilewright.support.text import human_rate, human_seconds, plural, shorten, 
 from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.cluster import ClusterMeasurer
 from tilewright.tune.measure import Measurer
-from tilewright.tune.model import COST_MODELS, default_database, tune_model
+from tilewright.tune.model import COST_MODELS, tune_model
 from tilewright.tune.remote import RemoteMeasurer
 from tilewright.tune.report import write_report
 from tilewright.tune.task import Task

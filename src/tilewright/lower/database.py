@@ -22,6 +22,7 @@ from typing import Any
 from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
 from tilewright.support.files import cannot_write, replacing
+from tilewright.support.settings import DATABASE
 from tilewright.topi.schedule.choices import Answer, answers_from_json, answers_to_json
 
 SCHEMA_VERSION = 1
@@ -355,3 +356,14 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the records: {error}", where=str(path)) from None
+
+
+def default_database() -> Path:
+    """The path of the user's own database."""
+    path = DATABASE.get()
+    if path is None:
+        raise UserError(
+            "there is no database to keep records in: the setting TILEWRIGHT_DATABASE says none",
+            hint="name a file: --database FILE, or database= in Python",
+        )
+    return path

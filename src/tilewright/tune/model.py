@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database
+from tilewright.lower.database import Database, default_database
 from tilewright.request import SHIPPED, ModelLike, TargetLike
 from tilewright.runtime.devices import find_device
-from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import Answer
@@ -188,14 +187,3 @@ def _device_budget(compilation: Compilation) -> DeviceBudget:
     """Weights come from as far away as they do in the model: all of it lies between two uses of one."""
     weights = sum(constant.data.nbytes for part in compilation.lowered.segments for constant in part.plan.constants)
     return DeviceBudget(cold_bytes=min(weights, _MOST_COLD))
-
-
-def default_database() -> os.PathLike[str]:
-    """The path of the user's own database."""
-    path = settings.DATABASE.get()
-    if path is None:
-        raise UserError(
-            "there is no database to keep records in: the setting TILEWRIGHT_DATABASE says none",
-            hint="name a file: --database FILE, or database= in Python",
-        )
-    return path

@@ -1,0 +1,19 @@
+"""A model that the user names on the command line, with all its stages: for commands that want more than to run it."""
+
+from __future__ import annotations
+
+import argparse
+
+from tilewright.cli.models import as_asked, is_library
+from tilewright.compiler import Compilation
+from tilewright.support.errors import UserError
+
+
+def open_compilation(options: argparse.Namespace) -> Compilation:
+    """The compilation of a model file."""
+    if is_library(options.model):
+        raise UserError(
+            f"{options.model} is a compiled library: this command needs the model it was made from",
+            hint="`tilewright run` and `tilewright bench` take libraries too",
+        )
+    return Compilation(**as_asked(options))
