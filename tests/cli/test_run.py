@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.integration import small_models
+from tilewright.cli.input_ranges import ranges_in_file
 from tilewright.cli.main import main
 from tilewright.cli.options import load_inputs, random_array
 from tilewright.runtime.artifact import TensorInfo
@@ -164,3 +167,24 @@ def test_random_arrays_suit_their_types() -> None:
             assert array.dtype.name == dtype
     with pytest.raises(UserError):
         load_inputs([TensorInfo("x", (1,), "float32")], ["y=absent.npy"], 0)
+
+
+def test_indices_stay_within_the_table_that_the_model_picks_from(tmp_path: Path, capsys: Captured) -> None:
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    node = helper.make_node("Gather", ["table", "ids"], ["y"])
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])]
+    graph = helper.make_graph([node], "pick", inputs, outputs, [numpy_helper.from_array(table, "table")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "pick.onnx")
+    infos = [TensorInfo("ids", ("n",), "int64")]
+    ranges_of = functools.partial(ranges_in_file, tmp_path / "pick.onnx")
+    drawn = load_inputs(infos, [], 0, {"n": 200}, ranges_of)["ids"]
+    assert set(drawn.tolist()) == {0, 1, 2}
+    assert set(load_inputs(infos, [], 0, {"n": 200})["ids"].tolist()) == set(range(8))
+    saved = tmp_path / "out.npz"
+    assert main(["run", str(tmp_path / "pick.onnx"), "--size", "n=200", "--output-file", str(saved)]) == 0
+    assert "float32" in capsys.readouterr().out
+    # Of indices outside the last row would be taken: rows come about equally often.
+    counts = np.unique(np.load(saved)["y"][:, 0], return_counts=True)[1]
+    assert len(counts) == 3 and counts.max() < 2 * counts.min()

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from tilewright.cli.measure import LocalSampler, format_ms, format_ratio, max_relative_error
-from tilewright.cli.models import is_library, open_executable
-from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes, positive_int
+from tilewright.cli.models import chosen_inputs, is_library, open_executable
+from tilewright.cli.options import add_algorithms, add_inputs, add_model, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
 from tilewright.cli.versus import Standing, against
 from tilewright.runtime.executor import Executable
@@ -57,7 +57,7 @@ def execute(options: argparse.Namespace) -> int:
     rivals = _rivals(options)
     threads = options.threads = options.threads or detect_host().cores
     executable = open_executable(options)
-    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
+    inputs = chosen_inputs(executable, options)
     clock = _clock(executable, threads)
     competitors: dict[str, LocalSampler] = {}
     errors: dict[str, float] = {}

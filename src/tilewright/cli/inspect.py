@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilewright.cli.compilations import open_compilation
-from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes
+from tilewright.cli.models import chosen_inputs
+from tilewright.cli.options import add_algorithms, add_inputs, add_model
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
@@ -153,7 +154,7 @@ def _vm(compilation: Compilation, options: argparse.Namespace) -> str:
 
 def _profile(compilation: Compilation, options: argparse.Namespace) -> str:
     executable = compilation.executable()
-    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
+    inputs = chosen_inputs(executable, options)
     return executable.profile(*[inputs[info.name] for info in executable.input_info]).text()
 
 

@@ -6,10 +6,12 @@ The compiler is not loaded for a library, nor for a model that the cache has.
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Any
 
-from tilewright.cli.options import parse_shapes
+from tilewright.cli.input_ranges import ranges_in_file
+from tilewright.cli.options import Array, load_inputs, parse_shapes, parse_sizes
 from tilewright.front import compile
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.load import load
@@ -66,3 +68,12 @@ def open_executable(options: argparse.Namespace) -> Executable:
     if options.threads is not None:
         loaded.set_num_threads(options.threads)
     return loaded
+
+
+def chosen_inputs(executable: Executable, options: argparse.Namespace) -> dict[str, Array]:
+    """Arrays for all inputs, as the options say; what an ONNX model does with whole numbers says which suit it."""
+    sizes = parse_sizes(options.size)
+    if is_library(options.model):
+        return load_inputs(executable.input_info, options.input, options.seed, sizes)
+    ranges_of = functools.partial(ranges_in_file, options.model)
+    return load_inputs(executable.input_info, options.input, options.seed, sizes, ranges_of)

@@ -1,4 +1,4 @@
-"""ONNX models as the tools `check` and `reduce` handle them: inputs that fit, reference values, parts cut out.
+"""ONNX models as the commands handle them: inputs that fit, reference values, parts cut out.
 
 A part of a model is some of its nodes: what they read from outside becomes inputs, whose values a run of the whole
 model in onnxruntime has recorded, and what others read of them becomes outputs. So any set of nodes is a model.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cli.input_ranges import draw_integers, integer_ranges
 from tilewright.frontend.onnx.reader import onnx_package, read_proto
 from tilewright.support.errors import MissingDependencyError, UserError
 
@@ -23,14 +24,6 @@ Array = npt.NDArray[Any]
 Values = dict[str, Array]
 
 _DEFAULT_SIZES = (2, 1, 5)
-_INTEGERS_BELOW = 8
-"""Integers whose use says nothing stay below this: they are often indices into something."""
-_PASSED_ON = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators behind which an index is still an index."""
-_PICK_ALONG_AXIS = frozenset({"Gather", "GatherElements", "Scatter", "ScatterElements"})
-_PICK_BY_COORDINATES = frozenset({"GatherND", "ScatterND"})
-_RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
-"""Operators whose fifth argument is how many steps each sequence has."""
 
 
 def load_model(path: Path) -> Proto:
@@ -111,7 +104,7 @@ def make_inputs(
 ) -> Values:
     """Values that fit the inputs' types and, where the model shows it, ranges."""
     shapes = {item.name: tuple(dim if isinstance(dim, int) else sizes[dim] for dim in item.dims) for item in inputs}
-    ranges = _ranges(model, shapes) if any(item.dtype.kind in "iu" for item in inputs) else {}
+    ranges = integer_ranges(model, shapes) if any(item.dtype.kind in "iu" for item in inputs) else {}
     values: Values = {}
     for item in inputs:
         shape = shapes[item.name]
@@ -119,71 +112,12 @@ def make_inputs(
             words = np.array(["", "a", "text", "Tilewright", "7"], dtype=object)
             values[item.name] = words[generator.integers(0, len(words), shape)]
         elif item.dtype.kind in "iu":
-            known = range(2) if "mask" in item.name.lower() else ranges.get(item.name, range(_INTEGERS_BELOW))
-            if item.dtype.itemsize == 1 and item.name not in ranges:
-                bounds = np.iinfo(item.dtype)
-                known = range(bounds.min, bounds.max + 1)
-            drawn = generator.integers(known.start, max(known.stop, known.start + 1), shape)
-            values[item.name] = drawn.astype(item.dtype)
+            values[item.name] = draw_integers(item.name, shape, item.dtype, ranges.get(item.name), generator)
         elif item.dtype.kind == "b":
             values[item.name] = generator.integers(0, 2, shape).astype(item.dtype)
         else:
             values[item.name] = generator.standard_normal(shape).astype(item.dtype)
     return values
-
-
-def _ranges(model: Proto, inputs: Mapping[str, tuple[int, ...]]) -> dict[str, range]:
-    """For inputs that pick from something of a known size, or count parts of it, the values that they may have."""
-    shapes = _inferred_shapes(model, inputs)
-    sources: dict[str, str] = {}
-    found: dict[str, range] = {}
-    for node in model.graph.node:
-        if node.op_type in _PASSED_ON and node.input and node.output:
-            sources[node.output[0]] = sources.get(node.input[0], node.input[0])
-            continue
-        place, allowed = _allowed(node, shapes)
-        if allowed is not None:
-            name = sources.get(node.input[place], node.input[place])
-            before = found.get(name, allowed)
-            found[name] = range(max(before.start, allowed.start), min(before.stop, allowed.stop))
-    return found
-
-
-def _allowed(node: Proto, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, range | None]:
-    """Which argument of a node picks or counts, and its values; None where there is none or the sizes are not known."""
-    place = 4 if node.op_type in _RECURRENT else 1
-    data = shapes.get(node.input[0]) if len(node.input) > place and node.input[place] else None
-    indices = shapes.get(node.input[place]) if data is not None else None
-    if data is None or indices is None:
-        return place, None
-    numbers = {attribute.name: attribute.i for attribute in node.attribute}
-    axis = numbers.get("axis", 0)
-    if node.op_type in _PICK_ALONG_AXIS and -len(data) <= axis < len(data):
-        return place, range(data[axis])
-    if node.op_type in _PICK_BY_COORDINATES and indices:
-        first = numbers.get("batch_dims", 0)
-        picked = data[first : first + indices[-1]]
-        return place, range(min(picked)) if picked else None
-    if node.op_type in _RECURRENT or node.op_type == "ReverseSequence":
-        steps = 1 if node.op_type in _RECURRENT and numbers.get("layout", 0) else numbers.get("time_axis", 0)
-        return place, range(1, data[steps] + 1) if steps < len(data) else None
-    return place, None
-
-
-def _inferred_shapes(model: Proto, inputs: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of values, as far as they follow from those of the inputs."""
-    onnx = onnx_package()
-    fixed = copy_model(model)
-    for info in fixed.graph.input:
-        for dim, size in zip(info.type.tensor_type.shape.dim, inputs.get(info.name, ()), strict=False):
-            dim.dim_value = size
-    graph = onnx.shape_inference.infer_shapes(fixed).graph
-    found = {item.name: tuple(item.dims) for item in graph.initializer}
-    for info in (*graph.input, *graph.value_info):
-        dims = info.type.tensor_type.shape.dim
-        if info.type.tensor_type.HasField("shape") and all(dim.WhichOneof("value") == "dim_value" for dim in dims):
-            found[info.name] = tuple(dim.dim_value for dim in dims)
-    return found
 
 
 # Reference values

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cli.input_ranges import draw_integers
 from tilewright.request import PRECISIONS
 from tilewright.runtime.artifact import TensorInfo
 from tilewright.runtime.dtypes import storage_dtype
@@ -19,8 +20,8 @@ from tilewright.runtime.shapes import evaluate, symbols_in
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[np.generic]
-_INTEGER_INPUTS_BELOW = 8
-"""Random integer inputs stay below this: they are often indices into something."""
+Ranges = Mapping[str, range]
+"""For inputs of whole numbers whose use says it, the values that they may have."""
 
 
 def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> None:
@@ -166,9 +167,16 @@ def _once(name: str, given: Collection[str], option: str) -> None:
 
 
 def load_inputs(
-    infos: Sequence[TensorInfo], files: Sequence[str], seed: int, sizes: Mapping[str, int] | None = None
+    infos: Sequence[TensorInfo],
+    files: Sequence[str],
+    seed: int,
+    sizes: Mapping[str, int] | None = None,
+    ranges_of: Callable[[Mapping[str, tuple[int, ...]]], Ranges] = lambda shapes: {},
 ) -> dict[str, Array]:
-    """Arrays for all inputs: from files where given, random values elsewhere, of the sizes that symbols have."""
+    """Arrays for all inputs: from files where given, random values elsewhere, of the sizes that symbols have.
+
+    `ranges_of` says, for the shapes of all inputs, which whole numbers suit those that have such.
+    """
     values: dict[str, Array] = {}
     known = {info.name for info in infos}
     for item in files:
@@ -194,6 +202,9 @@ def load_inputs(
         )
     generator = np.random.default_rng(seed)
     symbols = _symbol_values(infos, values, dict(sizes or {}))
+    shapes = {info.name: tuple(evaluate(extent, symbols) or 0 for extent in info.shape) for info in infos}
+    counted = [info for info in infos if info.name not in values and _is_whole(info)]
+    ranges = ranges_of(shapes) if counted else {}
     for info in infos:
         if info.name not in values:
             if info.value or info.dtype == "string":
@@ -202,9 +213,14 @@ def load_inputs(
                     where="--input",
                     hint="run the model from Python: tw.load(path) or tw.compile(path)",
                 )
-            shape = tuple(evaluate(extent, symbols) or 0 for extent in info.shape)
-            values[info.name] = random_array(replace(info, shape=shape), generator)
+            made = replace(info, shape=shapes[info.name])
+            values[info.name] = random_array(made, generator, ranges.get(info.name))
     return values
+
+
+def _is_whole(info: TensorInfo) -> bool:
+    """Whether an input has whole numbers."""
+    return info.dtype.startswith(("int", "uint"))
 
 
 def _symbol_values(infos: Sequence[TensorInfo], given: Mapping[str, Array], sizes: dict[str, int]) -> dict[str, int]:
@@ -225,8 +241,8 @@ def _symbol_values(infos: Sequence[TensorInfo], given: Mapping[str, Array], size
     return {**dict.fromkeys(names, 1), **sizes}
 
 
-def random_array(info: TensorInfo, generator: np.random.Generator) -> Array:
-    """A random array for an input: normal floats, small non-negative integers, fair bools."""
+def random_array(info: TensorInfo, generator: np.random.Generator, allowed: range | None = None) -> Array:
+    """A random array for an input: normal floats, fair bools, integers in a range that is known or small."""
     shape = info.static_shape
     dtype = storage_dtype(info.dtype)
     if info.dtype == "bool":
@@ -236,7 +252,9 @@ def random_array(info: TensorInfo, generator: np.random.Generator) -> Array:
     if info.dtype == "bfloat16":
         # Kept as bits, which are the upper half of a float32's.
         return (generator.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(dtype)
-    return generator.integers(0, _INTEGER_INPUTS_BELOW, shape).astype(dtype)
+    if _is_whole(info):
+        return draw_integers(info.name, shape, dtype, allowed, generator)
+    return generator.integers(0, 2, shape).astype(dtype)  # floats of 8 bits, as bits: zero and the least above it
 
 
 def _split_input(item: str, known: Collection[str]) -> tuple[str | None, Path]:

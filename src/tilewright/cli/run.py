@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cli.models import open_executable
-from tilewright.cli.options import add_algorithms, add_inputs, add_model, load_inputs, parse_sizes
+from tilewright.cli.models import chosen_inputs, open_executable
+from tilewright.cli.options import add_algorithms, add_inputs, add_model
 from tilewright.support.files import replacing
 from tilewright.support.text import shorten
 
@@ -22,7 +22,8 @@ Run a model once and show its outputs. The model is an ONNX file or a library th
   tilewright run resnet18.onnx --input input=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
 
-Inputs that are not given get random values: normal floats, small non-negative integers, fair bools.
+Inputs that are not given get random values: normal floats, fair bools, indices within the
+tables that an ONNX model picks from with them, small integers elsewhere.
 """
 
 
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
     executable = open_executable(options)
-    inputs = load_inputs(executable.input_info, options.input, options.seed, parse_sizes(options.size))
+    inputs = chosen_inputs(executable, options)
     outputs = executable.run(inputs)
     for info, array in zip(executable.output_info, outputs, strict=True):
         # The sizes that this run gave it, not the symbols.
