@@ -92,6 +92,22 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
         return _plain(loop)
     depth = max(stage for stage, _ in parts)
     overlaps = WOVEN in loop.annotations and depth == 1 and _can_be_woven(loop)
+    versions = _with_copies(loop, parts, allocations, overlaps)
+    if versions is None:
+        return _plain(loop)
+    if overlaps:
+        return _woven(loop, parts, allocations, versions)
+    ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
+    result = _overlapped(loop, parts, versions, ordered, asynchronous, constants)
+    for buffer in allocations:
+        result = Allocate(versions[buffer], result)
+    return result
+
+
+def _with_copies(
+    loop: For, parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer], overlaps: bool
+) -> dict[Buffer, Buffer] | None:
+    """Each buffer with a copy for every iteration under way; None if there is no room for them."""
     versions: dict[Buffer, Buffer] = {}
     late = loop.annotations.get(LATE, 0)
     for buffer in allocations:
@@ -100,26 +116,27 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
         if count > 1 and buffer.scope == TILE_SCOPE:
             # There are no tiles for two iterations: the old contents go before the new ones come.
             if not overlaps:
-                return _plain(loop)
+                return None
             count = 1
         if count > 1 and isinstance(late, int):
             count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
-    if overlaps:
-        return _woven(loop, parts, allocations, versions)
+    return versions
+
+
+def _overlapped(
+    loop: For,
+    parts: Sequence[tuple[int, Stmt]],
+    versions: dict[Buffer, Buffer],
+    ordered: dict[Buffer, int],
+    asynchronous: bool,
+    constants: Collection[Buffer],
+) -> Stmt:
+    """The loop with each stage's work of its own iteration; `ordered` are the buffers that threads share."""
+    depth = max(stage for stage, _ in parts)
     time = Var(loop.var.name, loop.var.dtype)
-    body: list[Stmt] = []
     notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, LATE)}
-    ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
-    if ordered:
-        notes[ORDERED] = sorted(buffer.name for buffer in ordered)
-        if asynchronous:
-            body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
-        if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
-            body.append(Evaluate(machine_call(FENCE)))
-            # Steps are many instructions, and NVIDIA's compiler follows products through loops best as they are.
-            notes[ROLLED] = True
-        body.append(Evaluate(barrier("shared")))
+    body = _meeting(loop, ordered, asynchronous, notes) if ordered else []
     # Constants come first: a kernel that starts early reads them before it waits for those in front of it.
     ahead: dict[bool, list[Stmt]] = {True: [], False: []}
     starts = {known: Var(loop.var.name, loop.var.dtype) for known in ahead}
@@ -141,22 +158,31 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
             before = lt(starts[known], add(loop.min, loop.extent))
             ahead[known].append(IfThenElse(before, fresh_copy(placed, {loop.var: starts[known]})))
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
-    result: Stmt
-    if peeled:
-        order = {ORDERED: notes[ORDERED]}
-        first = [
-            For(starts[known], loop.min, const(depth), LoopKind.SERIAL, seq(*parts), annotations=order)
-            for known, parts in ahead.items()
-            if parts
-        ]
-        rest = loop.replace(var=time, min=add(loop.min, const(depth)), body=seq(*body), annotations=notes)
-        result = seq(*first, rest)
-    else:
+    if not peeled:
         extent = add(loop.extent, const(depth))
-        result = loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
-    for buffer in allocations:
-        result = Allocate(versions[buffer], result)
-    return result
+        return loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
+    order = {ORDERED: notes[ORDERED]}
+    first = [
+        For(starts[known], loop.min, const(depth), LoopKind.SERIAL, seq(*work), annotations=order)
+        for known, work in ahead.items()
+        if work
+    ]
+    rest = loop.replace(var=time, min=add(loop.min, const(depth)), body=seq(*body), annotations=notes)
+    return seq(*first, rest)
+
+
+def _meeting(loop: For, ordered: dict[Buffer, int], asynchronous: bool, notes: dict[str, object]) -> list[Stmt]:
+    """Where threads wait for each other at the start of an iteration; what later passes must know is noted."""
+    notes[ORDERED] = sorted(buffer.name for buffer in ordered)
+    body: list[Stmt] = []
+    if asynchronous:
+        body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
+    if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
+        body.append(Evaluate(machine_call(FENCE)))
+        # Steps are many instructions, and NVIDIA's compiler follows products through loops best as they are.
+        notes[ROLLED] = True
+    body.append(Evaluate(barrier("shared")))
+    return body
 
 
 def _can_be_woven(loop: For) -> bool:
