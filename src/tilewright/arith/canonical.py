@@ -111,16 +111,8 @@ class CanonicalAnalysis(ModularAnalysis):
             form, divisor = form.scaled(-1), -divisor
         if divisor == 1:
             return form
-        quotient: dict[PrimExpr, int] = {}
-        rest: dict[PrimExpr, int] = {}
-        for term, coefficient in form.terms.items():
-            if coefficient % divisor == 0:
-                quotient[term] = coefficient // divisor
-            else:
-                rest[term] = coefficient
-        whole = Linear(quotient, form.constant // divisor)
-        remainder = Linear(rest, form.constant % divisor)
-        if self.residues and len(rest) > 1:
+        whole, remainder = form.parted(divisor)
+        if self.residues and len(remainder.terms) > 1:
             whole, remainder = self._take_multiples(whole, remainder, divisor)
         if not remainder.terms:
             return whole.shifted(remainder.constant // divisor)
@@ -154,17 +146,10 @@ class CanonicalAnalysis(ModularAnalysis):
         for size in sorted(sizes, reverse=True):
             if size == 1:
                 break
-            outer: dict[PrimExpr, int] = {}
-            inner: dict[PrimExpr, int] = {}
-            for term, coefficient in form.terms.items():
-                if coefficient % size == 0:
-                    outer[term] = coefficient // size
-                else:
-                    inner[term] = coefficient
-            small = Linear(inner, form.constant % size)
-            block = self._block(small, size)
+            outer, inner = form.parted(size)
+            block = self._block(inner, size)
             if block is not None:
-                return size, Linear(outer, form.constant // size + block), small.shifted(-block * size)
+                return size, outer.shifted(block), inner.shifted(-block * size)
         return None
 
     def _reduced_quotient(self, form: Linear, divisor: int) -> Linear:

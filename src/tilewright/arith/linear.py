@@ -61,6 +61,17 @@ class Linear:
         """self / divisor, where the divisor divides everything."""
         return Linear({term: c // divisor for term, c in self.terms.items()}, self.constant // divisor)
 
+    def parted(self, divisor: int) -> tuple[Linear, Linear]:
+        """(whole, rest) with self = divisor * whole + rest: what it divides, and the other terms as they are."""
+        whole: dict[PrimExpr, int] = {}
+        rest: dict[PrimExpr, int] = {}
+        for term, coefficient in self.terms.items():
+            if coefficient % divisor == 0:
+                whole[term] = coefficient // divisor
+            else:
+                rest[term] = coefficient
+        return Linear(whole, self.constant // divisor), Linear(rest, self.constant % divisor)
+
     def same_as(self, other: Linear) -> bool:
         """Whether both are the same sum."""
         return self.constant == other.constant and self.terms == other.terms
