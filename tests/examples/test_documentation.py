@@ -17,6 +17,7 @@ def test_the_code_of_a_page_is_well_formed(page: Path) -> None:
     assert pages.defects(page) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if pages.program(page)], ids=lambda path: path.stem)
 def test_a_page_runs(page: Path) -> None:
     if reason := pages.missing(page):
