@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from tests.frontend.onnx.helpers import check, data, import_one
+from tests.frontend.onnx.helpers import agree, check, data, import_one, open_model
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -64,3 +65,14 @@ def test_deform_conv_refuses():
         import_one("DeformConv", data(1, 2, 4, 4), data(2, 2, 3, 3), data(1, 4, 2, 2), opset=19)
     with pytest.raises(UnsupportedError, match="DeformConv of data"):
         import_one("DeformConv", data(1, 2, 4), data(2, 2, 3), data(1, 4, 2), opset=19)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize(("padding", "aligned"), [("zeros", 0), ("border", 1), ("reflection", 0), ("reflection", 1)])
+def test_images_and_grids_of_any_size(mode, padding, aligned):
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    node = helper.make_node("GridSample", ["x", "grid"], ["y"], **attributes)
+    inputs = {"x": (TensorProto.FLOAT, ["n", 3, "h", "w"]), "grid": (TensorProto.FLOAT, ["n", "a", "b", 2])}
+    model = open_model([node], inputs, ["y"], opset=20)
+    calls = [((2, 3, 4, 5), (2, 3, 6, 2)), ((1, 3, 7, 2), (1, 1, 4, 2))]
+    agree(model, *({"x": data(*image), "grid": data(*grid, low=-1.4, high=1.4)} for image, grid in calls))

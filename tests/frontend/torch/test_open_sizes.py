@@ -42,6 +42,7 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "index of two axes": lambda x: x[:, _PLACES, _PLACES - 1],
     "index of the open axis": lambda x: x[torch.tensor([0, -1])],
     "index of open and other axes": lambda x: x[torch.tensor([0, -1]), :, torch.tensor([1, 3])],
+    "indices of two shapes": lambda x: x[(torch.arange(x.shape[0]) // 2)[:, None], torch.tensor([[0, 3]])],
     "index_put": lambda x: x.index_put((torch.tensor([0, -1]),), torch.ones(4, 5)),
     "index_add": lambda x: x.index_add(1, _ROWS.abs(), x[:, :3] * 2),
     "index_add of the open axis": lambda x: torch.zeros_like(x).index_add(0, torch.arange(x.shape[0]) // 2, x),
@@ -121,6 +122,16 @@ OPEN_IMAGES: dict[str, Callable[[Any, Any], Any]] = {
             functional.interpolate(x, scale_factor=scale, mode=mode) for scale in (2, 1.5, 0.5)
         )
         for mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
+    },
+    "adaptive pools": lambda x, like: tuple(functional.adaptive_avg_pool2d(x, size) for size in (1, 2, (3, 7))),
+    **{
+        f"{mode} samples at a grid": lambda x, like, mode=mode: tuple(
+            functional.grid_sample(
+                x, like[:, :2].permute(0, 2, 3, 1), mode=mode, padding_mode=padding, align_corners=aligned
+            )
+            for padding, aligned in (("zeros", False), ("border", True), ("reflection", False), ("reflection", True))
+        )
+        for mode in ("bilinear", "nearest", "bicubic")
     },
     "to a fixed size": lambda x, like: functional.interpolate(x, size=(6, 20), mode="bilinear"),
     "pooled, then back to the size of the input": lambda x, like: functional.interpolate(

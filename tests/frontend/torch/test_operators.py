@@ -95,6 +95,15 @@ CASES = {
         ),
         torch.randn(2, 3, 4),
     ),
+    "samples at a grid in three dimensions": (
+        lambda a: (
+            torch.nn.functional.grid_sample(a, a.permute(0, 2, 3, 4, 1), align_corners=False),
+            torch.nn.functional.grid_sample(
+                a, a.permute(0, 2, 3, 4, 1), "nearest", padding_mode="reflection", align_corners=True
+            ),
+        ),
+        torch.randn(2, 3, 2, 4, 5),
+    ),
     "resampling": (
         lambda a: (
             tuple(

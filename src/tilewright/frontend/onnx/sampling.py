@@ -1,207 +1,42 @@
 """Converters of operators that read data at computed places between its elements.
 
-Each place is split into taps along every axis (the nearest element, two of them, or four) with weights; the values of
-all combinations of taps are taken from the flattened data and summed.
+How such places are read is in `frontend/sampling.py`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tilewright.frontend.builder import Builder, dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import add_bias
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named
 from tilewright.frontend.onnx.windows import read_extents
-from tilewright.graph.dimensions import Size, as_dims, different, maximum, multiply, product, subtract
+from tilewright.frontend.sampling import Arithmetic, Tap, gather_taps, linear_taps, sample_grid
+from tilewright.graph.dimensions import Size, as_dims, different, maximum, product, subtract
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
-_CUBIC = -0.75
-"""The coefficient of cubic interpolation in GridSample."""
-_MOST_TAPS = 4096
-"""The most readings of the data that an operator is spelled out in."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tap:
-    """Elements along one axis: their places (clamped to the data), weights, and which of them lie inside."""
-
-    place: GraphExpr
-    weight: GraphExpr | None
-    inside: GraphExpr | None
-
-
-class _Arithmetic:
-    """Float arithmetic on graph values with plain numbers mixed in."""
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
-
-    def _value(self, item: GraphExpr | float) -> GraphExpr:
-        return item if isinstance(item, GraphExpr) else self.builder.constant(item, FLOAT32)
-
-    def __call__(self, name: str, *items: GraphExpr | float) -> GraphExpr:
-        return self.builder.call(name, *(self._value(item) for item in items))
-
-    def add(self, a: GraphExpr, b: GraphExpr | float) -> GraphExpr:
-        """a + b."""
-        return a if b == 0.0 else self("add", a, b)
-
-    def multiply(self, a: GraphExpr, b: GraphExpr | float) -> GraphExpr:
-        """a * b."""
-        return a if b == 1.0 else self("multiply", a, b)
-
-    def clip(self, a: GraphExpr, low: float, high: float) -> GraphExpr:
-        """a kept within bounds."""
-        return self.builder.call("clip", a, minimum=float(low), maximum=float(high))
-
-    def reflect(self, a: GraphExpr, low: float, high: float) -> GraphExpr:
-        """a reflected at both bounds as often as needed."""
-        span = high - low
-        if span <= 0:
-            return self("multiply", a, 0.0)
-        turn = self("floor_mod", self.add(a, -low), 2 * span)
-        return self.add(self("minimum", turn, self("subtract", 2 * span, turn)), low)
-
-
-def _gather(node: NodeContext, rows: GraphExpr, axes: Sequence[Sequence[_Tap]], size: Sequence[int],
-            start: GraphExpr | None) -> GraphExpr:  # fmt: skip
-    """The weighted sum over all combinations of taps; rows are the elements of the data, each with its channels."""
-    builder = node.builder
-    if math.prod(len(taps) for taps in axes) > _MOST_TAPS:
-        raise UnsupportedError(f"{node.node.op_type} in {len(axes)} dimensions with this mode")
-    total: GraphExpr | None = None
-    for combination in itertools.product(*axes):
-        place, weight, inside = start, None, None
-        for axis, tap in enumerate(combination):
-            step = math.prod(size[axis + 1 :])
-            part = tap.place if step == 1 else node.call("multiply", tap.place, builder.constant(step, INT64))
-            place = part if place is None else node.call("add", place, part)
-            if tap.weight is not None:
-                weight = tap.weight if weight is None else node.call("multiply", weight, tap.weight)
-            if tap.inside is not None:
-                inside = tap.inside if inside is None else node.call("logical_and", inside, tap.inside)
-        assert place is not None
-        value = node.call("take", rows, place, axis=0)
-        last = rank_of(value) - 1
-        if inside is not None:
-            zero = builder.constant_like(0, value)
-            value = node.call("where", builder.expand_dims(inside, (last,)), value, zero)
-        if weight is not None:
-            factor = builder.cast(builder.expand_dims(weight, (last,)), dtype_of(value))
-            value = node.call("multiply", value, factor)
-        total = value if total is None else node.call("add", total, value)
-    assert total is not None
-    return total
-
-
-def _tap(node: NodeContext, at: GraphExpr, weight: GraphExpr | None, length: int, zeros: bool) -> _Tap:
-    """A tap at whole numbers; outside the data it reads the border, or nothing."""
-    arithmetic = _Arithmetic(node.builder)
-    place = node.builder.cast(arithmetic.clip(at, 0, length - 1), INT64)
-    inside = None
-    if zeros:
-        inside = node.call(
-            "logical_and", arithmetic("greater_equal", at, 0.0), arithmetic("less_equal", at, float(length - 1))
-        )
-    return _Tap(place, weight, inside)
-
-
-def _linear(node: NodeContext, x: GraphExpr, length: int, zeros: bool) -> list[_Tap]:
-    """The two elements around a place."""
-    arithmetic = _Arithmetic(node.builder)
-    first = arithmetic("floor", x)
-    fraction = arithmetic("subtract", x, first)
-    return [
-        _tap(node, first, arithmetic("subtract", 1.0, fraction), length, zeros),
-        _tap(node, arithmetic.add(first, 1.0), fraction, length, zeros),
-    ]
-
 
 @converter("GridSample")
 def grid_sample(node: NodeContext) -> GraphExpr:
     """Data read at the places of a grid, whose coordinates run from -1 to 1."""
-    data, grid = node.input(0), node.builder.cast(node.input(1), FLOAT32)
-    size = tuple(size_at(data, axis) for axis in range(2, rank_of(data)))
-    places, rank = sizes_of(grid), len(size)
+    data, grid = node.input(0), node.input(1)
+    places, rank = sizes_of(grid), rank_of(data) - 2
     if rank < 1 or len(places) != rank + 2 or places[-1] != rank or different(places[0], sizes_of(data)[0]):
         texts = sizes_text(places), sizes_text(sizes_of(data))
         raise UserError(f"a grid of shape {texts[0]} does not fit data of shape {texts[1]}")
     mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    aligned = node.flag("align_corners")
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise UserError(f"unknown mode {mode!r} or padding_mode {padding!r} of GridSample")
-    if not dtype_of(data).is_float or 0 in (*size, *places):
-        raise UnsupportedError(f"GridSample of {dtype_of(data)} of shape {shape_of(data)}")
-    builder, arithmetic = node.builder, _Arithmetic(node.builder)
-    axes: list[list[_Tap]] = []
-    for axis, length in enumerate(size):
-        column = rank - 1 - axis  # a grid names the last axis first
-        x = builder.reshape(builder.slice_axis(grid, rank + 1, column, column + 1), places[:-1])
-        x = arithmetic.add(x, 1.0)
-        if aligned:
-            x = arithmetic.multiply(x, (length - 1) / 2)
-        else:
-            x = arithmetic.multiply(arithmetic.add(arithmetic.multiply(x, float(length)), -1.0), 0.5)
-        axes.append(_grid_taps(node, x, length, mode, padding, aligned))
-    batch, channels = sizes_of(data)[:2]
-    flat = (multiply(batch, math.prod(size)), channels)
-    rows = builder.reshape(builder.transpose(data, (0, *range(2, rank + 2), 1)), flat)
-    start: GraphExpr | None = None
-    if batch != 1:
-        step = builder.constant(math.prod(size), INT64)
-        start = builder.reshape(node.call("multiply", builder.arange(batch), step), (batch, *(1,) * rank))
-    result = _gather(node, rows, axes, size, start)
-    return builder.transpose(result, (0, rank + 1, *range(1, rank + 1)))
-
-
-def _grid_taps(node: NodeContext, x: GraphExpr, length: int, mode: str, padding: str, aligned: bool) -> list[_Tap]:
-    arithmetic = _Arithmetic(node.builder)
-    low, high = (0.0, length - 1.0) if aligned else (-0.5, length - 0.5)
-    zeros = padding == "zeros"
-
-    def outside(value: GraphExpr) -> GraphExpr:
-        """A place outside the data brought inside, as the padding says."""
-        if padding == "border":
-            return arithmetic.clip(value, 0, length - 1)
-        return value if zeros else arithmetic.reflect(value, low, high)
-
-    if mode == "nearest":
-        return [_tap(node, arithmetic("round", outside(arithmetic("round", x))), None, length, zeros)]
-    if mode == "linear" or padding == "reflection":
-        x = outside(x)  # cubic interpolation at a border keeps the distance of a place outside
-    if mode == "linear":
-        first = arithmetic("floor", x)
-        fraction = arithmetic("subtract", x, first)
-        pairs = [(first, arithmetic("subtract", 1.0, fraction)), (arithmetic.add(first, 1.0), fraction)]
-        return [
-            _tap(node, at if zeros else arithmetic("floor", outside(at)), weight, length, zeros) for at, weight in pairs
-        ]
-    first = arithmetic("floor", x)
-    t = arithmetic("subtract", x, first)
-    taps: list[_Tap] = []
-    for offset in (-1, 0, 1, 2):
-        distance = arithmetic("abs", arithmetic.add(t, float(-offset)))
-        a = _CUBIC
-        # Near: ((a + 2) d - (a + 3)) d d + 1; far: ((a d - 5a) d + 8a) d - 4a.
-        if offset in (0, 1):
-            inner = arithmetic.add(arithmetic.multiply(distance, a + 2), -(a + 3))
-            weight = arithmetic.add(arithmetic("multiply", arithmetic("multiply", inner, distance), distance), 1.0)
-        else:
-            inner = arithmetic.add(arithmetic.multiply(distance, a), -5 * a)
-            inner = arithmetic.add(arithmetic("multiply", inner, distance), 8 * a)
-            weight = arithmetic.add(arithmetic("multiply", inner, distance), -4 * a)
-        at = arithmetic.add(first, float(offset))
-        taps.append(_tap(node, at if zeros else arithmetic("floor", outside(at)), weight, length, zeros))
-    return taps
+    if not dtype_of(data).is_float or 0 in (*sizes_of(data), *places):
+        raise UnsupportedError(f"GridSample of {dtype_of(data)} of shape {sizes_text(sizes_of(data))}")
+    return sample_grid(node.builder, data, grid, mode, padding, node.flag("align_corners"))
 
 
 @converter("AffineGrid")
@@ -233,7 +68,7 @@ def affine_grid(node: NodeContext) -> GraphExpr:
 
 def _spread(node: NodeContext, size: Size, aligned: bool, dtype: DataType) -> GraphExpr:
     """Places from -1 to 1: the middles of as many cells, or points of which the first and the last are at the ends."""
-    arithmetic, builder = _Arithmetic(node.builder), node.builder
+    arithmetic, builder = Arithmetic(node.builder), node.builder
     cells = maximum(subtract(size, 1), 1) if aligned else size
     if isinstance(size, int) and isinstance(cells, int):
         return builder.constant((builder.count(size) + (0.0 if aligned else 0.5)) * (2 / cells) - 1, dtype)
@@ -259,11 +94,11 @@ def roi_align(node: NodeContext) -> GraphExpr:
         raise UserError(f"RoiAlign to {rows} x {columns} of images {shape_of(images)} does not fit its regions")
     if samples < 1:
         raise UnsupportedError("RoiAlign whose number of samples depends on the regions (sampling_ratio 0)")
-    builder, arithmetic = node.builder, _Arithmetic(node.builder)
+    builder, arithmetic = node.builder, Arithmetic(node.builder)
     batch, channels, *size = shape_of(data)
     count = shape_of(regions)[0]
     shift = -0.5 if half == "half_pixel" else 0.0
-    axes: list[list[_Tap]] = []
+    axes: list[list[Tap]] = []
     outside: GraphExpr | None = None
     for axis, (length, bins) in enumerate(zip(size, (rows, columns), strict=True)):
         corner = [
@@ -282,7 +117,7 @@ def roi_align(node: NodeContext) -> GraphExpr:
         x = builder.reshape(x, shape)
         away = node.call("logical_or", arithmetic("less", x, -1.0), arithmetic("greater", x, float(length)))
         outside = away if outside is None else node.call("logical_or", outside, away)
-        axes.append(_linear(node, arithmetic.clip(x, 0, length - 1), length, zeros=False))
+        axes.append(linear_taps(node.builder, arithmetic.clip(x, 0, length - 1), length, zeros=False))
     assert outside is not None
     table = builder.reshape(builder.transpose(data, (0, 2, 3, 1)), (batch * math.prod(size), channels))
     start = node.call("multiply", builder.reshape(images, (count, 1, 1)), builder.constant(math.prod(size), INT64))
@@ -292,15 +127,17 @@ def roi_align(node: NodeContext) -> GraphExpr:
 def _weighted(
     node: NodeContext,
     table: GraphExpr,
-    axes: Sequence[Sequence[_Tap]],
+    axes: Sequence[Sequence[Tap]],
     size: Sequence[int],
     start: GraphExpr,
     mode: str,
 ) -> GraphExpr:
     """Values at the samples: a weighted sum of four elements, or (for maxima) the greatest weighted element."""
     if mode == "avg":
-        return _gather(node, table, axes, size, start)
-    parts = [_gather(node, table, [[first], [second]], size, start) for first in axes[0] for second in axes[1]]
+        return gather_taps(node.builder, table, axes, size, start)
+    parts = [
+        gather_taps(node.builder, table, [[first], [second]], size, start) for first in axes[0] for second in axes[1]
+    ]
     result = parts[0]
     for part in parts[1:]:
         result = node.call("maximum", result, part)
@@ -337,9 +174,9 @@ def deform_conv(node: NodeContext) -> GraphExpr:
     taps = math.prod(kernel)
     if shape_of(offset) != (batch, offset_groups * taps * 2, rows, columns) or channels % offset_groups:
         raise UserError(f"offsets of shape {shape_of(offset)} do not fit data of shape {shape_of(data)}")
-    builder, arithmetic = node.builder, _Arithmetic(node.builder)
+    builder, arithmetic = node.builder, Arithmetic(node.builder)
     moved = builder.cast(builder.reshape(offset, (batch * offset_groups, taps, 2, rows, columns)), FLOAT32)
-    axes: list[list[_Tap]] = []
+    axes: list[list[Tap]] = []
     for axis, length in enumerate(size):
         steps = builder.count((rows, columns)[axis], extents.strides[axis]) - extents.before[axis]
         inner = builder.count(kernel[axis], extents.dilation[axis])
@@ -349,12 +186,12 @@ def deform_conv(node: NodeContext) -> GraphExpr:
             builder.slice_axis(moved, 2, axis, axis + 1), (batch * offset_groups, taps, rows, columns)
         )
         x = arithmetic("add", shift, builder.constant(grid, FLOAT32))
-        axes.append(_linear(node, x, length, zeros=True))
+        axes.append(linear_taps(node.builder, x, length, zeros=True))
     part = channels // offset_groups
     planes = builder.reshape(data, (batch * offset_groups, part, *size))
     table = builder.reshape(builder.transpose(planes, (0, 2, 3, 1)), (batch * offset_groups * math.prod(size), part))
     starts = builder.count(batch * offset_groups, math.prod(size)).reshape(-1, 1, 1, 1)
-    sampled = _gather(node, table, axes, size, builder.constant(starts, INT64))
+    sampled = gather_taps(node.builder, table, axes, size, builder.constant(starts, INT64))
     if mask is not None:
         factor = builder.reshape(mask, (batch * offset_groups, taps, rows, columns, 1))
         sampled = node.call("multiply", sampled, factor)

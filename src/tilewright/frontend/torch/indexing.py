@@ -13,6 +13,7 @@ from tilewright.frontend.torch.registry import converter
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
 from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -123,14 +124,15 @@ class Index:
 
 
 def _broadcast(shapes: Sequence[Sizes]) -> Sizes:
-    """The shape of several indices together; sizes that vary must be the same in all of them."""
-    if all(shape == shapes[0] for shape in shapes):
-        return shapes[0]
-    numbers = [dimensions.constants(shape) for shape in shapes]
-    known = [shape for shape in numbers if shape is not None]
-    if len(known) != len(shapes):
-        raise UnsupportedError("indices of different shapes that vary")
-    return tuple(np.broadcast_shapes(*known))
+    """The shape of several indices together."""
+    result: list[Size] = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for at in range(1, len(shape) + 1):
+            found = dimensions.broadcast(result[-at], shape[-at])
+            if found is None:
+                raise UnsupportedError(f"indices of shapes {', '.join(map(sizes_text, shapes))} together")
+            result[-at] = found
+    return tuple(result)
 
 
 def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> list[GraphExpr | None]:

@@ -256,6 +256,22 @@ def _ranges(size: int, count: int) -> list[tuple[int, int]]:
     return [(index * size // count, -((-(index + 1) * size) // count)) for index in range(count)]
 
 
+def _adaptive_mean(b: TorchBuilder, x: GraphExpr, axis: int, count: int) -> GraphExpr:
+    """Means of windows along an axis of open size: a product with the weight of each element in each window."""
+    size = sizes_of(x)[axis]
+    length = b.reshape(b.shape_tensor((size,)), ())
+    window = b.constant(b.count(count), INT64)
+    low = b.binary("floor_divide", b.multiply(window, length), count)
+    high = b.binary("floor_divide", b.add(b.multiply(b.add(window, 1), length), count - 1), count)
+    place = b.reshape(b.arange(size), (size, 1))
+    inside = b.call("logical_and", b.call("greater_equal", place, low), b.call("less", place, high))
+    weights = b.divide(b.cast(inside, "float32"), b.cast(b.subtract(high, low), "float32"))
+    rank = rank_of(x)
+    last = b.transpose(x, [*(at for at in range(rank) if at != axis), axis])
+    means = b.call("matmul", last, b.cast(weights, dtype_of(x)))
+    return b.transpose(means, [*range(axis), rank - 1, *range(axis, rank - 1)])
+
+
 def _adaptive_average(rank: int) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> GraphExpr:
         if 0 in b.shape:
@@ -266,8 +282,10 @@ def _adaptive_average(rank: int) -> Converter:
             if count == 1:
                 value = b.reduce("mean", value, (axis,), True)
                 continue
-            size, (count,) = size_at(x, axis), dimensions.numbers((count,))
-            if size % count == 0:
+            (count,), size = dimensions.numbers((count,)), sizes_of(x)[axis]
+            if not isinstance(size, int):
+                value = _adaptive_mean(b, value, axis, count)
+            elif size % count == 0:
                 shape = list(sizes_of(value))
                 parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
                 value = b.reduce("mean", parts, (axis + 1,))
