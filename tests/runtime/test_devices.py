@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -59,9 +60,23 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         webgpu.webgpu_device.__wrapped__()
 
 
+def test_opengl_is_not_looked_for() -> None:
+    """Its drivers bring an LLVM of their own into the process, next to which `import triton` crashes."""
+    require_webgpu()
+    code = (
+        "from tilewright.runtime.webgpu import webgpu_device\n"
+        "webgpu_device()\n"
+        "print([line for line in open('/proc/self/maps') if 'libEGL' in line or 'libGL' in line])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "[]\n"
+
+
 def test_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=list))
     monkeypatch.setitem(sys.modules, "wgpu", nothing)
+    extras = SimpleNamespace(set_instance_extras=lambda backends: None)
+    monkeypatch.setitem(sys.modules, "wgpu.backends.wgpu_native.extras", extras)
     with pytest.raises(UserError, match="there is no WebGPU device here"):
         webgpu.webgpu_device.__wrapped__()
 

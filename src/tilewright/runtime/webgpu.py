@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from typing import Any, Final
@@ -166,11 +167,15 @@ def webgpu_device() -> WebGPUDevice:
     """The first WebGPU device: a GPU where there is one. A `UserError` where there is none."""
     try:
         import wgpu
+        from wgpu.backends.wgpu_native.extras import set_instance_extras
     except ImportError as error:
         raise UserError("WebGPU programs need the package wgpu", hint=_HINT) from error
+    # Not OpenGL, which has less of WebGPU: looking for it loads Mesa's drivers with an LLVM of their own, after which
+    # `import triton`, as torch does it, ends the process. A program that uses wgpu itself has chosen already.
+    with contextlib.suppress(RuntimeError):
+        set_instance_extras(backends=["Primary"])
     order = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "CPU")
     adapters = [one for one in wgpu.gpu.enumerate_adapters_sync() if one.info["adapter_type"] in order]
-    # OpenGL emulates less of WebGPU than the others do.
     adapters.sort(key=lambda one: (one.info["backend_type"] == "OpenGL", order.index(one.info["adapter_type"])))
     if not adapters:
         raise UserError("there is no WebGPU device here", hint=_HINT)
