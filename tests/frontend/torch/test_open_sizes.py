@@ -33,6 +33,18 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "pad": lambda x: torch.nn.functional.pad(x, (1, 2, -1, 1)),
     "reflection": lambda x: torch.nn.functional.pad(x, (1, 2), mode="reflect"),
     "replication": lambda x: torch.nn.functional.pad(x, (3, 1), mode="replicate"),
+    "shift along the open axis": lambda x: torch.nn.functional.pad(x, (0, 0, 0, 0, 1, -1)),
+    "sizes as numbers": lambda x: (
+        torch.arange(6) + x.shape[0],
+        torch.arange(6) % x.shape[0],
+        x * x.shape[0],
+        x / (2 * x.shape[0]),
+        x.shape[0] - x,
+        x > x.shape[0],
+        torch.where(x > 0, x, x.shape[0]),
+        torch.full((2,), x.shape[0]),
+        torch.arange(6).clamp(max=x.shape[0]),
+    ),
     "diagonal": lambda x: torch.diagonal(x, 1, 1, 2),
     "triangles": lambda x: (torch.tril(x, 1), torch.triu(x, -1)),
     "unfold": lambda x: x.unfold(2, 3, 2),
@@ -182,3 +194,21 @@ def test_resampling_of_open_sizes_that_is_refused(keywords: dict[str, Any], mess
     exported = torch.export.export(module, (torch.randn(1, 3, 16, 16),), dynamic_shapes=dynamic)
     with pytest.raises(UnsupportedError, match=message):
         tw.frontend.from_torch(exported)
+
+
+def test_a_dimension_that_is_a_multiple() -> None:
+    def halved(x: Any) -> Any:
+        half = torch.nn.functional.avg_pool1d(x, 2)
+        return x + torch.nn.functional.interpolate(half, scale_factor=2), x.reshape(2, -1, 2, 3), x.shape[2] // 2
+
+    module = _Applied(halved)
+    dynamic = (({2: 2 * torch.export.Dim("half", min=2, max=64)},),)
+    exported = torch.export.export(module, (torch.randn(2, 3, 8),), dynamic_shapes=dynamic)
+    compiled = tw.compile(tw.frontend.from_torch(exported), threads=1)
+    for size in (8, 14, 4):
+        x = torch.randn(2, 3, size)
+        *wanted, half = module(x)
+        found = compiled(x.numpy())
+        np.testing.assert_allclose(found[0], wanted[0].numpy(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found[1], wanted[1].numpy())
+        assert found[2] == half

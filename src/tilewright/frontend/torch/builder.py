@@ -10,15 +10,16 @@ import numpy as np
 from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, sizes_of
 from tilewright.frontend.torch.sizes import TorchSizes
 from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes
+from tilewright.graph.dimensions import Size, Sizes, as_size
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import UnsupportedError, UserError
 
 Number = int | float | bool
-Operand = GraphExpr | Number
+Operand = GraphExpr | Number | PrimExpr
+"""A tensor, a number, or a size that varies (which counts as a whole number)."""
 
 _CATEGORY = {"bool": 0, "int": 1, "uint": 1}
 
@@ -72,7 +73,7 @@ def common_type(values: Sequence[Operand]) -> DataType:
             level, dtype = (0 if rank_of(value) else 1), dtype_of(value)
         else:
             level = 2
-            dtype = BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT32
+            dtype = BOOL if isinstance(value, bool) else INT64 if isinstance(value, (int, PrimExpr)) else FLOAT32
         known = groups[level]
         groups[level] = dtype if known is None else promote_types(known, dtype)
     result: DataType | None = None
@@ -132,8 +133,10 @@ class TorchBuilder(Builder):
 
     # Scalars and data types
 
-    def scalar(self, value: Number, dtype: DataType) -> GraphExpr:
-        """A Python number as a constant of a data type; what does not fit wraps as in torch."""
+    def scalar(self, value: Number | PrimExpr, dtype: DataType) -> GraphExpr:
+        """A Python number as a constant of a data type (what does not fit wraps as in torch), or a size as a value."""
+        if isinstance(value, PrimExpr):
+            return self.cast(self.reshape(self.shape_tensor([as_size(value)]), ()), dtype)
         if dtype.is_bool:
             return self.constant(np.asarray(bool(value)), dtype)
         if dtype.is_integer:
@@ -200,7 +203,7 @@ class TorchBuilder(Builder):
 
     def size(self, value: Size) -> Operand:
         """A size as an operand."""
-        return value if isinstance(value, int) else self.reshape(self.shape_tensor([value]), ())
+        return value if isinstance(value, int) else self.scalar(value, INT64)
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; a scalar has one."""

@@ -214,7 +214,8 @@ def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[int], value: Numbe
         axis = rank - 1 - index
         low, high = pad[2 * index], pad[2 * index + 1]
         if low < 0 or high < 0:
-            x = b.slice_axis(x, axis, max(0, -low), max(0, -low, size_at(x, axis) - max(0, -high)))
+            start, end = max(0, -low), dimensions.subtract(sizes_of(x)[axis], max(0, -high))
+            x = b.slice_axis(x, axis, start, dimensions.maximum(start, end))
         before[axis], after[axis] = max(0, low), max(0, high)
     if not any((*before, *after)):
         return x

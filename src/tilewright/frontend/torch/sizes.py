@@ -18,12 +18,20 @@ class TorchSizes:
 
     def __init__(self) -> None:
         self.symbols: dict[str, Var] = {}
+        self.multiples: dict[str, tuple[int, Var]] = {}
+        """Symbols of which an input has only a multiple (`2 * Dim("half")`): the factor, and our symbol for that."""
 
     def declare(self, size: Any, name: str) -> None:
         """Give a dimension of an input a name, if it is a symbol that has none yet."""
         expression = getattr(getattr(size, "node", None), "expr", None)
-        if expression is not None and expression.is_Symbol:
+        if expression is None:
+            return
+        if expression.is_Symbol:
             self.symbols.setdefault(str(expression), Var(name))
+        elif expression.is_Mul and len(expression.args) == 2:
+            factor, symbol = expression.args
+            if factor.is_Integer and symbol.is_Symbol and str(symbol) not in self.symbols:
+                self.multiples.setdefault(str(symbol), (int(factor), Var(name)))
 
     def fresh(self, size: Any, name: str) -> Var:
         """A new symbol for a size that only a run decides, which torch knows by a symbol of its own."""
@@ -49,6 +57,9 @@ class TorchSizes:
             return int(value)
         if value.is_Symbol:
             found = self.symbols.get(str(value))
+            if found is None and str(value) in self.multiples:
+                factor, whole = self.multiples[str(value)]
+                return dimensions.floor_divide(whole, factor)
             if found is None:
                 raise UnsupportedError(
                     f"the size {value} depends on the values of a tensor", hint="use shapes that inputs decide"
@@ -57,6 +68,8 @@ class TorchSizes:
         name = type(value).__name__
         if name in ("TruncToInt", "FloorToInt"):
             return self._scaled(value)
+        if name == "Mul" and value.args[0].is_Integer:
+            return self._multiple(int(value.args[0]), value.args[1:])
         parts = [self._expression(item) for item in value.args]
         match name:
             case "Add":
@@ -74,6 +87,18 @@ class TorchSizes:
             case "Pow" if isinstance(parts[1], int) and 1 <= parts[1] <= 4:
                 return dimensions.product([parts[0]] * parts[1])
         raise UnsupportedError(f"a size that is {value}")
+
+    def _multiple(self, count: int, factors: Sequence[Any]) -> Size:
+        """A number times other factors: so many of a multiple that an input has, if it is one."""
+        parts: list[Size] = []
+        for factor in factors:
+            step, whole = self.multiples.get(str(factor), (0, None))
+            if whole is not None and str(factor) not in self.symbols and count % step == 0:
+                count //= step
+                parts.append(whole)
+            else:
+                parts.append(self._expression(factor))
+        return _folded(dimensions.multiply, [count, *parts])
 
     def _scaled(self, value: Any) -> Size:
         """A size times a float, rounded down: torch computes it in doubles, which a fraction has to agree with."""
