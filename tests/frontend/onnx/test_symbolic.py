@@ -377,6 +377,23 @@ def test_cubic_resize_of_any_image_size_without_what_lies_outside():
     agree(model, {"x": data(1, 2, 4, 6)}, {"x": data(2, 2, 2, 5)})
 
 
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel", [[3, 3], [2, 4]])
+def test_windows_of_any_image_size_that_keep_it(mode, kernel):
+    window = {"kernel_shape": kernel, "auto_pad": mode}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], **window),
+        helper.make_node("MaxPool", ["c"], ["m"], **window),
+    ]
+    model = open_model(nodes, {"x": (FLOAT, ["n", 2, "h", "w"])}, ["m"], {"w": data(3, 2, *kernel)})
+    module = agree(model, {"x": data(1, 2, 9, 8)}, {"x": data(2, 2, 6, 7)})
+    assert result_types(module) == ["float32[n, 3, h, w]"]
+    strided = helper.make_node("MaxPool", ["x"], ["y"], strides=[2, 2], **window)
+    refused = open_model([strided], {"x": (FLOAT, ["n", 2, "h", "w"])}, ["y"])
+    with pytest.raises(UserError, match=f"{mode} with strides of data of symbolic size"):
+        from_onnx(refused)
+
+
 WINDOWS = [
     {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
     {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [0, 1, 1, 0]},  # a window may start behind all data

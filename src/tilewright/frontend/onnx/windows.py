@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.frontend.builder import sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.dimensions import Sizes, constants
+from tilewright.graph.dimensions import Size, Sizes, constants
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
@@ -77,6 +77,15 @@ def known_sizes(size: Sizes, what: str) -> tuple[int, ...]:
     return found
 
 
+def _same_padding(mode: str, length: Size, stride: int, kernel: int, dilation: int) -> int:
+    """The padding with which there are as many windows as steps; with steps of 1 it is the same for all lengths."""
+    reach = (kernel - 1) * dilation + 1
+    if stride == 1:
+        return reach - 1
+    (known,) = known_sizes((length,), f"{mode} with strides")
+    return max(0, (-(-known // stride) - 1) * stride + reach - known)
+
+
 def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Extents:
     """The attributes strides, dilations, pads and auto_pad for data of a spatial size."""
     rank = len(kernel)
@@ -96,10 +105,7 @@ def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Ext
         case "VALID":
             before, after = (0,) * rank, (0,) * rank
         case "SAME_UPPER" | "SAME_LOWER":
-            total = [
-                max(0, (-(-length // stride) - 1) * stride + (reach - 1) * space + 1 - length)
-                for length, stride, reach, space in zip(known_sizes(size, mode), strides, kernel, dilation, strict=True)
-            ]
+            total = [_same_padding(mode, *item) for item in zip(size, strides, kernel, dilation, strict=True)]
             small, large = tuple(item // 2 for item in total), tuple(item - item // 2 for item in total)
             before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
         case _:
