@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -285,6 +286,11 @@ class Builder:
         if self._known.issuperset(dimensions.symbols_of((known, tuple(sizes)))):
             return self.call("assume_shape", value, shape=tuple(sizes))
         return self.call("shape.match", value, dims=as_dims(sizes))
+
+    def under(self, value: GraphExpr, pairs: Sequence[tuple[Size, Size]]) -> GraphExpr:
+        """A value that a run gives only if pairs of sizes are equal."""
+        known = self.named(value, "size")
+        return self.call("assume_shape", known, shape=sizes_of(known), equal=tuple(chain.from_iterable(pairs)))
 
     def named(self, value: GraphExpr, names: Sequence[str] | str) -> GraphExpr:
         """A value with a new symbol for each dimension that is not known."""

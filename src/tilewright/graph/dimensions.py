@@ -168,6 +168,11 @@ def floor_divide(a: Size, b: Size) -> Size:
     return normal(a // b)
 
 
+def modulo(a: Size, b: Size) -> Size:
+    """What a // b leaves."""
+    return normal(build.floormod(as_dim(a), as_dim(b)))
+
+
 def ceil_divide(a: Size, b: int) -> Size:
     """a / b, rounded up."""
     return normal((a + (b - 1)) // b)

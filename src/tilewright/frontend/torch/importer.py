@@ -13,16 +13,18 @@ import numpy as np
 from tilewright.frontend.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
+from tilewright.frontend.torch.conditions import conditions
 from tilewright.frontend.torch.control import Control
 from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposition_table
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import TupleType, tensor_type
+from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 from tilewright.support.span import Span
 from tilewright.support.text import kind_of
@@ -42,7 +44,7 @@ _ASSERTIONS = frozenset(
         "_functional_assert_scalar",
     }
 )
-"""Operators that check what export assumed; shapes are fixed by now, so that there is nothing left to check."""
+"""Operators that check what export assumed of values; what it assumed of sizes is in `conditions`."""
 
 
 def load_torch() -> ModuleType:
@@ -338,7 +340,17 @@ class _ProgramImporter(GraphImporter):
                 raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
         self._check_mutations()
         outputs = self.run(nodes)
+        wanted = conditions(program, self.builder.sizes, {param.name: sizes_of(param) for param in params})
+        if wanted:
+            outputs = self._under(wanted, outputs)
         return finish_module(self.builder, name, params, outputs, self._output_names(), self.control.functions)
+
+    def _under(self, pairs: Sequence[tuple[Size, Size]], outputs: Sequence[Any]) -> list[Any]:
+        """The outputs, of which one is there only if pairs of sizes are equal."""
+        place = next((n for n, value in enumerate(outputs) if _is_computed(value)), None)
+        if place is None:
+            raise UnsupportedError("conditions on sizes of a program that computes no tensor")
+        return [self.builder.under(value, pairs) if n == place else value for n, value in enumerate(outputs)]
 
     def _check_mutations(self) -> None:
         for spec in self.program.graph_signature.output_specs:
@@ -398,6 +410,10 @@ def to_array(torch: Any, tensor: Any, dtype: DataType) -> Any:
     if dtype.name.startswith("float8"):
         return plain.view(torch.uint8).numpy()
     return plain.numpy()
+
+
+def _is_computed(value: Any) -> bool:
+    return isinstance(value, GraphExpr) and isinstance(value.type, TensorType) and not isinstance(value, Constant)
 
 
 def _operator_name(target: Any) -> str:

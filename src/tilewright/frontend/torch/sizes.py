@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from tilewright.frontend.resampling import floor_fraction
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
-from tilewright.ir import build
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
 
@@ -46,13 +46,18 @@ class TorchSizes:
         if isinstance(value, int):
             return value
         expression = value.node.expr
-        return dimensions.normal(self._expression(expression))
+        return dimensions.normal(self.expression(expression))
 
     def shape(self, values: Sequence[Any]) -> Sizes:
         """All sizes of a shape."""
         return tuple(self.size(value) for value in values)
 
-    def _expression(self, value: Any) -> Size:
+    def knows(self, value: Any) -> bool:
+        """Whether a symbolic expression is one of the sizes of inputs."""
+        return all(str(symbol) in self.symbols or str(symbol) in self.multiples for symbol in value.free_symbols)
+
+    def expression(self, value: Any) -> Size:
+        """A symbolic expression of torch's as one of ours."""
         if value.is_Integer:
             return int(value)
         if value.is_Symbol:
@@ -70,20 +75,20 @@ class TorchSizes:
             return self._scaled(value)
         if name == "Mul" and value.args[0].is_Integer:
             return self._multiple(int(value.args[0]), value.args[1:])
-        parts = [self._expression(item) for item in value.args]
+        parts = [self.expression(item) for item in value.args]
         match name:
             case "Add":
-                return _folded(dimensions.add, parts)
+                return reduce(dimensions.add, parts)
             case "Mul":
-                return _folded(dimensions.multiply, parts)
+                return reduce(dimensions.multiply, parts)
             case "FloorDiv" | "CleanDiv":
                 return dimensions.floor_divide(parts[0], parts[1])
             case "Mod" | "PythonMod":
-                return dimensions.normal(build.floormod(dimensions.as_dim(parts[0]), dimensions.as_dim(parts[1])))
+                return dimensions.modulo(parts[0], parts[1])
             case "Max":
-                return _folded(dimensions.maximum, parts)
+                return reduce(dimensions.maximum, parts)
             case "Min":
-                return _folded(dimensions.minimum, parts)
+                return reduce(dimensions.minimum, parts)
             case "Pow" if isinstance(parts[1], int) and 1 <= parts[1] <= 4:
                 return dimensions.product([parts[0]] * parts[1])
         raise UnsupportedError(f"a size that is {value}")
@@ -97,8 +102,8 @@ class TorchSizes:
                 count //= step
                 parts.append(whole)
             else:
-                parts.append(self._expression(factor))
-        return _folded(dimensions.multiply, [count, *parts])
+                parts.append(self.expression(factor))
+        return reduce(dimensions.multiply, [count, *parts])
 
     def _scaled(self, value: Any) -> Size:
         """A size times a float, rounded down: torch computes it in doubles, which a fraction has to agree with."""
@@ -109,20 +114,13 @@ class TorchSizes:
             if factor.is_Float or factor.is_Integer:
                 scale *= float(factor)
             elif type(factor).__name__ == "ToFloat" and size is None:
-                size = self._expression(factor.args[0])
+                size = self.expression(factor.args[0])
             else:
                 raise UnsupportedError(f"a size that is {value}")
         ratio = floor_fraction(scale, "float64")
         if size is None or ratio is None:
             raise UnsupportedError(f"a size that is {value}", hint="use a scale that is a fraction of a power of two")
         return dimensions.floor_divide(dimensions.multiply(size, ratio.numerator), ratio.denominator)
-
-
-def _folded(combine: Any, parts: Sequence[Size]) -> Size:
-    result = parts[0]
-    for part in parts[1:]:
-        result = combine(result, part)
-    return result
 
 
 def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:

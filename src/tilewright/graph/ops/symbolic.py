@@ -8,6 +8,9 @@ A call that introduces symbols is bound by a `let`, so that everything that uses
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 
 from tilewright.graph import dimensions as sizes
@@ -22,6 +25,8 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node
 from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import UserError
+
+_Any = TypeVar("_Any")
 
 
 @node()
@@ -72,15 +77,19 @@ def arange(types: Types, attributes: ArangeAttributes) -> Type:
 
 @node()
 class AssumeShapeAttributes(Attributes):
-    """What the shape is."""
+    """What the shape is; and pairs of other sizes that are equal, one after the other."""
 
     shape: Sizes
+    equal: Sizes = ()
 
 
 def _assume_shape(args: list[Array], attributes: AssumeShapeAttributes) -> Array:
     shape = sizes.numbers(attributes.shape)
     if args[0].shape != shape:
         raise UserError(f"a value has shape {args[0].shape}, the model needs {shape}")
+    for a, b in _pairs(sizes.numbers(attributes.equal)):
+        if a != b:
+            raise UserError(f"the model needs two sizes to be equal that are {a} and {b}")
     return args[0]
 
 
@@ -94,12 +103,20 @@ def _assume_shape(args: list[Array], attributes: AssumeShapeAttributes) -> Array
 def assume_shape(types: Types, attributes: AssumeShapeAttributes) -> Type:
     """The data, whose shape is this, in symbols that have values; whoever runs it checks that it is so beforehand.
 
-    `requirements` of a function says what there is to check.
+    `equal` are further sizes, of which each second one must be as the one before. `requirements` of a function says
+    what there is to check.
     """
     data = tensor(types, 0, "the data")
     wanted = as_dims(attributes.shape)
     _require_fit(data, wanted)
+    for a, b in _pairs(attributes.equal):
+        if sizes.different(a, b):
+            raise UserError(f"the model needs {a} and {b} to be equal, which they are not")
     return TensorType(wanted, data.dtype)
+
+
+def _pairs(values: Sequence[_Any]) -> list[tuple[_Any, _Any]]:
+    return list(zip(values[::2], values[1::2], strict=True))
 
 
 def requirements(function: Function) -> list[tuple[PrimExpr, PrimExpr]]:
@@ -111,7 +128,8 @@ def requirements(function: Function) -> list[tuple[PrimExpr, PrimExpr]]:
         assert isinstance(item, Call)
         assert isinstance(item.attributes, AssumeShapeAttributes)
         shape = item.args[0].tensor_type.shape or ()
-        for dim, wanted in zip(shape, as_dims(item.attributes.shape), strict=True):
+        pairs = [*zip(shape, as_dims(item.attributes.shape), strict=True), *_pairs(as_dims(item.attributes.equal))]
+        for dim, wanted in pairs:
             if dim is not None and not sizes.same(dim, wanted):
                 found[(dim, wanted)] = None
     return list(found)

@@ -1,0 +1,188 @@
+"""What torch took for granted about sizes that vary when it exported a program: checked when the model runs.
+
+A module that asks `x.shape[1] > 10` while it is exported becomes the program of one answer; torch keeps the question,
+as Python text in terms of the inputs (`L['x'].size()[1] > 10`), and the range of each size.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from tilewright.frontend.resampling import floor_fraction
+from tilewright.frontend.torch.sizes import TorchSizes
+from tilewright.graph import dimensions
+from tilewright.graph.dimensions import Size, Sizes
+from tilewright.support.errors import UnsupportedError
+
+_SPECIAL = 2
+"""Sizes of 0 and 1 are examples that torch does not generalise from: a least size of 2 it does not insist on."""
+_OPERATORS = {
+    ast.Add: dimensions.add,
+    ast.Sub: dimensions.subtract,
+    ast.Mult: dimensions.multiply,
+    ast.FloorDiv: dimensions.floor_divide,
+    ast.Mod: dimensions.modulo,
+}
+_CALLS = {"max": dimensions.maximum, "min": dimensions.minimum, "Max": dimensions.maximum, "Min": dimensions.minimum}
+
+Pair = tuple[Size, Size]
+"""Two sizes that must be equal."""
+
+
+def conditions(program: Any, sizes: TorchSizes, shapes: Mapping[str, Sizes]) -> list[Pair]:
+    """What must hold for the sizes of a call; `shapes` are those of the inputs by name."""
+    found: list[Pair] = [(dimensions.modulo(whole, factor), 0) for factor, whole in sizes.multiples.values()]
+    for size, bounds in program.range_constraints.items():
+        found += _within(sizes, size, bounds)
+    texts = getattr(program, "_guards_code", None) or []
+    if texts:
+        inputs = _arguments(program)
+        found += [_Reader(inputs, shapes, text).pair() for text in texts]
+    return [pair for pair in dict.fromkeys(found) if not dimensions.same(*pair)]
+
+
+def _within(sizes: TorchSizes, expression: Any, bounds: Any) -> list[Pair]:
+    """A size within its range, as far as torch itself insists on it; nothing about sizes that are no input's."""
+    if not sizes.knows(expression):
+        return []
+    size = sizes.expression(expression)
+    pairs: list[Pair] = []
+    if bounds.lower > _SPECIAL:
+        pairs.append((dimensions.maximum(size, int(bounds.lower)), size))
+    if bounds.upper.is_Integer:
+        pairs.append((dimensions.minimum(size, int(bounds.upper)), size))
+    return pairs
+
+
+def _arguments(program: Any) -> dict[str, Any]:
+    """The arguments of the module as it was written, by name: names of inputs, in the structures they come in."""
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(list(program.graph_signature.user_inputs), program.call_spec.in_spec)
+    signature = program.module_call_graph[0].signature
+    names = (signature.forward_arg_names if signature is not None else None) or ()
+    found: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+    # What `forward(self, *inputs)` takes has the names inputs_0, inputs_1, ...
+    for name, value in zip(names, args, strict=False):
+        whole, _, number = name.rpartition("_")
+        if number.isdecimal() and whole not in names:
+            found.setdefault(whole, {})[int(number)] = value
+    return found
+
+
+class _Reader:
+    """Reads one condition: `L['x'].size()[1] > 10`."""
+
+    def __init__(self, arguments: Mapping[str, Any], shapes: Mapping[str, Sizes], text: str) -> None:
+        self.arguments = arguments
+        self.shapes = shapes
+        self.text = text
+
+    def pair(self) -> Pair:
+        """Sizes that are equal where the condition holds, and only there."""
+        condition = ast.parse(self.text, mode="eval").body
+        if isinstance(condition, ast.Compare) and len(condition.ops) == 1:
+            a, b = self.size(condition.left), self.size(condition.comparators[0])
+            match condition.ops[0]:
+                case ast.Eq():
+                    return a, b
+                case ast.GtE():
+                    return dimensions.maximum(a, b), a
+                case ast.LtE():
+                    return dimensions.minimum(a, b), a
+                case ast.Gt():
+                    return dimensions.maximum(a, dimensions.add(b, 1)), a
+                case ast.Lt():
+                    return dimensions.minimum(a, dimensions.subtract(b, 1)), a
+        return self.truth(condition), 1
+
+    def truth(self, node: ast.expr) -> Size:
+        """1 where a condition holds, else 0."""
+        match node:
+            case ast.BoolOp():
+                combine = dimensions.minimum if isinstance(node.op, ast.And) else dimensions.maximum
+                return reduce(combine, [self.truth(part) for part in node.values])
+            case ast.UnaryOp(op=ast.Not()):
+                return dimensions.subtract(1, self.truth(node.operand))
+            case ast.Call(func=ast.Name(id="Not")):
+                return dimensions.subtract(1, self.truth(node.args[0]))
+            case ast.Compare():
+                terms = [self.size(part) for part in (node.left, *node.comparators)]
+                parts = [self._compared(*item) for item in zip(terms, node.ops, terms[1:], strict=False)]
+                return reduce(dimensions.minimum, parts)
+        raise self._unread(node)
+
+    def _compared(self, a: Size, operator: ast.cmpop, b: Size) -> Size:
+        less, more = dimensions.subtract(b, a), dimensions.subtract(a, b)
+        match operator:
+            case ast.GtE():
+                return _bit(dimensions.add(more, 1))
+            case ast.LtE():
+                return _bit(dimensions.add(less, 1))
+            case ast.Gt():
+                return _bit(more)
+            case ast.Lt():
+                return _bit(less)
+            case ast.NotEq():
+                return _bit(dimensions.maximum(less, more))
+            case ast.Eq():
+                return dimensions.subtract(1, _bit(dimensions.maximum(less, more)))
+        raise UnsupportedError(f"torch exported the program for sizes of which '{self.text}'")
+
+    def size(self, node: ast.expr) -> Size:
+        """A number, or an expression of the sizes of inputs."""
+        match node:
+            case ast.Constant(value=int() as number):
+                return int(number)
+            case ast.UnaryOp(op=ast.USub()):
+                return dimensions.subtract(0, self.size(node.operand))
+            case ast.BinOp() if (combine := _OPERATORS.get(type(node.op))) is not None:
+                return combine(self.size(node.left), self.size(node.right))
+            case ast.Call(func=ast.Name(id=name)) if name in _CALLS:
+                return reduce(_CALLS[name], [self.size(item) for item in node.args])
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor"), args=[scaled]):
+                return self._scaled(scaled)
+            case ast.Subscript(value=ast.Call(func=ast.Attribute(attr="size", value=tensor), args=[]), slice=axis):
+                shape, number = self.shapes.get(self._input(tensor)), int(ast.literal_eval(axis))
+                if shape is not None:
+                    return shape[number]
+        raise self._unread(node)
+
+    def _scaled(self, node: ast.expr) -> Size:
+        """`0.5*torch.sym_float(L['x'].size()[2])`, rounded down."""
+        match node:
+            case ast.BinOp(
+                left=ast.Constant(value=float() | int() as factor),
+                op=ast.Mult(),
+                right=ast.Call(func=ast.Attribute(attr="sym_float"), args=[size]),
+            ):
+                ratio = floor_fraction(float(factor), "float64")
+                if ratio is not None:
+                    numerator = dimensions.multiply(self.size(size), ratio.numerator)
+                    return dimensions.floor_divide(numerator, ratio.denominator)
+        raise self._unread(node)
+
+    def _input(self, node: ast.expr) -> Any:
+        """What `L['x']` or a part of it (`L['pair'][0]`) is called among the inputs."""
+        match node:
+            case ast.Name(id="L"):
+                return self.arguments
+            case ast.Subscript():
+                whole, key = self._input(node.value), ast.literal_eval(node.slice)
+                if (isinstance(whole, Mapping) and key in whole) or isinstance(whole, (list, tuple)):
+                    return whole[key]
+        raise self._unread(node)
+
+    def _unread(self, node: ast.expr) -> UnsupportedError:
+        return UnsupportedError(
+            f"the program is for sizes of which '{self.text}': '{ast.unparse(node)}' is not understood",
+            hint="export the model with fixed sizes, or without asking for sizes in it",
+        )
+
+
+def _bit(value: Size) -> Size:
+    """1 for what is positive, 0 for the rest."""
+    return dimensions.minimum(dimensions.maximum(value, 0), 1)
