@@ -10,10 +10,10 @@ generator) for one core, checked against the graph's reference interpreter, and 
 with the peak it is held against. A fraction is the kernel's rate over the peak's rate in the same round; the table
 shows the median over rounds and the best. Rounds during which somebody else's work shared the core (`bench.neighbours`)
 are left out of the medians and repeated, kernel after kernel in turn, as long as patience lasts; the column `alone` has
-how many the others are. `memory` is the part of the
-time that reading as many bytes as the kernel's arguments have, and writing as many as its results have, would take;
-`bound` the fraction that a kernel would reach which takes no longer than that, nor than its multiplications at the
-peak, by the best of all algorithms. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
+how many the others are. `memory` is the part of the time that reading as many bytes as the kernel's arguments have, and
+writing as many as its results have, would take; `bound` the fraction that a kernel would reach which takes no longer
+than that, nor than its multiplications at the peak, by the best of all algorithms. Prints a table, writes JSON into
+`bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations

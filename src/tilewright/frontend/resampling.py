@@ -12,14 +12,14 @@ from fractions import Fraction
 import numpy as np
 
 from tilewright.frontend.builder import Builder, dtype_of, rank_of, sizes_of
-from tilewright.graph.dimensions import Size, subtract
+from tilewright.graph.dimensions import Size, floor_divide, multiply, subtract
 from tilewright.graph.expr import GraphExpr
 
 _LARGEST_SCALED = 1 << 16
 """Sizes up to this one are scaled by fractions exactly as by floats."""
 
 
-def floor_fraction(scale: float, kind: str) -> Fraction | None:
+def _floor_fraction(scale: float, kind: str) -> Fraction | None:
     """A fraction that sizes are multiplied with, and rounded down, as they are with a float of a kind (`float32`).
 
     None if there is none. The fraction meant is tried first: 10 * 0.7 is 7 in floats, though the float nearest to 0.7
@@ -32,6 +32,12 @@ def floor_fraction(scale: float, kind: str) -> Fraction | None:
         if is_small and np.array_equal(sizes * fraction.numerator // fraction.denominator, wanted):
             return fraction
     return None
+
+
+def scaled_size(size: Size, scale: float, kind: str) -> Size | None:
+    """A size times a float of a kind, rounded down; None if no fraction agrees with that."""
+    fraction = _floor_fraction(scale, kind)
+    return None if fraction is None else floor_divide(multiply(size, fraction.numerator), fraction.denominator)
 
 
 def number(builder: Builder, size: Size) -> GraphExpr:

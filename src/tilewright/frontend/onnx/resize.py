@@ -12,8 +12,8 @@ from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis
-from tilewright.frontend.resampling import floor_fraction, number, plain
-from tilewright.graph.dimensions import Size, Sizes, floor_divide, multiply, same
+from tilewright.frontend.resampling import number, plain, scaled_size
+from tilewright.graph.dimensions import Size, Sizes, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.graph.ops.common import sizes_text
@@ -166,9 +166,9 @@ def _scaled(node: NodeContext, dim: Size, scale: float | GraphExpr, axis: int) -
             raise UserError(f"a scale must be positive, it is {scale}")
         if isinstance(dim, int):
             return int(np.floor(np.float32(dim) * np.float32(scale)))
-        fraction = floor_fraction(float(np.float32(scale)), "float32")
-        if fraction is not None:
-            return floor_divide(multiply(dim, fraction.numerator), fraction.denominator)
+        found = scaled_size(dim, float(np.float32(scale)), "float32")
+        if found is not None:
+            return found
         scale = plain(node.builder, scale)
     stretched = node.call("multiply", number(node.builder, dim), scale)
     return _computed(node, node.call("floor", stretched), axis)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from tilewright.frontend.resampling import floor_fraction
+from tilewright.frontend.resampling import scaled_size
 from tilewright.frontend.torch.sizes import TorchSizes
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
@@ -130,7 +130,7 @@ class _Reader:
                 return _bit(dimensions.maximum(less, more))
             case ast.Eq():
                 return dimensions.subtract(1, _bit(dimensions.maximum(less, more)))
-        raise UnsupportedError(f"torch exported the program for sizes of which '{self.text}'")
+        raise self._unread(ast.parse(self.text, mode="eval").body)
 
     def size(self, node: ast.expr) -> Size:
         """A number, or an expression of the sizes of inputs."""
@@ -159,10 +159,9 @@ class _Reader:
                 op=ast.Mult(),
                 right=ast.Call(func=ast.Attribute(attr="sym_float"), args=[size]),
             ):
-                ratio = floor_fraction(float(factor), "float64")
-                if ratio is not None:
-                    numerator = dimensions.multiply(self.size(size), ratio.numerator)
-                    return dimensions.floor_divide(numerator, ratio.denominator)
+                found = scaled_size(self.size(size), float(factor), "float64")
+                if found is not None:
+                    return found
         raise self._unread(node)
 
     def _input(self, node: ast.expr) -> Any:

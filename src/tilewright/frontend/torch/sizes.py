@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tilewright.frontend.resampling import floor_fraction
+from tilewright.frontend.resampling import scaled_size
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
 from tilewright.ir.expr import Var
@@ -117,10 +117,10 @@ class TorchSizes:
                 size = self.expression(factor.args[0])
             else:
                 raise UnsupportedError(f"a size that is {value}")
-        ratio = floor_fraction(scale, "float64")
-        if size is None or ratio is None:
+        found = None if size is None else scaled_size(size, scale, "float64")
+        if found is None:
             raise UnsupportedError(f"a size that is {value}", hint="use a scale that is a fraction of a power of two")
-        return dimensions.floor_divide(dimensions.multiply(size, ratio.numerator), ratio.denominator)
+        return found
 
 
 def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:
