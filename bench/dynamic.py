@@ -26,6 +26,7 @@ import tilewright as tw
 from bench import harness
 from bench.zoo import bert
 from tilewright.cli.measure import max_relative_error
+from tilewright.cli.options import positive_int
 from tilewright.runtime.executor import Executable
 from tilewright.support.text import table
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.dynamic", description=__doc__.split("\n")[0])
     parser.add_argument("--layers", type=int, default=12, help="layers of the encoder (default: 12)")
     parser.add_argument("--lengths", default="32,128,512", help="lengths to time (default: 32,128,512)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of timing (default: 7)")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="rounds of timing (default: 7)")
     parser.add_argument("--json", type=Path, default=harness.RESULTS_FOLDER / "dynamic.json", help="where figures go")
     options = parser.parse_args(arguments)
     shape = bert.BertShape(options.layers, 768, 12, 3072, has_layer_norm_op=True)

@@ -35,6 +35,7 @@ from bench import gpu_ahead, gpu_models, gpu_parts, gpu_torch, harness, zoo
 from bench.gpu_ahead import OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
+from tilewright.cli.options import positive_int
 from tilewright.runtime.device_model import BoundRun, DeviceRunner
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
@@ -272,7 +273,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", default="1,16", help="batch sizes")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--modes", default=",".join(gpu_torch.COMPILED.values()), help="of torch.compile")
-    parser.add_argument("--rounds", type=int, default=10, help=f"rounds of {_RUNS_A_ROUND} runs of each")
+    parser.add_argument("--rounds", type=positive_int, default=10, help=f"rounds of {_RUNS_A_ROUND} runs of each")
     parser.add_argument("--patience", type=int, default=120, help="seconds that a peer may take to get ready")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no other model is begun")
     parser.add_argument("--ahead", type=int, default=0, metavar="N", help="first compile everything in N processes")

@@ -36,6 +36,7 @@ from bench.kernel_cases import CASES, Case
 from bench.neighbours import CoreWatch
 from bench.peak import Peak, arithmetic_peak, move_peak, read_peak, tile_peak
 from tilewright.cli.measure import format_ms, max_relative_error
+from tilewright.cli.options import positive_int
 from tilewright.codegen.llvm import deploy
 from tilewright.compiler import Compilation
 from tilewright.graph.interpreter import evaluate
@@ -408,7 +409,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only", default="", metavar="WORDS", help="only kernels whose names contain one of these words"
     )
     parser.add_argument(
-        "--rounds", type=int, default=20, help="rounds alone on the core, with the peak beside (default: 20)"
+        "--rounds", type=positive_int, default=20, help="rounds alone on the core, with the peak beside (default: 20)"
     )
     parser.add_argument(
         "--patience",

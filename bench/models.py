@@ -33,6 +33,7 @@ from bench import harness, zoo
 from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure, versus
+from tilewright.cli.options import positive_int
 from tilewright.runtime.executor import Executable
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
@@ -292,7 +293,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"peers, comma-separated: {', '.join(PEERS)}; 'all' others that are installed; '' for none",
     )
     parser.add_argument("--models", default="all", help=_MODELS_HELP)
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of pairs of runs (default: 10)")
+    parser.add_argument("--rounds", type=positive_int, default=10, help="rounds of pairs of runs (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")
     return parser

@@ -200,6 +200,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert json.loads(path.read_text()) == summary
     assert kernels.main(["--only", "quicksort"]) == 2
     assert "no kernel has a name with 'quicksort' in it: tiny_gemm" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        kernels.main(["--rounds", "0"])
+    assert "'0' is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_the_list_covers_what_the_models_need() -> None:
