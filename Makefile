@@ -23,6 +23,9 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
+# Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test lint fuzz fuzz-onnx bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:

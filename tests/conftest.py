@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
     # What the user has tuned is no business of the tests.
     os.environ["TILEWRIGHT_DATABASE"] = "none"
+    # The processes of the suite have the cores already; each helper of a compilation would only load the compiler anew.
+    os.environ.setdefault("TILEWRIGHT_COMPILE_PROCESSES", "1")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 

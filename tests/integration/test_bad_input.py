@@ -468,7 +468,12 @@ def test_an_interrupt_while_kernels_compile(tmp_path: Path) -> None:
     onnx.save(small_models.classifier(), model)
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPT_SCRIPT, str(model), "-o", str(tmp_path / "model.so")],
-        env={**os.environ, "TILEWRIGHT_CACHE": "0", "TILEWRIGHT_PROGRESS": "never"},
+        env={
+            **os.environ,
+            "TILEWRIGHT_CACHE": "0",
+            "TILEWRIGHT_PROGRESS": "never",
+            "TILEWRIGHT_COMPILE_PROCESSES": "2",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -40,6 +40,19 @@ def _kernels() -> tuple[list[Kernel], Target]:
     return list(compilation.kernels), compilation.target
 
 
+def test_helpers_compile_what_one_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = from_onnx(small_models.classifier())
+    with settings.CACHE.override(False):
+        with settings.COMPILE_PROCESSES.override(1), monkeypatch.context() as alone:
+            alone.setattr(parallel, "_start_child", lambda: pytest.fail("a helper was started"))
+            expected = Compilation(module, threads=1).artifact().objects
+        with settings.COMPILE_PROCESSES.override(3), monkeypatch.context() as shared:
+            shared.setattr(parallel, "_WORTH_A_PROCESS", 1)
+            # Nothing is compiled in this process: what there is came from helpers.
+            shared.setattr(parallel._Run, "work_here", lambda run: None)
+            assert Compilation(module, threads=1).artifact().objects == expected
+
+
 def _dying_child() -> subprocess.Popen[bytes]:
     environment = {**settings.child_environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", DIES_IN_ITS_REPLY]

@@ -21,7 +21,7 @@ from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_d
 from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.program import LoweredProgram, lower_program, needs_machine
 from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, Step
-from tilewright.support import trace
+from tilewright.support import settings, trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
 from tilewright.target import Target, detect_host
@@ -116,12 +116,12 @@ class LoweredModel:
 
     def _compiled(self) -> dict[str, CompiledKernel]:
         """The kernels compiled, by their symbols: for the target, and for the host those that the target refuses."""
-        cores = detect_host().cores
+        processes = settings.COMPILE_PROCESSES.get() or detect_host().cores
         with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
-            compiled = compile_kernels(self.kernels, self.target, cores, lambda count: line.step())
+            compiled = compile_kernels(self.kernels, self.target, processes, lambda count: line.step())
             found = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
             refused = [kernel for kernel in self.kernels if found[kernel.symbol].refused]
-            for kernel, result in zip(refused, compile_kernels(refused, self.host, cores), strict=True):
+            for kernel, result in zip(refused, compile_kernels(refused, self.host, processes), strict=True):
                 reason = found[kernel.symbol].refused
                 place = kernel_on_host(kernel.func, result.packing, result.scratch, reason)
                 found[kernel.symbol] = replace(result, device=place)

@@ -241,6 +241,13 @@ NUM_THREADS: Setting[int | None] = define(
     default_text="the cores this process may use",
     doc="number of threads that compiled code runs on",
 )
+COMPILE_PROCESSES: Setting[int | None] = define(
+    "COMPILE_PROCESSES",
+    read_positive_int,
+    lambda: None,
+    default_text="the cores this process may use",
+    doc="number of processes that compile the kernels of a model",
+)
 PROGRESS: Setting[str] = define(
     "PROGRESS",
     read_choice("auto", "always", "never"),
