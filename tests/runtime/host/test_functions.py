@@ -268,3 +268,10 @@ def test_axes_that_are_data():
         run("axes.to_end", data, np.array([3]))
     with pytest.raises(UserError, match="repeat"):
         run("axes.to_end", data, np.array([0, -3]))
+
+
+def test_a_condition_that_must_hold():
+    (held,) = run("host.require", np.array([True]), message="no")
+    assert held.tolist() == [True]
+    with pytest.raises(UserError, match="positive numbers only"):
+        run("host.require", np.array([False]), message="positive numbers only")

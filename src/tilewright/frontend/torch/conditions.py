@@ -15,7 +15,7 @@ from tilewright.frontend.resampling import scaled_size
 from tilewright.frontend.torch.sizes import TorchSizes
 from tilewright.graph import dimensions
 from tilewright.graph.dimensions import Size, Sizes
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError
 
 _SPECIAL = 2
 """Sizes of 0 and 1 are examples that torch does not generalise from: a least size of 2 it does not insist on."""
@@ -26,6 +26,7 @@ _OPERATORS = {
     ast.FloorDiv: dimensions.floor_divide,
     ast.Mod: dimensions.modulo,
 }
+_RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.GtE: ">=", ast.LtE: "<=", ast.Gt: ">", ast.Lt: "<"}
 _CALLS = {"max": dimensions.maximum, "min": dimensions.minimum, "Max": dimensions.maximum, "Min": dimensions.minimum}
 
 Pair = tuple[Size, Size]
@@ -85,18 +86,8 @@ class _Reader:
         """Sizes that are equal where the condition holds, and only there."""
         condition = ast.parse(self.text, mode="eval").body
         if isinstance(condition, ast.Compare) and len(condition.ops) == 1:
-            a, b = self.size(condition.left), self.size(condition.comparators[0])
-            match condition.ops[0]:
-                case ast.Eq():
-                    return a, b
-                case ast.GtE():
-                    return dimensions.maximum(a, b), a
-                case ast.LtE():
-                    return dimensions.minimum(a, b), a
-                case ast.Gt():
-                    return dimensions.maximum(a, dimensions.add(b, 1)), a
-                case ast.Lt():
-                    return dimensions.minimum(a, dimensions.subtract(b, 1)), a
+            relation = self._relation(condition.ops[0])
+            return related(self.size(condition.left), relation, self.size(condition.comparators[0]))
         return self.truth(condition), 1
 
     def truth(self, node: ast.expr) -> Size:
@@ -111,26 +102,16 @@ class _Reader:
                 return dimensions.subtract(1, self.truth(node.args[0]))
             case ast.Compare():
                 terms = [self.size(part) for part in (node.left, *node.comparators)]
-                parts = [self._compared(*item) for item in zip(terms, node.ops, terms[1:], strict=False)]
+                relations = [self._relation(operator) for operator in node.ops]
+                parts = [_holds(*item) for item in zip(terms, relations, terms[1:], strict=False)]
                 return reduce(dimensions.minimum, parts)
         raise self._unread(node)
 
-    def _compared(self, a: Size, operator: ast.cmpop, b: Size) -> Size:
-        less, more = dimensions.subtract(b, a), dimensions.subtract(a, b)
-        match operator:
-            case ast.GtE():
-                return _bit(dimensions.add(more, 1))
-            case ast.LtE():
-                return _bit(dimensions.add(less, 1))
-            case ast.Gt():
-                return _bit(more)
-            case ast.Lt():
-                return _bit(less)
-            case ast.NotEq():
-                return _bit(dimensions.maximum(less, more))
-            case ast.Eq():
-                return dimensions.subtract(1, _bit(dimensions.maximum(less, more)))
-        raise self._unread(ast.parse(self.text, mode="eval").body)
+    def _relation(self, operator: ast.cmpop) -> str:
+        found = _RELATIONS.get(type(operator))
+        if found is None:
+            raise self._unread(ast.parse(self.text, mode="eval").body)
+        return found
 
     def size(self, node: ast.expr) -> Size:
         """A number, or an expression of the sizes of inputs."""
@@ -180,6 +161,64 @@ class _Reader:
             f"the program is for sizes of which '{self.text}': '{ast.unparse(node)}' is not understood",
             hint="export the model with fixed sizes, or without asking for sizes in it",
         )
+
+
+def truth_pair(sizes: TorchSizes, expression: Any) -> Pair:
+    """Sizes that are equal where a symbolic condition of torch's holds, and only there."""
+    if expression.is_Relational:
+        a, b = (sizes.expression(part) for part in expression.args)
+        return related(a, expression.rel_op, b)
+    return _truth(sizes, expression), 1
+
+
+def _truth(sizes: TorchSizes, expression: Any) -> Size:
+    """1 where a symbolic condition of torch's holds, else 0."""
+    match type(expression).__name__:
+        case "And":
+            return reduce(dimensions.minimum, [_truth(sizes, part) for part in expression.args])
+        case "Or":
+            return reduce(dimensions.maximum, [_truth(sizes, part) for part in expression.args])
+        case "Not":
+            return dimensions.subtract(1, _truth(sizes, expression.args[0]))
+        case _ if expression.is_Relational:
+            a, b = (sizes.expression(part) for part in expression.args)
+            return _holds(a, expression.rel_op, b)
+    raise UnsupportedError(f"the program asserts '{expression}', which is not understood")
+
+
+def related(a: Size, relation: str, b: Size) -> Pair:
+    """Sizes that are equal where a comparison holds, and only there."""
+    match relation:
+        case "==":
+            return a, b
+        case ">=":
+            return dimensions.maximum(a, b), a
+        case "<=":
+            return dimensions.minimum(a, b), a
+        case ">":
+            return dimensions.maximum(a, dimensions.add(b, 1)), a
+        case "<":
+            return dimensions.minimum(a, dimensions.subtract(b, 1)), a
+    return _holds(a, relation, b), 1
+
+
+def _holds(a: Size, relation: str, b: Size) -> Size:
+    """1 where a comparison holds, else 0."""
+    less, more = dimensions.subtract(b, a), dimensions.subtract(a, b)
+    match relation:
+        case ">=":
+            return _bit(dimensions.add(more, 1))
+        case "<=":
+            return _bit(dimensions.add(less, 1))
+        case ">":
+            return _bit(more)
+        case "<":
+            return _bit(less)
+        case "!=":
+            return _bit(dimensions.maximum(less, more))
+        case "==":
+            return dimensions.subtract(1, _bit(dimensions.maximum(less, more)))
+    raise CompilerBug(f"sizes are not compared by {relation}")
 
 
 def _bit(value: Size) -> Size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.frontend.torch.assertions import UNSAID
 from tilewright.frontend.torch.registry import find_converter, refusal
 
 UPDATES_STATISTICS = "aten::batch_norm"
@@ -22,6 +23,7 @@ def decomposition_table() -> Any:
     for operator in list(table.keys()):
         if _is_kept(operator):
             table.pop(operator)
+    table[_assert_without_message()] = _assert_with_message
     return table
 
 
@@ -31,7 +33,8 @@ def graph_decompositions() -> dict[Any, Any]:
 
     usual: Any = core_aten_decompositions()
     table = dict(_known()) | {operator: usual[operator] for operator in list(usual.keys())}
-    return {operator: decompose for operator, decompose in table.items() if not _is_kept(operator)}
+    kept = {operator: decompose for operator, decompose in table.items() if not _is_kept(operator)}
+    return kept | {_assert_without_message(): _assert_with_message}
 
 
 def _known() -> list[tuple[Any, Any]]:
@@ -57,3 +60,16 @@ def _is_kept(operator: Any) -> bool:
     if name == UPDATES_STATISTICS:
         return False
     return find_converter(name) is not None or refusal(name) is not None
+
+
+def _assert_without_message() -> Any:
+    import torch
+
+    return torch.ops.aten._assert_async.default
+
+
+def _assert_with_message(condition: Any) -> None:
+    """An assertion without a message, which torch would drop as it takes a program apart, with torch's own."""
+    import torch
+
+    torch.ops.aten._assert_async.msg(condition, UNSAID)

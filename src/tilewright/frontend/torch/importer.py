@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.builder import check_size, dtype_of, sizes_of
+from tilewright.frontend.torch.assertions import ASSERTIONS, assertion, constant_item
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
-from tilewright.frontend.torch.conditions import conditions
+from tilewright.frontend.torch.conditions import Pair, conditions
 from tilewright.frontend.torch.control import Control
 from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposition_table
+from tilewright.frontend.torch.numbers import ITEMS, as_operand, compute, item, known_number
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size
 from tilewright.graph.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr
@@ -33,18 +34,6 @@ _PLACEMENT = frozenset(
     {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "out"}
 )
 """Arguments that say where and how a result is stored, not what it is."""
-_ASSERTIONS = frozenset(
-    {
-        "_assert_async",
-        "_assert_scalar",
-        "_assert_tensor_metadata",
-        "sym_constrain_range",
-        "sym_constrain_range_for_size",
-        "_functional_assert_async",
-        "_functional_assert_scalar",
-    }
-)
-"""Operators that check what export assumed of values; what it assumed of sizes is in `conditions`."""
 
 
 def load_torch() -> ModuleType:
@@ -106,7 +95,7 @@ def _is_plain(torch: Any, graph: Any) -> bool:
             continue
         if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
             return False
-        if _operator_name(node.target) in _ASSERTIONS:
+        if _operator_name(node.target) in ASSERTIONS:
             continue
         if find_converter(node.target.name()) is None:
             return False
@@ -152,6 +141,8 @@ class GraphImporter:
         """Names of dimensions that vary: (input, axis) -> name."""
         self.values: dict[Any, Any] = {}
         """fx nodes to graph values, numbers, or sequences of them."""
+        self.asserted: list[Pair] = []
+        """Sizes that must be equal because the graph that is being imported asserts something."""
 
     def parameter(self, name: str, example: Any) -> Var:
         """A parameter of the function for an example tensor."""
@@ -187,6 +178,14 @@ class GraphImporter:
 
     def run(self, nodes: Sequence[Any]) -> list[Any]:
         """Import the calls of a graph whose placeholders have values; gives the arguments of its output."""
+        outside, self.asserted = self.asserted, []
+        try:
+            outputs = self._run(nodes)
+            return self.under(self.asserted, outputs) if self.asserted else outputs
+        finally:
+            self.asserted = outside
+
+    def _run(self, nodes: Sequence[Any]) -> list[Any]:
         for node in nodes:
             if node.op == "call_function":
                 with self._located(node):
@@ -217,14 +216,21 @@ class GraphImporter:
 
     def _call(self, node: Any) -> Any:
         target = node.target
+        if target is operator.getitem:
+            return self._argument(node.args[0])[node.args[1]]
+        if isinstance(target, self.torch._ops.OpOverload):
+            if _operator_name(target) in ASSERTIONS:
+                return self._assert(node)
+            if _operator_name(target) in ITEMS:
+                return self._item(node)
+        elif any(self._is_held(value) for value in node.args):
+            return compute(self.builder, target, [self._argument(value) for value in node.args])
         meta = node.meta.get("val")
         if isinstance(meta, (int, self.torch.SymInt)) and not isinstance(meta, bool):
             # Arithmetic of sizes: torch has done it already.
             return self.builder.sizes.size(meta)
-        if isinstance(meta, (bool, self.torch.SymBool)) and getattr(target, "__module__", "") == "_operator":
-            return None  # a condition on sizes, for an assertion
-        if target is operator.getitem:
-            return self._argument(node.args[0])[node.args[1]]
+        if isinstance(meta, (bool, self.torch.SymBool)) and not isinstance(target, self.torch._ops.OpOverload):
+            return meta  # a condition on sizes, for an assertion
         if isinstance(target, self.torch._ops.HigherOrderOperator):
             found = self.control.convert(target.name(), [self._argument(item) for item in node.args])
             if found is not None:
@@ -232,8 +238,6 @@ class GraphImporter:
         if not isinstance(target, self.torch._ops.OpOverload):
             raise UnsupportedError(f"the operator {target} is not supported")
         name = target.name()
-        if _operator_name(target) in _ASSERTIONS:
-            return None
         reason = refusal(name)
         if reason is not None:
             raise UnsupportedError(f"the operator {target} is not supported: {reason}")
@@ -246,6 +250,36 @@ class GraphImporter:
             return self._checked(node, convert_complex(self.builder, name, arguments))
         return self._checked(node, convert(self.builder, **arguments))
 
+    def _item(self, node: Any) -> Any:
+        """The number that a tensor holds: a tensor again, or what torch knows it to be."""
+        x = self._argument(node.args[0])
+        number = known_number(node.meta["val"])
+        if number is None:
+            return item(self.builder, x)
+        self.asserted += constant_item(self.builder, x, number)
+        return number
+
+    def _is_held(self, value: Any) -> bool:
+        """Whether an argument is a number that a tensor holds."""
+        if not isinstance(value, self.torch.fx.Node) or not isinstance(self.values[value], GraphExpr):
+            return False
+        numbers = (bool, int, float, self.torch.SymBool, self.torch.SymInt, self.torch.SymFloat)
+        return isinstance(value.meta.get("val"), numbers)
+
+    def _assert(self, node: Any) -> Any:
+        """Remember what an assertion demands; some give their last argument back."""
+        given = dict(zip((argument.name for argument in node.target._schema.arguments), node.args, strict=False))
+        given = {name: self.values.get(value, value) for name, value in {**given, **node.kwargs}.items()}
+        self.asserted += assertion(self.builder, _operator_name(node.target), given)
+        return given.get("dep_token")
+
+    def under(self, pairs: Sequence[Pair], outputs: Sequence[Any]) -> list[Any]:
+        """The outputs, of which one is there only if pairs of sizes are equal."""
+        place = next((n for n, value in enumerate(outputs) if _is_computed(value)), None)
+        if place is None:
+            raise UnsupportedError("conditions on a program that computes no tensor")
+        return [self.builder.under(value, pairs) if n == place else value for n, value in enumerate(outputs)]
+
     def _arguments(self, node: Any) -> dict[str, Any]:
         """The arguments of a call by name; those left out are left to the converter's defaults."""
         given: dict[str, Any] = {}
@@ -255,16 +289,28 @@ class GraphImporter:
         layout = given.get("layout")
         if layout is not None and layout is not self.torch.strided:
             raise UnsupportedError(f"tensors of layout {layout} are not supported")
-        return {
-            "x" if name == "self" else name: self._argument(value)
-            for name, value in given.items()
-            if name not in _PLACEMENT
-        }
+        found = {name: self._argument(value) for name, value in given.items() if name not in _PLACEMENT}
+        for argument in node.target._schema.arguments:
+            if any(self._is_held(value) for value in _flat(given.get(argument.name))):
+                found[argument.name] = self._operand(argument, found)
+        return {"x" if name == "self" else name: value for name, value in found.items()}
+
+    def _operand(self, argument: Any, arguments: Mapping[str, Any]) -> GraphExpr:
+        """A number that a tensor holds as an argument of an operator on tensors."""
+        number = arguments[argument.name]
+        if not isinstance(number, GraphExpr) or not isinstance(argument.type, self.torch.TensorType):
+            raise UnsupportedError(
+                f"the argument '{argument.name}' is a number that a tensor holds",
+                hint="give sizes and other plain numbers as such",
+            )
+        others = [value for name, value in arguments.items() if isinstance(value, GraphExpr) and name != argument.name]
+        return as_operand(self.builder, number, others)
 
     def _argument(self, value: Any) -> Any:
         match value:
             case self.torch.fx.Node():
-                return self.values[value]
+                found = self.values[value]
+                return self._argument(found) if isinstance(found, self.torch.SymBool) else found
             case list() | tuple():
                 return [self._argument(item) for item in value]
             case self.torch.dtype():
@@ -342,15 +388,8 @@ class _ProgramImporter(GraphImporter):
         outputs = self.run(nodes)
         wanted = conditions(program, self.builder.sizes, {param.name: sizes_of(param) for param in params})
         if wanted:
-            outputs = self._under(wanted, outputs)
+            outputs = self.under(wanted, outputs)
         return finish_module(self.builder, name, params, outputs, self._output_names(), self.control.functions)
-
-    def _under(self, pairs: Sequence[tuple[Size, Size]], outputs: Sequence[Any]) -> list[Any]:
-        """The outputs, of which one is there only if pairs of sizes are equal."""
-        place = next((n for n, value in enumerate(outputs) if _is_computed(value)), None)
-        if place is None:
-            raise UnsupportedError("conditions on sizes of a program that computes no tensor")
-        return [self.builder.under(value, pairs) if n == place else value for n, value in enumerate(outputs)]
 
     def _check_mutations(self) -> None:
         for spec in self.program.graph_signature.output_specs:

@@ -137,8 +137,8 @@ def _truth(name: str) -> Converter:
     return convert
 
 
-converter("any")(_truth("any"))
-converter("all")(_truth("all"))
+converter("any", "_is_any_true")(_truth("any"))
+converter("all", "_is_all_true")(_truth("all"))
 
 
 def _variance(

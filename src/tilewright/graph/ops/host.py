@@ -113,6 +113,23 @@ def nonzero(types: Types, attributes: NonzeroAttributes) -> Type:
 
 
 @node()
+class RequireAttributes(Attributes):
+    """What to say where the condition does not hold, and the symbol of the number of elements (one)."""
+
+    dims: Dims
+    message: str
+
+
+@host_operator("host.require", "condition", attributes=RequireAttributes)
+def require(types: Types, attributes: RequireAttributes) -> Type:
+    """The condition, one element, which must hold: a run where it does not ends with a message."""
+    shape, dtype = _ranked(types[0], "the condition")
+    if not dtype.is_bool or shape_text(shape) != shape_text(dims((1,))):
+        raise UserError(f"a condition is a bool[1], not {dtype}{shape_text(shape)}")
+    return TensorType(_sized(attributes.dims, 1, "host.require"), BOOL)
+
+
+@node()
 class CompressAttributes(Attributes):
     """The axis (-1: the flattened data) and the symbol of the number of slices."""
 
