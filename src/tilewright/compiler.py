@@ -19,6 +19,7 @@ from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
+from tilewright.ir.passes import watch_overrides
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
@@ -186,6 +187,7 @@ class Compilation:
             key = None if "lowered" in self.__dict__ else self.request.key
             self._artifact = None if key is None else load_model(key)
             if self._artifact is None:
+                watch_overrides()
                 self._artifact = self.lowered.compile(self.threads)
                 if key is not None:
                     store_model(key, self._artifact)
@@ -220,6 +222,7 @@ def build(
     or a module of functions. Call the result, or pick a function of it by name. With `target="opencl"` or `"cuda"` the
     kernels run on the first such device; loops that are not bound to threads run in a single one.
     """
+    watch_overrides()
     resolved = any_target(target)
     functions = _functions(program, args, name)
     if resolved.kind in DEVICE_KINDS:

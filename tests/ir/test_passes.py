@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,6 +162,28 @@ def test_a_file_that_takes_the_place_of_no_stage_is_named(tmp_path: Path) -> Non
         path.rename(path.with_name("01_rename.py"))
         path.with_name("01_rename.py").write_text(TEXT.replace("def f", "def g"))
         Pipeline("test", [rename, note]).run(function())
+
+
+def test_folders_that_match_no_program_are_named_when_the_process_ends(tmp_path: Path) -> None:
+    program = """
+import tilewright as tw
+from tilewright import te
+a = te.placeholder((8,), name="a")
+b = te.compute((8,), lambda i: a[i] + 1, name="b")
+tw.build(te.create_schedule(b.op), [a, b], name="f")
+"""
+
+    def run(**variables: str) -> str:
+        words, environment = [sys.executable, "-c", program], {**os.environ, **variables}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stderr
+
+    assert run(TILEWRIGHT_TRACE="dump", TILEWRIGHT_DUMP_DIR=str(tmp_path)) == ""
+    shutil.copytree(tmp_path / "cpu.f", tmp_path / "cpu.ff")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "read me").write_text("no stage of any program")
+    assert "no program is called cpu.ff; compiled were cpu.f\n" in run(TILEWRIGHT_OVERRIDE_DIR=str(tmp_path))
+    shutil.rmtree(tmp_path / "cpu.ff")
+    assert run(TILEWRIGHT_OVERRIDE_DIR=str(tmp_path)) == ""
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:

@@ -10,15 +10,19 @@ A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. Wh
 
 - `TILEWRIGHT_TRACE=time` times each pass; `TILEWRIGHT_TRACE=dump` writes the program after each pass to
   `TILEWRIGHT_DUMP_DIR/<pipeline>.<name>/<number>_<pass>.py`;
-- a file of the same name under `TILEWRIGHT_OVERRIDE_DIR` takes the place of the result of that pass;
+- a file of the same name under `TILEWRIGHT_OVERRIDE_DIR` takes the place of the result of that pass. A file that
+  matches no stage of its program is an error; a folder that matches no program is named at the end of the process,
+  which alone knows all programs that it compiled (`watch_overrides`);
 - `TILEWRIGHT_VERIFY=1` checks, after each pass, the contract of the stage that it leaves the program in;
 - instruments (`with instrumented(...)`) see the program before and after each pass.
 """
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -252,6 +256,36 @@ def _parameter_kind(function: Callable[..., object]) -> str:
     return str(text).rsplit(".", 1)[-1]
 
 
+_met: Final[set[Path]] = set()
+"""Folders for stage files of the programs that pipelines ran on in this process."""
+_watched: Final[set[Path]] = set()
+
+
+def watch_overrides() -> None:
+    """Have folders of `TILEWRIGHT_OVERRIDE_DIR` that match no program of this process named when it ends."""
+    root = settings.OVERRIDE_DIR.get()
+    if root is not None and root not in _watched:
+        _watched.add(root)
+        atexit.register(_name_unused, root)
+
+
+def _name_unused(root: Path) -> None:
+    unused = unused_overrides(root)
+    known = sorted(path.name for path in _met if path.parent == root)
+    if unused and known:
+        print(
+            f"tilewright: {root} ({settings.OVERRIDE_DIR.name}): no program is called {', '.join(unused)}; "
+            f"compiled were {', '.join(known)}",
+            file=sys.stderr,
+        )
+
+
+def unused_overrides(root: Path) -> list[str]:
+    """Folders with stage files for programs that no pipeline of this process ran on."""
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return [path.name for path in folders if path not in _met and any(path.glob("[0-9][0-9]_*"))]
+
+
 class _StageFiles:
     """Reads and writes the program after each pass as files."""
 
@@ -266,6 +300,8 @@ class _StageFiles:
                 where=f"setting {settings.OVERRIDE_DIR.name}",
                 hint="it holds stage files, named as TILEWRIGHT_TRACE=dump names them",
             )
+        if self._override is not None:
+            _met.add(self._override / self._folder)
 
     def require_stages(self, names: Sequence[str]) -> None:
         """Refuse files that would take the place of no stage: a wrong name must not pass unnoticed."""

@@ -29,6 +29,9 @@ def compile_kernels(
     """Kernels compiled for a memory plan, in order; `done(count)` is called as they finish."""
     missing = [n for n, kernel in enumerate(kernels) if not is_cached(kernel, target, planned=True)]
     workers = min(jobs, 1 + len(missing) // _WORTH_A_PROCESS) - 1
+    if settings.OVERRIDE_DIR.get() is not None:
+        # This process alone says in the end which of the files there took the place of nothing.
+        workers = 0
     results: list[CompiledKernel | None] = [None] * len(kernels)
     # The heaviest first, so that the last ones to finish are light.
     order = sorted(range(len(kernels)), key=lambda n: -kernels[n].work.at(_TYPICAL_SIZE)[0])
