@@ -21,6 +21,7 @@ from tilewright.graph.choices import GraphQuestion, stored_answer
 from tilewright.lower.database import Database
 from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
+from tilewright.support.fingerprint import compiler_name
 from tilewright.tune.algorithms import AlgorithmChoice, Algorithms, measured_answers
 from tilewright.tune.in_graph import InGraph
 from tilewright.tune.report import report_html
@@ -82,6 +83,7 @@ def test_query_export_import_merge_prune(filled: Path, tmp_path: Path, capsys: p
 
     shown = run("query", "--database", str(filled))
     assert "tw_conv_1" in shown and "3.00x" in shown and "6 GFLOP/s" in shown.replace(".00", "")
+    assert "not known" in shown and "1 line of another compiler" in shown
     assert "no records" in run("query", "--database", str(filled), "--kernel", "matmul")
     lines, other = tmp_path / "records.jsonl", str(tmp_path / "other.db")
     assert "3 records" in run("export", str(lines), "--database", str(filled))
@@ -89,6 +91,18 @@ def test_query_export_import_merge_prune(filled: Path, tmp_path: Path, capsys: p
     assert "3 new records" in run("import", str(lines), "--database", other)
     assert "0 new records" in run("merge", str(filled), "--database", other)
     assert "2 records removed, 1 kept" in run("prune", "--keep", "1", "--database", other)
+
+
+def test_query_says_whose_code_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mixed.db"
+    with Database(path) as database:
+        for task, compiler in (("tw_a", compiler_name()), ("tw_b", "0.0.9+abc")):
+            database.add([Record(task, "llvm", {}, 1.0, None, 1.0, compiler=compiler)])
+    assert cli.main(["database", "query", "--database", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("tw_a" in line and "this one" in line for line in lines)
+    assert any("tw_b" in line and "0.0.9+abc" in line for line in lines)
+    assert lines[-1] == "1 line of another compiler: used until `tilewright tune` measures anew"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ import pytest
 from tilewright.lower.database import Database
 from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
+from tilewright.support.fingerprint import compiler_name
+from tilewright.topi.schedule.choices import answers_to_json
+
+THIS = compiler_name()
 
 
 def _record(number: int = 0, seconds: float | None = 1.0, task: str = "task", target: str = "llvm") -> Record:
@@ -321,15 +326,87 @@ def test_what_was_selected_goes_before_records(path: Path, tmp_path: Path) -> No
             assert len(merged.selections()) == 3
 
 
-def test_files_from_before_selections_are_read_and_get_them(path: Path) -> None:
-    with Database(path) as database:
-        database.add([_record(0, 0.5)])
-    plain = sqlite3.connect(path)
-    plain.execute("DROP TABLE selected")
-    plain.commit()
-    plain.close()
+OLD_TASKS = "CREATE TABLE tasks (key TEXT PRIMARY KEY, label TEXT NOT NULL, flops REAL NOT NULL) WITHOUT ROWID"
+OLD_RECORDS = """CREATE TABLE records (
+    task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL,
+    seconds REAL, error TEXT, reference REAL, created REAL NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (task, target, answers)) WITHOUT ROWID"""
+OLD_SELECTED = """CREATE TABLE selected (
+    task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL, created REAL NOT NULL,
+    PRIMARY KEY (task, target)) WITHOUT ROWID"""
+
+
+def _write_old(path: Path, *tables: str) -> None:
+    """A file as the first version of the format had it, with one record."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    item = _record(0, 0.5)
+    row = (item.task, item.target, json.dumps(answers_to_json(item.answers), separators=(",", ":")), item.seconds)
+    with closing(sqlite3.connect(path)) as plain:
+        for statement in (*tables, "PRAGMA application_id = 0x54574442", "PRAGMA user_version = 1"):
+            plain.execute(statement)
+        rest = (item.error, item.reference, item.created, item.run, item.number)
+        plain.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *rest))
+        plain.commit()
+
+
+@pytest.mark.parametrize("tables", [(OLD_TASKS, OLD_RECORDS), (OLD_TASKS, OLD_RECORDS, OLD_SELECTED)], ids=len)
+def test_files_of_the_first_format_are_read_and_get_what_they_lack(path: Path, tables: tuple[str, ...]) -> None:
+    _write_old(path, *tables)
+    for _ in range(2):
+        with Database(path, read_only=True) as database:
+            assert list(database.records()) == [_record(0, 0.5)]
+            assert database.best("task", "llvm") == _record(0, 0.5)
+            assert database.selections() == [] and database.answers("llvm") == {"task": _record(0).answers}
+    with Database(path) as database, Database(path) as other:
+        assert list(database.records()) == list(other.records()) == [_record(0, 0.5)]
+        database.select([Selection("task", "llvm", {}, 1.0, THIS)])
+        database.add([replace(_record(1), compiler=THIS)])
+        assert database.answers("llvm") == {"task": {}} and database.count() == 2
     with Database(path, read_only=True) as database:
-        assert database.selections() == [] and database.answers("llvm") == {"task": _record(0).answers}
+        assert database.selections() == [Selection("task", "llvm", {}, 1.0, THIS)]
+        assert [item.compiler for item in database.records()] == ["", THIS]
+
+
+def test_records_of_this_compiler_count_for_a_kernel_that_has_any(path: Path) -> None:
+    old, new = replace(_record(0, 0.2), compiler="0.0.9+abc"), replace(_record(1, 0.8), compiler=THIS)
     with Database(path) as database:
-        database.select([Selection("task", "llvm", {}, 1.0)])
-        assert database.answers("llvm") == {"task": {}} and database.count() == 1
+        database.add([old, replace(old, task="other")])
+        database.select([Selection("task", "llvm", {"tile": 3}, 1.0, "0.0.9+abc")])
+        assert database.best("task", "llvm") == old and database.answers("llvm")["task"] == {"tile": 3}
+        database.add([new])
+        assert database.best("task", "llvm") == new and database.current("task", "llvm") == [new]
+        assert list(database.records("task")) == [old, new]
+        # Of the kernel that was measured anew its new record, of the other one what there is.
+        assert database.answers("llvm") == {"task": new.answers, "other": old.answers}
+        database.select([Selection("task", "llvm", {}, 2.0, THIS)])
+        assert database.answers("llvm")["task"] == {}
+        assert database.prune(1) == 1 and list(database.records("task")) == [new]
+
+
+def test_a_candidate_of_another_compiler_has_the_newer_time(path: Path) -> None:
+    old = replace(_record(0, 0.2), compiler="0.0.9+abc")
+    new = replace(old, seconds=0.8, compiler=THIS, created=old.created + 1)
+    for store in (Database.add, Database.correct):
+        for order in ([old, new], [new, old]):
+            path.unlink(missing_ok=True)
+            with Database(path) as database:
+                for item in order:
+                    store(database, [item])
+                assert list(database.records()) == [new]
+
+
+def test_lines_written_without_a_compiler_are_read(path: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "old.jsonl"
+    data = _record(0).to_json()
+    del data["compiler"]
+    lines.write_text(json.dumps(data) + "\n" + json.dumps({"selected": _selected_without_compiler()}) + "\n")
+    with Database(path) as database:
+        assert database.import_lines(lines) == 1
+        assert list(database.records()) == [_record(0)]
+        assert database.selections()[0].compiler == ""
+
+
+def _selected_without_compiler() -> dict[str, object]:
+    data = Selection("task", "llvm", {}, 1.0).to_json()
+    del data["compiler"]
+    return data

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.tune import toy
+from tilewright.lower import database as database_module
 from tilewright.lower.cost import work_of
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import Kernel
 from tilewright.support.errors import UserError
+from tilewright.tune import tuner as tuner_module
 from tilewright.tune.cost import RandomModel
 from tilewright.tune.measure import Measurement
 from tilewright.tune.space import Point, Space, key_of
@@ -115,6 +117,32 @@ def test_tuning_again_starts_from_the_database(database: Database) -> None:
     assert not earlier & {key_of(point) for _, point in second.asked}
     assert database.count() == 48
     assert report.tasks[0].trials == 48
+
+
+def test_times_of_another_compiler_are_measured_anew(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its best candidates come first, right after the default schedule; its times, wrong by now, count no more."""
+    tune([_task()], database, OPTIONS, measurer=FakeMeasurer())
+    ranked = sorted((item for item in database.records() if item.ok), key=lambda item: item.worth)
+    default = key_of(toy.ToySpace().default)
+    best = [key_of(item.answers) for item in ranked if key_of(item.answers) != default]
+    for module in (database_module, tuner_module):
+        monkeypatch.setattr(module, "compiler_name", lambda: "another")
+    measurer = SlowerMeasurer()
+    [item] = tune([_task()], database, OPTIONS, measurer=measurer).tasks
+    asked = [key_of(point) for _, point in measurer.asked]
+    assert asked[0] == default
+    assert asked[1:7] == best[:6]
+    assert item.trials == 24 and item.gain == 1.0
+    assert all(record.compiler == "another" for record in database.current(item.task.key, str(item.task.target)))
+    assert database.answers(str(item.task.target)) == {}
+
+
+class SlowerMeasurer(FakeMeasurer):
+    """A compiler whose default schedule nothing beats."""
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Measurement]:
+        for result in super().measure(task, points):
+            yield Measurement(result.answers, 2.0, 1.0)
 
 
 def test_an_interrupt_keeps_what_was_measured(database: Database) -> None:

@@ -9,6 +9,7 @@ from tilewright.cli.options import natural_int
 from tilewright.graph.choices import graph_answers, is_graph_key, question_label
 from tilewright.lower.database import Database, default_database
 from tilewright.support.errors import UserError
+from tilewright.support.fingerprint import compiler_name
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
 
 DESCRIPTION = """\
@@ -21,6 +22,8 @@ The database of measured schedules that `tilewright tune` fills and compilation 
   tilewright database export records.jsonl       one line of JSON for each record
   tilewright database import records.jsonl
 """
+
+_THIS = "this one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,12 +77,20 @@ def _query(database: Database, text: str) -> str:
             count = sum(1 for _ in database.records(task.key, target))
             gain = f"{1 / best.relative:.2f}x" if best.relative else "-"
             rate = human_rate(task.flops / best.seconds, "FLOP/s") if task.flops else "-"
-            cells = [human_seconds(best.seconds), gain, rate, shorten(target, 60)]
+            cells = [human_seconds(best.seconds), gain, rate, _compiler(best.compiler), shorten(target, 60)]
             rows.append([shorten(task.key, 44), str(count), *cells])
-    parts = [table(["kernel", "records", "best", "speed-up", "rate", "target"], rows)] if rows else []
+    parts = [table(["kernel", "records", "best", "speed-up", "rate", "compiler", "target"], rows)] if rows else []
     chosen = _algorithms(database, text)
     parts += [table(["computation", "algorithm", "target"], chosen)] if chosen else []
+    older = sum(row[5] != _THIS for row in rows)
+    if older:
+        parts.append(f"{plural(older, 'line')} of another compiler: used until `tilewright tune` measures anew")
     return "\n\n".join(parts) or "no records"
+
+
+def _compiler(name: str) -> str:
+    """Whose code was measured."""
+    return _THIS if name == compiler_name() else name or "not known"
 
 
 def _algorithms(database: Database, text: str) -> list[list[str]]:

@@ -6,6 +6,10 @@
 
 Every batch is one transaction in write-ahead mode: whatever was added survives a `kill -9` of the process, and several
 tuners may write to one file. A candidate has one row: measured again, it keeps the quicker time, and counts once.
+
+A record says which compiler's code was measured. Those of the present one are what counts for a kernel that has any
+(`current`), since code and default schedules change; until then older ones do: the template takes their answers, or
+not, whatever compiler it is of. Measured again by another compiler, a candidate has the newer time.
 """
 
 from __future__ import annotations
@@ -22,10 +26,11 @@ from typing import Any
 from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
 from tilewright.support.files import cannot_write, replacing
+from tilewright.support.fingerprint import compiler_name
 from tilewright.support.settings import DATABASE
 from tilewright.topi.schedule.choices import Answer, answers_from_json, answers_to_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _APPLICATION = 0x54574442  # "TWDB"
 _BUSY_SECONDS = 30.0
 _CLEARLY_QUICKER = 0.98
@@ -42,14 +47,27 @@ CREATE TABLE IF NOT EXISTS tasks (
 CREATE TABLE IF NOT EXISTS records (
     task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL,
     seconds REAL, error TEXT, reference REAL, created REAL NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
+    compiler TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (task, target, answers)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS selected (
     task TEXT NOT NULL, target TEXT NOT NULL, answers TEXT NOT NULL, created REAL NOT NULL,
+    compiler TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (task, target)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS quickest ON records (task, target, seconds);
 """
+_TABLES = _SCHEMA.partition("CREATE INDEX")[0]
+_COLUMNS = "task, target, answers, seconds, error, reference, created, run, number, compiler"
+_CURRENT = """(compiler = :compiler OR NOT EXISTS (
+    SELECT 1 FROM records AS other
+    WHERE other.task = records.task AND other.target = records.target AND other.compiler = :compiler))"""
+"""Records of the present compiler; where a kernel has none of these on a target, all that it has."""
+_IS_BETTER = """CASE WHEN records.compiler != excluded.compiler THEN excluded.created >= records.created
+    ELSE {kept}.seconds IS NULL
+    OR excluded.seconds / coalesce(excluded.reference, 1) {better} records.seconds / coalesce(records.reference, 1)
+    END"""
+"""Whether a second measurement of a candidate takes the place of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +128,10 @@ class Database:
     def _unusable(self, reason: str, hint: str | None) -> UserError:
         return UserError(f"cannot use the database: {reason}", where=str(self.path), hint=hint)
 
-    def _rows(self, query: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         """What a query finds."""
         with self._reported():
-            return self._connection.execute(query, tuple(values)).fetchall()
+            return self._connection.execute(query, values).fetchall()
 
     def _change(self, query: str, rows: Iterable[tuple[object, ...]]) -> None:
         """Run a query for each row, for all of them or for none."""
@@ -141,21 +159,41 @@ class Database:
         if read_only:
             if empty:
                 # Somebody is just making it: so far it knows nothing.
-                self._connection.executescript(_SCHEMA.partition("CREATE INDEX")[0].replace("TABLE", "TEMP TABLE"))
+                self._connection.executescript(_TABLES.replace("TABLE", "TEMP TABLE"))
+            elif version < SCHEMA_VERSION:
+                self._connection.executescript("; ".join(_seen_as_new(self._tables())))
             return
         run("PRAGMA journal_mode = WAL")
         # Committed records survive the death of the process; a power cut may cost the last few.
         run("PRAGMA synchronous = NORMAL")
-        if empty or not self._has_selections:
-            # A file may be from before there were selections: it gets what it lacks.
-            self._connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
-                f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
+        if empty or version < SCHEMA_VERSION:
+            self._make_new()
 
-    @property
-    def _has_selections(self) -> bool:
-        return any(self._rows("SELECT name FROM sqlite_master WHERE name = 'selected'"))
+    def _make_new(self) -> None:
+        """Give a new file its tables, and one of an older Tilewright what it lacks."""
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            # Another process may just have done it.
+            for table, columns in self._tables().items():
+                if table != "tasks" and "compiler" not in columns:
+                    run(f"ALTER TABLE {table} ADD COLUMN compiler TEXT NOT NULL DEFAULT ''")
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                run(statement)
+            run(f"PRAGMA application_id = {_APPLICATION}")
+            run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        except BaseException:
+            run("ROLLBACK")
+            raise
+        run("COMMIT")
+
+    def _tables(self) -> dict[str, list[str]]:
+        """The tables that the file has, and their columns."""
+        tables = [name for (name,) in self._rows("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
+        return {
+            name: [column for (column,) in self._rows("SELECT name FROM pragma_table_info(:table)", table=name)]
+            for name in tables
+        }
 
     def close(self) -> None:
         """Close the file."""
@@ -188,76 +226,86 @@ class Database:
                 item.task,
                 item.target,
                 _text_of(item.answers),
-                *(item.seconds, item.error, item.reference, item.created, item.run, item.number),
+                *(item.seconds, item.error, item.reference, item.created, item.run, item.number, item.compiler),
             )
             for item in records
         ]
+        is_better = _IS_BETTER.format(kept="records" if better == "<" else "excluded", better=better)
         self._change(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (task, target, answers) DO UPDATE SET"
             " seconds = excluded.seconds, error = excluded.error, reference = excluded.reference,"
-            " created = excluded.created, run = excluded.run, number = excluded.number"
-            f" WHERE {'records' if better == '<' else 'excluded'}.seconds IS NULL"
-            f" OR excluded.seconds / coalesce(excluded.reference, 1)"
-            f" {better} records.seconds / coalesce(records.reference, 1)",
+            " created = excluded.created, run = excluded.run, number = excluded.number, compiler = excluded.compiler"
+            f" WHERE {is_better}",
             rows,
         )
 
     def records(self, task: str | None = None, target: str | None = None) -> Iterator[Record]:
         """Records, oldest first; of one task and one target if given."""
         query = (
-            "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
-            " WHERE (?1 IS NULL OR task = ?1) AND (?2 IS NULL OR target = ?2) ORDER BY created, number"
+            f"SELECT {_COLUMNS} FROM records WHERE (:task IS NULL OR task = :task)"
+            " AND (:target IS NULL OR target = :target) ORDER BY created, number"
         )
-        return map(self._record, self._rows(query, (task, target)))
+        return map(self._record, self._rows(query, task=task, target=target))
+
+    def current(self, task: str, target: str) -> list[Record]:
+        """The records of a task on a target that count, oldest first: those of this compiler, or all if it has none."""
+        query = f"SELECT {_COLUMNS} FROM records WHERE task = :task AND target = :target AND {_CURRENT}"
+        rows = self._rows(f"{query} ORDER BY created, number", task=task, target=target, compiler=compiler_name())
+        return [self._record(row) for row in rows]
 
     def best(self, task: str, target: str) -> Record | None:
         """The quickest right record of a task on a target, in parts of the default schedule's time beside it."""
-        rows = self._rows(
-            "SELECT task, target, answers, seconds, error, reference, created, run, number FROM records"
-            f" WHERE task = ? AND target = ? AND seconds IS NOT NULL ORDER BY {_WORTH} LIMIT 1",
-            (task, target),
-        )
-        return next(map(self._record, rows), None)
+        found = [item for item in self.current(task, target) if item.seconds is not None]
+        return min(found, key=lambda item: item.worth, default=None)
 
     def answers(self, target: str) -> dict[str, dict[str, Answer]]:
         """For each task of a target the answers of its quickest record, where that beats the default schedule clearly.
 
         Where it does not, the template decides: what it decides by itself gets better with every version. What was
-        selected for a task goes before its records.
+        selected for a task goes before its records, unless they are of this compiler and the selection is not.
         """
         rows = self._rows(
             f"SELECT task, answers, min({_WORTH}), reference FROM records"
-            " WHERE target = ? AND seconds IS NOT NULL GROUP BY task ORDER BY task",
-            (target,),
+            f" WHERE target = :target AND seconds IS NOT NULL AND {_CURRENT} GROUP BY task ORDER BY task",
+            target=target,
+            compiler=compiler_name(),
         )
         found = {
             task: self._answers(answers)
             for task, answers, worth, reference in rows
             if not reference or worth < _CLEARLY_QUICKER
         }
-        # Also where the template's own answers are the best: they go before what is shipped.
-        found.update({item.task: dict(item.answers) for item in self.selections(target)})
+        measured = self._rows(
+            "SELECT DISTINCT task FROM records WHERE target = :target AND compiler = :compiler",
+            target=target,
+            compiler=compiler_name(),
+        )
+        anew = {task for (task,) in measured}
+        for item in self.selections(target):
+            # Also where the template's own answers are the best: they go before what is shipped.
+            if item.compiler == compiler_name() or item.task not in anew:
+                found[item.task] = dict(item.answers)
         return found
 
     def select(self, selections: Iterable[Selection]) -> None:
         """Say which answers tasks are to be compiled with; of two for a task the later one counts."""
-        rows = [(item.task, item.target, _text_of(item.answers), item.created) for item in selections]
+        rows = [(item.task, item.target, _text_of(item.answers), item.created, item.compiler) for item in selections]
         self._change(
-            "INSERT INTO selected VALUES (?, ?, ?, ?) ON CONFLICT (task, target) DO UPDATE SET"
-            " answers = excluded.answers, created = excluded.created WHERE excluded.created >= selected.created",
+            "INSERT INTO selected (task, target, answers, created, compiler) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (task, target) DO UPDATE SET answers = excluded.answers, created = excluded.created,"
+            " compiler = excluded.compiler WHERE excluded.created >= selected.created",
             rows,
         )
 
     def selections(self, target: str | None = None) -> list[Selection]:
         """What was selected, of one target if given."""
-        if not self._has_selections:
-            return []
         rows = self._rows(
-            "SELECT task, target, answers, created FROM selected WHERE ?1 IS NULL OR target = ?1 ORDER BY task, target",
-            (target,),
+            "SELECT task, target, answers, created, compiler FROM selected"
+            " WHERE :target IS NULL OR target = :target ORDER BY task, target",
+            target=target,
         )
-        return [Selection(task, where, self._answers(text), at) for task, where, text, at in rows]
+        return [Selection(task, where, self._answers(text), *rest) for task, where, text, *rest in rows]
 
     def count(self) -> int:
         """The number of records."""
@@ -287,15 +335,15 @@ class Database:
         return self.count() - before
 
     def prune(self, keep: int) -> int:
-        """Keep the `keep` quickest records of each task and target; returns how many went."""
+        """Keep the `keep` quickest records of each task and target, of this compiler first; returns how many went."""
         if keep < 0:
             raise UserError(f"the number of records to keep must be at least 0, not {keep}")
         before = self.count()
         self._change(
             "DELETE FROM records WHERE (task, target, answers) IN (SELECT task, target, answers FROM ("
             " SELECT task, target, answers, row_number() OVER (PARTITION BY task, target"
-            f" ORDER BY seconds IS NULL, {_WORTH}) AS place FROM records) WHERE place > ?)",
-            [(keep,)],
+            f" ORDER BY seconds IS NULL, compiler != ?, {_WORTH}) AS place FROM records) WHERE place > ?)",
+            [(compiler_name(), keep)],
         )
         return before - self.count()
 
@@ -337,6 +385,17 @@ class Database:
             return answers_from_json(json.loads(text))
         except (ValueError, TypeError) as error:
             raise self._unusable(f"a record has no answers that can be read ({error})", _DAMAGED) from None
+
+
+def _seen_as_new(tables: Mapping[str, list[str]]) -> Iterator[str]:
+    """Statements after which a file of an older Tilewright that cannot be changed reads like a new one."""
+    for declaration in filter(str.strip, _TABLES.split(";")):
+        name = declaration.split("(")[0].split()[-1]
+        if name not in tables:
+            yield declaration.replace("TABLE", "TEMP TABLE")
+        elif name != "tasks":
+            # A temporary name goes before the file's own.
+            yield f"CREATE TEMP VIEW {name} AS SELECT {', '.join(tables[name])}, '' AS compiler FROM main.{name}"
 
 
 def _hint_for(name: str) -> str | None:

@@ -19,7 +19,7 @@ from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
 from tilewright.runtime.artifact import DeviceKernelInfo
 from tilewright.support import settings, trace
-from tilewright.support.fingerprint import source_fingerprint
+from tilewright.support.fingerprint import KERNEL_PACKAGES, source_fingerprint
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
 from tilewright.tir.function import PrimFunc
@@ -30,9 +30,6 @@ from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
-
-_PACKAGES = ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi")
-"""The packages that make a kernel's code: a changed schedule or pass never meets an old object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +171,6 @@ def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     answers = json.dumps(answers_to_json(kernel.answers))
     memory = "planned" if planned else "own"
     compiler = llvm_version() if target.is_cpu else DEVICE_KINDS[target.kind].compiler()
-    parts = (kernel.symbol, str(target), answers, memory, compiler, source_fingerprint(*_PACKAGES))
+    # A changed schedule or pass never meets an old object.
+    parts = (kernel.symbol, str(target), answers, memory, compiler, source_fingerprint(*KERNEL_PACKAGES))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -16,7 +16,8 @@ class Record:
     """One measured candidate: its answers, and its time in seconds or why it has none.
 
     `reference` is the time of the default schedule measured beside it: their ratio cancels a machine's drift. `run` and
-    `number` say when in which tuning it was measured.
+    `number` say when in which tuning it was measured, `compiler` which compiler's code it was
+    (`support.fingerprint.compiler_name`; nothing where that is not known).
     """
 
     task: str
@@ -28,6 +29,7 @@ class Record:
     created: float = field(default_factory=time.time)
     run: str = ""
     number: int = 0
+    compiler: str = ""
 
     @property
     def ok(self) -> bool:
@@ -41,9 +43,14 @@ class Record:
             return None
         return self.seconds / self.reference
 
+    @property
+    def worth(self) -> float:
+        """What records are compared by: the least is the best."""
+        return math.inf if self.seconds is None else self.seconds / (self.reference or 1)
+
     def checked(self) -> Record:
         """The record, which came from a file; a `TypeError` says what in it cannot be."""
-        _check_texts(task=self.task, target=self.target, error=self.error or "", run=self.run)
+        _check_texts(task=self.task, target=self.target, error=self.error or "", run=self.run, compiler=self.compiler)
         _check_times(seconds=self.seconds, reference=self.reference, created=self.created)
         if not isinstance(self.number, int):
             raise TypeError(f"the number of a record is {self.number!r}")
@@ -70,6 +77,7 @@ class Selection:
     target: str
     answers: Mapping[str, Answer]
     created: float = field(default_factory=time.time)
+    compiler: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -79,7 +87,7 @@ class Selection:
     def from_json(data: Mapping[str, Any]) -> Selection:
         """The selection that `to_json` stored."""
         found = Selection(**{**data, "answers": answers_from_json(data["answers"])})
-        _check_texts(task=found.task, target=found.target)
+        _check_texts(task=found.task, target=found.target, compiler=found.compiler)
         _check_times(created=found.created)
         return found
 

@@ -6,6 +6,10 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from tilewright.support.version import VERSION
+
+KERNEL_PACKAGES = ("arith", "codegen", "ir", "lower", "target", "te", "tir", "topi")
+"""The packages that make a kernel's code."""
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -18,3 +22,8 @@ def source_fingerprint(*packages: str) -> str:
             digest.update(path.relative_to(_ROOT).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def compiler_name() -> str:
+    """What made a kernel: the version of Tilewright, and a fingerprint of the sources that kernels depend on."""
+    return f"{VERSION}+{source_fingerprint(*KERNEL_PACKAGES)[:12]}"

@@ -16,6 +16,7 @@ from tilewright.lower.kernel import CompiledKernel
 from tilewright.lower.model import LoweredModel
 from tilewright.lower.records import Selection
 from tilewright.support.errors import TilewrightError, UnsupportedError
+from tilewright.support.fingerprint import compiler_name
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.child import Child
 from tilewright.tune.device_measure import DeviceMeasurer
@@ -101,11 +102,10 @@ def choose_in_graph(
         if together > min(default, alone):
             # All of it was noise.
             chosen, together = dict(first), min(default, alone)
-    choices = [
-        Selection(task.key, str(task.target), _answers(points[task.key], chosen.get(task.key, AS_COMPILED)))
-        for task in tasks
-    ]
-    database.select(choices)
+    answers = {task.key: _answers(points[task.key], chosen.get(task.key, AS_COMPILED)) for task in tasks}
+    database.select(
+        Selection(task.key, str(task.target), answers[task.key], compiler=compiler_name()) for task in tasks
+    )
     exchanged = sum(chosen[key] != first[key] for key in chosen)
     return InGraph(default, alone, together, session.trials, time.monotonic() - began, exchanged)
 
@@ -120,14 +120,14 @@ def check_straight(lowered: LoweredModel) -> None:
 
 def _points(task: Task, database: Database, keep: int) -> list[Point]:
     """The quickest candidates of a task, best first."""
-    good = [record for record in database.records(task.key, str(task.target)) if record.seconds is not None]
-    good.sort(key=lambda record: record.relative or record.seconds or 0.0)
+    good = [record for record in database.current(task.key, str(task.target)) if record.ok]
+    good.sort(key=lambda record: record.worth)
     return [record.answers for record in good[:keep]]
 
 
 def _is_quicker(task: Task, point: Point, database: Database) -> bool:
     """Whether a point was measured to be quicker than the default schedule."""
-    found = [record for record in database.records(task.key, str(task.target)) if record.answers == point]
+    found = [record for record in database.current(task.key, str(task.target)) if record.answers == point]
     return any(record.relative is not None and record.relative < 1.0 for record in found)
 
 

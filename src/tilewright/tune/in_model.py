@@ -20,6 +20,7 @@ from tilewright.lower.database import Database
 from tilewright.lower.model import LoweredModel
 from tilewright.lower.records import Record, Selection
 from tilewright.runtime.executor import Executable
+from tilewright.support.fingerprint import compiler_name
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.in_graph import InGraph, check_straight
 from tilewright.tune.space import key_of
@@ -80,7 +81,9 @@ def choose_in_model(
     else:
         proposals = []
     answers = _answers(options, proposals)
-    database.select(Selection(task.key, str(task.target), answers.get(task.key, {})) for task in tasks)
+    database.select(
+        Selection(task.key, str(task.target), answers.get(task.key, {}), compiler=compiler_name()) for task in tasks
+    )
     alone = before * (times.whole[1] / times.whole[0] if others else 1.0)
     exchanged = sum(answers.get(key) != found[0] for key, found in options.items() if found)
     return InGraph(before, alone, together, trials, time.monotonic() - began, exchanged)
@@ -108,7 +111,7 @@ def _promising(task: Task, database: Database) -> list[Answers]:
     """The answers of the records that beat the default schedule alone, quickest first."""
     default = key_of(task.space().default)
     good: list[tuple[float, Record]] = []
-    for record in database.records(task.key, str(task.target)):
+    for record in database.current(task.key, str(task.target)):
         if record.relative is not None and record.relative < _PROMISING and key_of(record.answers) != default:
             good.append((record.relative, record))
     return [record.answers for _, record in sorted(good, key=lambda item: item[0])]

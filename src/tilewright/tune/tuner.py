@@ -4,7 +4,8 @@
 
 Every task begins with its default schedule. Batches go to the task whose next one promises most for the whole model
 (`_promise`): uses times what recent batches gained and what may still be hoped for. Records are committed batch by
-batch, so stopping at any moment keeps everything, and tuning again starts from what the database knows.
+batch, so stopping at any moment keeps everything, and tuning again starts from what the database knows. Times of code
+that another compiler made are not trusted: the best of its candidates are measured anew, in a task's first batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright.lower.database import Database
 from tilewright.lower.records import Record
 from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import UserError
+from tilewright.support.fingerprint import compiler_name
 from tilewright.support.interrupts import noted_interrupts
 from tilewright.target import Target
 from tilewright.tune.ahead import Ahead
@@ -39,7 +41,7 @@ from tilewright.tune.search import (
     RandomSearch,
     Search,
 )
-from tilewright.tune.space import Point, Space, key_of
+from tilewright.tune.space import Key, Point, Space, key_of
 from tilewright.tune.task import Task
 
 GUIDED = ("annealing", "evolution")
@@ -97,6 +99,8 @@ class Progress:
     polishing: bool = False
     history: list[float] = field(default_factory=list)
     """The best time after each trial."""
+    earlier: list[Point] = field(default_factory=list)
+    """The candidates that were quickest as code of another compiler, best first."""
 
     @property
     def gain(self) -> float:
@@ -228,14 +232,17 @@ def _may_think(measuring: Measurer, task: Task) -> bool:
 
 
 def _begin(task: Task, database: Database, options: TuneOptions) -> Progress:
-    """A task with everything that the database knows of it."""
+    """A task with everything that the database knows of it as this compiler's code."""
     space = task.space()
     database.add_task(task.key, task.label, float(task.flops))
     item = Progress(task, space, make_search(space, task, options), space.default)
-    known = list(database.records(task.key, str(task.target)))
+    counted = database.current(task.key, str(task.target))
+    known = [record for record in counted if record.compiler == compiler_name()]
     if known:
         item.search.observe([(record.answers, _note(item, record)) for record in known])
         item.since_gain = 0
+    else:
+        item.earlier = [record.answers for record in sorted(counted, key=lambda record: record.worth) if record.ok]
     return item
 
 
@@ -260,8 +267,11 @@ def make_search(space: Space, task: Task, options: TuneOptions) -> Search:
 def _next_points(item: Progress, count: int) -> list[Point]:
     if not item.trials:
         # The default schedule is the first candidate: tuning never ends with less.
-        first: list[Point] = [item.space.default]
-        return first + [point for point in item.search.propose(count - 1) if key_of(point) != key_of(first[0])]
+        first: dict[Key, Point] = {}
+        for point in (item.space.default, *(item.space.settle(point) for point in item.earlier[: count - 1])):
+            first[key_of(point)] = point
+        proposed = item.search.propose(count - len(first)) if count > len(first) else []
+        return [*first.values(), *(point for point in proposed if key_of(point) not in first)]
     return item.search.propose(count)
 
 
@@ -368,6 +378,7 @@ def _records(item: Progress, results: Sequence[Measurement], run: str, first: in
             result.reference,
             run=run,
             number=first + place,
+            compiler=compiler_name(),
         )
         for place, result in enumerate(results)
     ]
