@@ -86,15 +86,25 @@ def test_every_operator_has_a_sample() -> None:
     assert {name for name, _, _ in SAMPLES} == set(registered())
 
 
-def test_operators_on_a_device() -> None:
-    """Every operator, and shapes that fill blocks: one program for all."""
-    cases = [*SAMPLES, *LARGER]
+def _check_on_a_device(cases: Sequence[Case]) -> None:
+    """One program for all cases."""
     programs = [_program(case, f"case{n}", OPENCL) for n, case in enumerate(cases)]
     module = on_opencl(programs)
     for number, (case, func) in enumerate(zip(cases, programs, strict=True)):
         got = results_of(func, case[1])
         module[f"case{number}"](*case[1], *got)
         _check(case, got)
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_operators_on_a_device(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every operator: is its OpenCL right? PoCL's optimizer, most of the time of all of these, is not asked."""
+    monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+    _check_on_a_device(SAMPLES[part::6])
+
+
+def test_shapes_that_fill_blocks_on_a_device() -> None:
+    _check_on_a_device(LARGER)
 
 
 @pytest.mark.parametrize("case", CASES[1::4], ids=lambda case: f"{case[0]}-{'-'.join(str(a.shape) for a in case[1])}")
