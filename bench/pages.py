@@ -7,9 +7,11 @@ page takes for granted (a model's file, an array `x`) and what it claims are wri
     x = np.ones((1, 3, 32, 32), np.float32)
     -->
 
+C code is the text `c_code` to the Python block after it, which compiles it (`bench.page_c`).
+
 A block that cannot run anywhere (it needs a certain GPU, another machine, an hour, or is a part of something larger)
 says so, "python no-run" or "console no-run" after its fence; its Python must parse, and its commands must be commands.
-A page that needs an optional package or device says so, and is left out where that is not:
+A page that needs an optional package, a device or a C compiler (cc) says so, and is left out where that is not:
 
     <!-- needs: torch, opencl -->
 """
@@ -29,6 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.page_c import c_compiler
 from tilewright.cli.main import parser
 from tilewright.runtime.devices import find_device
 from tilewright.support.errors import UserError
@@ -79,6 +82,9 @@ def program(page: Path) -> str:
         if block.label in ("python", "console"):
             lines += [""] * (block.line - 1 - len(lines))
             lines += [_as_python(line) if block.label == "console" else line for line in block.code.splitlines()]
+        elif block.label == "c":
+            lines += [""] * (block.line - 1 - len(lines))
+            lines.append(f"c_code = {block.code!r}")
     return "\n".join(lines)
 
 
@@ -91,9 +97,24 @@ def _as_python(line: str) -> str:
 def defects(page: Path) -> list[str]:
     """What is wrong with a page's code before it runs: blocks of no known kind, and what could not run anywhere."""
     problems = [f"line {block.line}: {problem}" for block in blocks(page) for problem in _defects_of(block)]
+    problems += [f"line {block.line}: this C code is compiled by no Python block after it" for block in _left_out(page)]
     if indented := _INDENTED.search(prose(page)):
         problems.append(f"code stands between ```, not four columns in: '{indented[0].strip()}'")
     return problems
+
+
+def _left_out(page: Path) -> Iterator[Block]:
+    """C code that no block of Python looks at before the next C code."""
+    waiting: Block | None = None
+    for block in blocks(page):
+        if block.label == "c":
+            if waiting is not None:
+                yield waiting
+            waiting = block
+        elif block.label == "python" and "c_code" in block.code:
+            waiting = None
+    if waiting is not None:
+        yield waiting
 
 
 def _defects_of(block: Block) -> Iterator[str]:
@@ -134,6 +155,9 @@ def missing(page: Path) -> str:
                 find_device(name)
             except UserError as error:
                 return error.message
+        elif name == "cc":
+            if c_compiler() is None:
+                return "no C compiler (cc, gcc or clang) on this machine"
         elif name and importlib.util.find_spec(name) is None:
             return f"the package {name} is not installed"
     return ""

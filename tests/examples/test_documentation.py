@@ -56,11 +56,27 @@ def test_blocks_are_one_program_and_errors_name_the_line_of_the_page(tmp_path: P
             "line 2: 'tilewright compile m.onnx --speed",
         ),
         ("```console no-run\n$ python -m bench.nothing\n```\n", "there is no module bench.nothing"),
+        ("```c\nint x;\n```\nWords.\n", "line 2: this C code is compiled by no Python block after it"),
+        (
+            "```c\nint x;\n```\n```c\nint y;\n```\n<!-- python\nprint(c_code)\n-->\n",
+            "line 2: this C code is compiled by no Python block after it",
+        ),
     ],
 )
 def test_what_could_not_run_anywhere(tmp_path: Path, text: str, defect: str) -> None:
     [found] = pages.defects(written(tmp_path, text))
     assert defect in found
+
+
+def test_c_code_is_compiled_and_runs(tmp_path: Path, c_compiler: str) -> None:
+    text = "```c\nint32_t three(void);\n```\n<!-- python\nfrom bench.page_c import run_c\n"
+    body = 'c_code + "int32_t three(void) {{ return {value}; }}", "return three() != 3;"'
+    right = written(tmp_path, f"{text}run_c({body.format(value=3)})\n-->\n")
+    assert pages.defects(right) == [] and pages.run(right, REPOSITORY) == ""
+    wrong = written(tmp_path, f"{text}run_c({body.format(value=4)})\n-->\n")
+    assert "./main ended with status 1" in pages.run(wrong, REPOSITORY)
+    no_c = written(tmp_path, text.replace("three(void)", "three(") + f"run_c({body.format(value=3)})\n-->\n")
+    assert "error" in pages.run(no_c, REPOSITORY)
 
 
 def test_what_a_page_needs(tmp_path: Path) -> None:
