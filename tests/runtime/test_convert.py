@@ -37,6 +37,15 @@ def test_aligned_memory() -> None:
         assert array.size == 0 or convert.address_of(array) % 64 == 0
 
 
+@pytest.mark.parametrize("size", [0, 1, 1000, 1 << 19, (1 << 21) - 1, 1 << 21, (1 << 22) + 5])
+def test_lasting_memory(size: int) -> None:
+    array = convert.lasting_empty(size)
+    assert (array.shape, array.dtype) == ((size,), np.uint8)
+    assert size == 0 or convert.address_of(array) % (1 << 21 if size >= 1 << 19 else 64) == 0
+    array[...] = 7
+    assert not size or (array[0], array[-1]) == (7, 7)
+
+
 @given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)), st.booleans())
 def test_addresses(array: np.ndarray, writable: bool) -> None:
     array.flags.writeable = writable

@@ -105,6 +105,18 @@ def test_odd_shapes_and_types(size: tuple[int, int, int, int], outputs: int, dty
     case.check(schedule_cpu(case.func, target), target)
 
 
+@pytest.mark.parametrize("outputs", [24, 40, 72])
+def test_columns_that_do_not_fill_vectors_are_computed_in_whole_ones(outputs: int) -> None:
+    target = Target("native").replace(cores=1)
+    lanes = target.lanes(32)
+    case = Case((1, 6, 14, 32), outputs)
+    scheduled = schedule_cpu(case.func, target)
+    panels = [shape for shape in (buffer.static_shape for buffer in scheduled.buffers) if shape and len(shape) == 5]
+    (pointwise,) = [shape for shape in panels if shape[3] == 32]
+    assert pointwise[-1] % lanes == 0 or outputs % lanes == 0
+    case.check(scheduled, target)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     target = Target("native").replace(cores=1, l2_bytes=64 << 10)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, ModelInfo, TensorInfo
-from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, placed_empty, to_storage
+from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, lasting_empty, placed_empty, to_storage
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
 from tilewright.runtime.shapes import bind_shape
@@ -201,7 +201,7 @@ class Workspaces:
             found = None
         if found is None or found.nbytes < size:
             try:
-                return aligned_empty((max(size, _MINIMUM_WORKSPACE),), np.dtype(np.uint8))
+                return lasting_empty(max(size, _MINIMUM_WORKSPACE))
             except MemoryError:
                 raise UserError(f"no memory for the model's workspace of {human_bytes(size)}") from None
         return found
@@ -317,7 +317,7 @@ def constants_address(artifact: Artifact, library: Library) -> int:
         return accessor() or 0
     artifact.constants = direct(artifact.constants)
     if address_of(artifact.constants) % 64 and artifact.constants.nbytes:
-        aligned = aligned_empty(artifact.constants.shape, artifact.constants.dtype)
+        aligned = lasting_empty(artifact.constants.nbytes)
         aligned[...] = artifact.constants
         artifact.constants = aligned
     return address_of(artifact.constants)

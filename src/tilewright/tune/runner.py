@@ -25,7 +25,7 @@ from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.pool import runtime_imports
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.convert import ALIGNMENT, address_of, aligned_empty
+from tilewright.runtime.convert import ALIGNMENT, address_of, aligned_empty, lasting_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import bind, check_code, thread_setter
 from tilewright.support.errors import CompilerBug, UserError
@@ -90,7 +90,7 @@ class Bench:
         self.constants = set(constant_parameters(func).values())
         self.arrays = inputs_of(func)
         self.default_call = self._call(default)
-        self._places = [aligned_empty((0,), np.dtype(np.uint8)) for _ in range(2)]
+        self._places = [lasting_empty(0) for _ in range(2)]
         self._make_room(self.default_call.constant_bytes)
         self.default_call.move_to(self._places[0])
         self.default_call.run()
@@ -163,7 +163,7 @@ class Bench:
     def _make_room(self, size: int) -> None:
         """Places of at least so many bytes each; they stay the same from candidate to candidate where they can."""
         if self._places[0].nbytes < size:
-            self._places = [aligned_empty((size,), np.dtype(np.uint8)) for _ in self._places]
+            self._places = [lasting_empty(size) for _ in self._places]
 
 
 class _Call:

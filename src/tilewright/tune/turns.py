@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.codegen.llvm.deploy import executable
 from tilewright.lower.model import LoweredModel
 from tilewright.runtime.artifact import TensorInfo
-from tilewright.runtime.convert import Array, aligned_empty
+from tilewright.runtime.convert import Array, lasting_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.profiler import ProfileRow
@@ -224,7 +224,7 @@ def elsewhere(model: Executable) -> Executable:
     """The same model at another place in memory; constants that are large stay where they are."""
     artifact = model.artifact
     if artifact.constants.nbytes <= _MEMORY // 4:
-        moved = aligned_empty(artifact.constants.shape, artifact.constants.dtype)
+        moved = lasting_empty(artifact.constants.nbytes)
         moved[...] = artifact.constants
         artifact = replace(artifact, constants=moved)
     return executable(artifact, model.threads)

@@ -17,10 +17,8 @@ from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 
-import numpy as np
-
 from tilewright.codegen.llvm import toolchain
-from tilewright.runtime.convert import Array, aligned_empty
+from tilewright.runtime.convert import Array, lasting_empty
 from tilewright.support import settings, trace
 from tilewright.support.files import temporary_name
 from tilewright.support.version import VERSION
@@ -82,7 +80,7 @@ class ObjectCache:
         try:
             with open(path, "rb", buffering=0) as stream:
                 start = stream.read(header)
-                payload = aligned_empty((max(0, os.fstat(stream.fileno()).st_size - header),), np.dtype(np.uint8))
+                payload = lasting_empty(max(0, os.fstat(stream.fileno()).st_size - header))
                 whole = _read_into(stream, payload.data)
         except OSError:
             return None

@@ -11,6 +11,7 @@ from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
+    analytic_tile,
     can_fill_panels,
     can_pad_columns,
     fill_panels,
@@ -23,10 +24,8 @@ from tilewright.topi.schedule.cpu.register_tiles import (
 )
 from tilewright.topi.schedule.cpu.streams import read_in_streams
 from tilewright.topi.schedule.cpu.tiling import (
-    Columns,
     RegisterTile,
     divisors,
-    padded_tile,
     padded_widths,
     register_tile,
 )
@@ -48,8 +47,6 @@ _WEIGHTS_SHARE = 0.25
 """The part of the second cache level that weights may take to count as staying there."""
 _LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
 """The same for weights whose rows are larger than the first part of that level."""
-_NEAR_SHARE = 0.75
-"""The part of the first cache level that weights may take to count as staying there."""
 _MANY_ROWS = 400
 """Rows from which on arithmetic hides that each weight comes from afar once in a run of the model."""
 
@@ -262,26 +259,15 @@ def _tile(
     context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int, elements: int, stay: bool, lines: int = 1
 ) -> RegisterTile:
     """The register tile of some rows, or of a few lines of so many rows each; `stay` is whether all weights do."""
-    lanes, registers = context.lanes(anchor), context.target.vector_registers
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
     pads = can_fill_panels(context, anchor) or can_pad_columns(context, anchor)
-    widths = padded_widths(columns, lanes) if pads else []
     cores = context.target.cores
     if rows * lines < _FEW_ROWS:
+        lanes, registers = context.lanes(anchor), context.target.vector_registers
+        widths = padded_widths(columns, lanes) if pads else []
         tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)
         return _shared_evenly(tile, rows * lines, columns, elements, cores)
-    if widths:
-        item = context.block(anchor).writes[0].buffer.dtype.itemsize
-        depth = reduction_size(context, anchor) * item
-
-        def source(width: int) -> Columns:
-            """Where the weights of so many columns are."""
-            held = depth * (columns if stay else width)
-            return Columns(item, held <= _NEAR_SHARE * context.target.l1_bytes, not stay)
-
-        tile = padded_tile(rows * lines, columns, widths, registers, source, heights)
-    else:
-        tile = register_tile(rows * lines, columns, lanes, registers, heights)
+    tile = analytic_tile(context, anchor, rows * lines, columns, pads, stay, heights)
     # A product of few rows has few tiles: narrower ones give every core some.
     while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:
         tile = RegisterTile(tile.rows, max(divisors(tile.vectors, tile.vectors - 1)), tile.lanes)

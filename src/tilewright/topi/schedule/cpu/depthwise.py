@@ -20,6 +20,9 @@ from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
 from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
+    analytic_tile,
+    can_fill_panels,
+    fill_panels,
     pack_weights,
     reduction_size,
     row_axis,
@@ -27,7 +30,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     start_at_bias,
     unroll_reduction,
 )
-from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
 
 _MOST_UNROLLED_TAPS = 25
 _MOST_LINES = 8
@@ -142,10 +145,12 @@ def schedule_separable(
     n, y, x, c = sch.get_loops(output)
     width, columns = context.extent(x), context.extent(c)
     assert width is not None and columns is not None
-    registers = context.target.vector_registers
-    tile = register_tile(width, columns, context.lanes(pointwise), registers)
+    fills = can_fill_panels(context, pointwise)
+    tile = analytic_tile(context, pointwise, width, columns, fills, stay=True)
     tile = choose_tile(context, tile, width, columns)
     pack_weights(context, pointwise, tile)
+    if fills:
+        fill_panels(context, pointwise, tile)
     panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
     outer, inner = sch.split(x, [None, tile.rows])
     sch.reorder(n, y, outer, panel, inner, vector, lane)
@@ -155,7 +160,7 @@ def schedule_separable(
     *_, pixel, channel = sch.get_loops(row)
     channels = context.extent(channel)
     assert channels is not None
-    sliding = sliding_tile(width, channels, context.lanes(depthwise), registers)
+    sliding = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
     sliding = _choose_pixels(context, sliding, width)
     pack_weights(context, depthwise, sliding)
     pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])

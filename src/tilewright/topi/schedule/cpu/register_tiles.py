@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
@@ -13,11 +14,41 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.questions import unroll_steps
-from tilewright.topi.schedule.cpu.tiling import RegisterTile
+from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_tile, padded_widths, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
 _ROWS_FOR_COPY = 16
 """Rows that make up for copying the columns which they all meet."""
+_NEAR_SHARE = 0.75
+"""The part of the first cache level that weights may take to count as staying there."""
+
+
+def analytic_tile(
+    context: ScheduleContext,
+    anchor: BlockHandle,
+    rows: int,
+    columns: int,
+    pads: bool,
+    stay: bool,
+    heights: Sequence[int] = (),
+) -> RegisterTile:
+    """The register tile of a contraction of some rows by the target's numbers.
+
+    `pads` says whether columns past the last one may be computed too, `stay` whether all weights stay in the second
+    cache level; `heights` are the numbers of rows to choose from, where not all will do.
+    """
+    lanes, registers = context.lanes(anchor), context.target.vector_registers
+    if not pads:
+        return register_tile(rows, columns, lanes, registers, heights)
+    item = context.block(anchor).writes[0].buffer.dtype.itemsize
+    depth = reduction_size(context, anchor) * item
+
+    def source(width: int) -> Columns:
+        """Where the weights of so many columns are."""
+        held = depth * (columns if stay else width)
+        return Columns(item, held <= _NEAR_SHARE * context.target.l1_bytes, not stay)
+
+    return padded_tile(rows, columns, padded_widths(columns, lanes), registers, source, heights)
 
 
 def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
