@@ -152,6 +152,36 @@ def flat(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
         assert len(find_all(after.body, Allocate)) == 2
         agree(func, after, data(4000), data(4000))
 
+    def test_storage_is_shared_in_loops(self) -> None:
+        """What a loop's body allocates is dead at the end of it; what lies outside lives on."""
+        func = script(
+            """
+@script.function
+def sums(A: Buffer[(3, 2000), "float32"], B: Buffer[(3, 2000), "float32"]):
+    S = allocate((2000,), "float32")
+    for z in range(2000):
+        S[z] = 0.0
+    for n in range(3):
+        T = allocate((2000,), "float32")
+        U = allocate((2000,), "float32")
+        V = allocate((2000,), "float32")
+        for i in range(2000):
+            T[i] = A[n, i] * 2.0
+        for j in range(2000):
+            U[j] = T[1999 - j] + S[j]
+        for k in range(2000):
+            V[k] = U[1999 - k] + 1.0
+        for m in range(2000):
+            S[m] = V[1999 - m]
+        for o in range(2000):
+            B[n, o] = S[o]
+"""
+        )
+        func = flatten_buffers(func)
+        after = plan_storage(func)
+        assert {item.buffer.name for item in find_all(after.body, Allocate)} == {"S", "T", "U"}
+        agree(func, after, data(6000), data(6000))
+
     def test_threads_run_one_after_another(self) -> None:
         i, a = Var("i"), make_buffer("A", (32,))
         loop = For(i, ZERO, IntImm(32), LoopKind.THREAD, BufferStore(a, (i,), build.const(1.0)), "threadIdx.x")

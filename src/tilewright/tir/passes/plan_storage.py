@@ -8,8 +8,9 @@
 
 Allocations of constant size first rise to the start of the function, or of the parallel loop body they belong to (each
 thread has scratch of its own): taking memory once is cheaper than once an iteration. Then those that hold more than a
-few kilobytes and the same type of element are put in the memory of others by the order of first and last use. Small
-buffers stay as they are: they live in registers or on the stack. Works on flat buffers.
+few kilobytes and the same type of element are put in the memory of others by the order of first and last use: in the
+function, and in each loop among those that its body allocates (no value of theirs outlives an iteration). Small buffers
+stay as they are: they live in registers or on the stack. Works on flat buffers.
 """
 
 from __future__ import annotations
@@ -35,14 +36,9 @@ def plan_storage(func: PrimFunc) -> PrimFunc:
 def _plan_frame(body: Stmt) -> Stmt:
     """One function or parallel body: lift its allocations, share memory, and wrap it in what remains."""
     lift = _Lift()
-    body = lift.stmt(body)
-    replaced: dict[Buffer, Buffer] = {}
-    if isinstance(body, SeqStmt):
-        replaced = _share(lift.buffers, body)
-        body = _Replace(replaced).stmt(body) if replaced else body
+    body = lift.body(body)
     for buffer in reversed(lift.buffers):
-        if buffer not in replaced:
-            body = Allocate(buffer, body)
+        body = Allocate(buffer, body)
     return body
 
 
@@ -52,10 +48,18 @@ class _Lift(StmtRewriter):
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
 
+    def body(self, body: Stmt) -> Stmt:
+        """The body of a function or loop, whose allocations share memory."""
+        outside, self.buffers = self.buffers, []
+        body = self.stmt(body)
+        replaced = _share(self.buffers, body) if isinstance(body, SeqStmt) else {}
+        self.buffers = [*outside, *(buffer for buffer in self.buffers if buffer not in replaced)]
+        return _Replace(replaced).stmt(body) if replaced else body
+
     def visit_for(self, loop: For) -> Stmt:
         if loop.kind is LoopKind.PARALLEL:
             return loop.replace(body=_plan_frame(loop.body))
-        return super().visit_for(loop)
+        return loop.replace(body=self.body(loop.body))
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         body = self.stmt(stmt.body)
@@ -74,7 +78,7 @@ def _bytes(buffer: Buffer) -> int:
 def _share(buffers: list[Buffer], body: SeqStmt) -> dict[Buffer, Buffer]:
     """Which buffers go to the memory of which others, by first and last use in a sequence of statements."""
     users: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers if _bytes(buffer) >= SMALLEST_SHARED}
-    for number, stmt in enumerate(body.stmts if users else ()):
+    for number, stmt in enumerate(body.stmts if len(users) > 1 else ()):
         touched = {item.buffer for item in pre_order(stmt) if isinstance(item, (BufferLoad, BufferStore))}
         for buffer in touched.intersection(users):
             users[buffer].append(number)
