@@ -151,7 +151,8 @@ def _compare(operator: Any, expected: Sequence[Any], found: Sequence[np.ndarray]
         raise AssertionError(f"{len(found)} results, not {len(expected)}")
     for wanted, given in zip(expected, found, strict=True):
         if not isinstance(wanted, torch.Tensor):
-            wanted = torch.as_tensor(wanted)
+            # A number of Python's is a double, a whole number of 64 bits or a truth value.
+            wanted = torch.as_tensor(np.asarray(wanted))
         value = torch.from_numpy(np.array(given, copy=True))
         if wanted.dtype is torch.bfloat16:
             value = value.view(torch.bfloat16) if value.dtype is torch.uint16 else value.to(torch.bfloat16)

@@ -60,10 +60,10 @@ def real_from_half(builder: Builder, real: GraphExpr, imaginary: GraphExpr | Non
     weight = builder.cast(builder.call("logical_and", twice, last), dtype_of(real))
     weight = builder.call("add", weight, builder.constant_like(1, real))
     cosines, sines = _tables(builder, (half, length), length, True, dtype_of(real).name)
-    total = builder.call("matmul", builder.call("multiply", real, weight), cosines)
+    total = _product(builder, builder.call("multiply", real, weight), cosines)
     if imaginary is None:
         return total
-    return builder.call("subtract", total, builder.call("matmul", builder.call("multiply", imaginary, weight), sines))
+    return builder.call("subtract", total, _product(builder, builder.call("multiply", imaginary, weight), sines))
 
 
 def _real_from_whole(builder: Builder, real: GraphExpr, imaginary: GraphExpr, length: int) -> GraphExpr:
@@ -114,13 +114,22 @@ def _tables(builder: Builder, shape: tuple[Size, Size], length: Size, backward: 
 def _times(builder: Builder, real: GraphExpr, imaginary: GraphExpr | None, tables: Pair) -> Pair:
     """Samples times tables."""
     cosines, sines = tables
-    pair = builder.call("matmul", real, cosines), builder.call("matmul", real, sines)
+    pair = _product(builder, real, cosines), _product(builder, real, sines)
     if imaginary is None:
         return pair
     return (
-        builder.call("subtract", pair[0], builder.call("matmul", imaginary, sines)),
-        builder.call("add", pair[1], builder.call("matmul", imaginary, cosines)),
+        builder.call("subtract", pair[0], _product(builder, imaginary, sines)),
+        builder.call("add", pair[1], _product(builder, imaginary, cosines)),
     )
+
+
+def _product(builder: Builder, rows: GraphExpr, table: GraphExpr) -> GraphExpr:
+    """Rows times a table; one signal alone is one row."""
+    shape = sizes_of(rows)
+    if len(shape) > 1:
+        return builder.call("matmul", rows, table)
+    found = builder.call("matmul", builder.reshape(rows, (1, *shape)), table)
+    return builder.reshape(found, sizes_of(found)[1:])
 
 
 def _split(

@@ -75,6 +75,15 @@ CASES = {
         [(2, 1500)],
         None,
     ),
+    "one signal": (
+        lambda x: (pairs(torch.fft.fft(x)), pairs(torch.fft.ifft(torch.complex(x, -x))), pairs(torch.fft.rfft(x)),
+                   torch.fft.irfft(torch.fft.rfft(x), n=31), torch.fft.hfft(torch.complex(x, 2 * x))),
+        [(16,)],
+        None,
+    ),
+    "one long signal": (lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2, n=1500), [(1500,)], None),
+    "one signal of any length": (lambda x: (torch.fft.fft(x).real, torch.fft.irfft(torch.fft.rfft(x), n=x.shape[0])),
+                                 [(16,)], {0: 21}),
     "windows": (
         lambda x: (x * torch.hamming_window(8), x * torch.blackman_window(8), x * torch.hann_window(8, periodic=False)),
         [(3, 8)],
