@@ -16,7 +16,7 @@ intrinsics have the right arguments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,7 @@ from tilewright.ir import build, intrinsics
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.function import IRModule
+from tilewright.ir.node import Node
 from tilewright.ir.passes import Program, register_stage
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
@@ -115,27 +116,28 @@ class _Checker:
     def _expr(self, root: PrimExpr, stmt: Stmt | None) -> None:
         addressed: set[BufferLoad] = set()
         for item in pre_order(root):
-            if isinstance(item, e.Call) and item.name in ("access_ptr", "element_distance"):
-                addressed.update(arg for arg in item.args if isinstance(arg, BufferLoad))
-            if item in addressed:
+            # Most nodes have nothing to check.
+            check = _EXPR_CHECKS.get(type(item))
+            if check is None or item in addressed:
                 continue
-            if type(item) is Var:
-                if item not in self.scope:
-                    self._say(f"variable {item.name} is used where it is not defined", stmt)
-            elif isinstance(item, BufferLoad):
-                self._access(item.buffer, item.indices, stmt, writes=False)
-            elif isinstance(item, e.FloatImm):
-                self._constant(item, stmt)
-            elif isinstance(item, e.Call) and item.name in ("access_ptr", "element_distance"):
-                self._pointer(item, stmt)
-            elif isinstance(item, e.Call):
-                self._call(item, stmt)
-            elif isinstance(item, (e.And, e.Or, e.Not)) and not item.a.dtype.is_bool:
-                self._say(f"{type(item).__name__} of {item.a.dtype}", stmt)
-            elif isinstance(item, (e.FloorDiv, e.FloorMod)) and not item.dtype.is_integer:
-                self._say(f"{type(item).__name__} of {item.dtype}", stmt)
-            elif isinstance(item, (e.Ramp, e.Broadcast)):
-                self._vector(item, stmt)
+            if isinstance(item, e.Call) and item.name in _ADDRESSES:
+                addressed.update(arg for arg in item.args if isinstance(arg, BufferLoad))
+            check(self, item, stmt)
+
+    def _variable(self, item: Var, stmt: Stmt | None) -> None:
+        if item not in self.scope:
+            self._say(f"variable {item.name} is used where it is not defined", stmt)
+
+    def _load(self, item: BufferLoad, stmt: Stmt | None) -> None:
+        self._access(item.buffer, item.indices, stmt, writes=False)
+
+    def _logic(self, item: e.And | e.Or | e.Not, stmt: Stmt | None) -> None:
+        if not item.a.dtype.is_bool:
+            self._say(f"{type(item).__name__} of {item.a.dtype}", stmt)
+
+    def _division(self, item: e.FloorDiv | e.FloorMod, stmt: Stmt | None) -> None:
+        if not item.dtype.is_integer:
+            self._say(f"{type(item).__name__} of {item.dtype}", stmt)
 
     def _pointer(self, item: e.Call, stmt: Stmt | None) -> None:
         """An address: its elements are accessed as its mode says, not read here."""
@@ -155,6 +157,9 @@ class _Checker:
             self._say(f"the constant {item.value!r} is not a {item.dtype}", stmt)
 
     def _call(self, item: e.Call, stmt: Stmt | None) -> None:
+        if item.name in _ADDRESSES:
+            self._pointer(item, stmt)
+            return
         intrinsic = intrinsics.table.get(item.name)
         if intrinsic is None:
             # A back end may know it; if none does, the code generator says so to the user.
@@ -344,6 +349,24 @@ class _Checker:
         self.path.pop()
         self.scope.difference_update(names)
 
+
+_ADDRESSES: Final = ("access_ptr", "element_distance")
+"""Calls whose arguments are elements that are not read."""
+
+_EXPR_CHECKS: Final[dict[type[Node], Callable[..., None]]] = {
+    Var: _Checker._variable,
+    BufferLoad: _Checker._load,
+    e.FloatImm: _Checker._constant,
+    e.Call: _Checker._call,
+    e.And: _Checker._logic,
+    e.Or: _Checker._logic,
+    e.Not: _Checker._logic,
+    e.FloorDiv: _Checker._division,
+    e.FloorMod: _Checker._division,
+    e.Ramp: _Checker._vector,
+    e.Broadcast: _Checker._vector,
+}
+"""What is checked of an expression, by its class; the others are right by how they are made."""
 
 _GONE: Final[dict[LoopKind, int]] = {
     LoopKind.VECTORIZED: STAGES.index("vectorized"),

@@ -123,16 +123,21 @@ class _Compact(StmtRewriter):
 
     def _window(self, buffer: Buffer, accesses: list[Access]) -> list[Range | None]:
         """The range that each dimension needs for some accesses; None for those that stay whole."""
-        boxes = [access.box(0, self._analyzer, guarded=False) for access in accesses]
-        return [self._dimension(buffer, number, accesses, boxes) for number in range(buffer.ndim)]
+        boxes = [self._boxes(access) for access in accesses]
+        return [self._dimension(buffer, number, boxes) for number in range(buffer.ndim)]
 
-    def _dimension(
-        self, buffer: Buffer, number: int, accesses: list[Access], boxes: list[list[Range | None]]
-    ) -> Range | None:
+    def _boxes(self, access: Access) -> list[list[Range | None]]:
+        """The region of an access whatever its guards, and by its guards if it has any: the shorter range counts."""
+        boxes = [access.box(0, self._analyzer, guarded=False)]
+        if access.guards_below(0):
+            boxes.append(access.box(0, self._analyzer))
+        return boxes
+
+    def _dimension(self, buffer: Buffer, number: int, boxes: list[list[list[Range | None]]]) -> Range | None:
         """The range that a dimension needs, with a constant extent; None to keep it whole."""
         ranges: list[Range] = []
-        for access, box in zip(accesses, boxes, strict=True):
-            item = self._needed(access, box, number)
+        for alternatives in boxes:
+            item = self._needed([box[number] for box in alternatives])
             if item is None:
                 return None
             ranges.append(item)
@@ -145,11 +150,10 @@ class _Compact(StmtRewriter):
             return None
         return Range(needed.min, const(extent, INDEX))
 
-    def _needed(self, access: Access, box: list[Range | None], number: int) -> Range | None:
-        """The range of one index of an access, by its guards where they say more: the shorter one."""
+    def _needed(self, alternatives: list[Range | None]) -> Range | None:
+        """The shortest of the ranges of an index that are fixed."""
         best: Range | None = None
-        for guarded in (False, True):
-            item = access.box(0, self._analyzer)[number] if guarded else box[number]
+        for item in alternatives:
             if item is None or not self._is_fixed(item.min) or not self._is_fixed(item.extent):
                 continue
             if best is None or _is_shorter(item.extent, best.extent):
