@@ -128,7 +128,7 @@ lint: $(READY)
 
 test: lint c-compiler emulator torch cluster devices
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -n $(JOBS) -m 'not fuzz'
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'not fuzz'
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)

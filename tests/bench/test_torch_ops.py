@@ -6,11 +6,20 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
 pytest.importorskip("expecttest", reason="torch's operator database needs expecttest")
-torch_ops = pytest.importorskip("bench.torch_ops")
-torch_cases = pytest.importorskip("bench.torch_cases")
 
 
-def test_verdicts():
+# Fixtures, because the operator database takes seconds to load: not in every process that only collects tests.
+@pytest.fixture(scope="module")
+def torch_ops():
+    return pytest.importorskip("bench.torch_ops")
+
+
+@pytest.fixture(scope="module")
+def torch_cases():
+    return pytest.importorskip("bench.torch_cases")
+
+
+def test_verdicts(torch_ops, torch_cases):
     run = torch_cases.run_interpreted
     good = torch_cases.run_operator("logit", run, 3)
     assert (good.verdict, good.passed, good.total) == ("passed", 3, 3)
@@ -35,5 +44,5 @@ def test_verdicts():
     assert text.count("logit") == 1
 
 
-def test_the_database_is_large():
+def test_the_database_is_large(torch_cases):
     assert len(torch_cases.operators()) > 500

@@ -243,6 +243,23 @@ def test_verification(monkeypatch: pytest.MonkeyPatch) -> None:
         passes.verify_stage(function(), "nowhere")
 
 
+def test_only_what_a_pass_changes_is_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_verifiers", {})
+    seen: list[str] = []
+    for stage in ("start", "end"):
+        register_stage(stage, lambda program, stage=stage: seen.append(f"{stage} {program.name}"))
+    nothing = function_pass("nothing")(lambda f: f)
+    new_object = function_pass("new_object")(lambda f: f.replace())
+    renamed = function_pass("renamed")(lambda f: f.replace(name=f.name + "x"))
+    reaches = function_pass("reaches", leaves="end")(lambda f: f)
+    pipeline = Pipeline("test", [nothing, new_object, renamed, nothing, reaches, new_object], starts_at="start")
+    with settings.VERIFY.override(True):
+        result = pipeline.run(function())
+    before = function().name
+    assert result.name == before + "x"
+    assert seen == [f"start {before}", f"start {before}x", f"end {before}x"]
+
+
 def test_instruments() -> None:
     recorder = Recorder()
     with instrumented(recorder):
