@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -272,15 +272,43 @@ class Machine:
                     )
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
-        """A result that is no part of an input or of the constants: those are copied."""
-        if isinstance(value, DeviceArray):
-            return value.numpy()
-        if isinstance(value, np.ndarray):
-            made_here = is_borrowed(value) or (value.base is None and not any(value is item for item in inputs))
-            return value if made_here and value.dtype != object else value.copy()
-        if isinstance(value, tuple):
-            return tuple(self.own(item, inputs) for item in value)
-        return [self.own(item, inputs) for item in value] if isinstance(value, list) else value
+        """A result that is no part of an input, of the constants or of another result: those are copied."""
+        return _own(value, list(_owners(inputs)))
+
+
+def _own(value: Any, taken: list[Any]) -> Any:
+    """A value in memory of its own; `taken` are arrays and blocks of memory that belong to somebody."""
+    if isinstance(value, DeviceArray):
+        return value.numpy()
+    if isinstance(value, np.ndarray):
+        owner: Any = _owner(value)
+        if is_borrowed(value):
+            owner = owner.base
+        elif value.dtype == object or owner.base is not None:
+            return value.copy()
+        if any(owner is other for other in taken):
+            return value.copy()
+        taken.append(owner)
+        return value
+    if isinstance(value, tuple):
+        return tuple([_own(item, taken) for item in value])
+    return [_own(item, taken) for item in value] if isinstance(value, list) else value
+
+
+def _owners(value: Any) -> Iterator[Array]:
+    """The arrays whose memory a value lies in."""
+    if isinstance(value, np.ndarray):
+        yield _owner(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _owners(item)
+
+
+def _owner(array: Array) -> Array:
+    """The array that an array is a view of, or itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _on_host(value: Any) -> Any:
