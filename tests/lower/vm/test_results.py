@@ -53,6 +53,18 @@ CASES = {
 }
 
 
+def test_a_result_that_comes_back_as_an_input_is_copied_too() -> None:
+    """Its memory is a block of the program's own storage, and belongs to the user now."""
+    doubled = node("Add", ["x", "x"], ["twice"])
+    shown = node("SequenceConstruct", ["x", "twice"], ["y"])
+    graph = helper.make_graph([doubled, shown], "results", [ITEM], [sequence_named("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    executable = tw.compile(tw.frontend.from_onnx(model), threads=1)
+    _, twice = executable(np.arange(4, dtype=np.float32))
+    given, again = executable(twice)
+    assert not np.shares_memory(given, twice) and not np.shares_memory(again, twice)
+
+
 def leaves(value: Any) -> list[np.ndarray]:
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in leaves(item)]

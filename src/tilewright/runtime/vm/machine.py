@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from tilewright.runtime.vm.program import (
     TextConstant,
     VmFunction,
 )
-from tilewright.runtime.vm.storage import Storage, is_borrowed
+from tilewright.runtime.vm.storage import Storage, owner_of
 from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
 from tilewright.runtime.vm.verify import verify
 from tilewright.support.errors import CompilerBug, UserError
@@ -273,42 +273,33 @@ class Machine:
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input, of the constants or of another result: those are copied."""
-        return _own(value, list(_owners(inputs)))
+        return _own(value, _owners(inputs))
 
 
-def _own(value: Any, taken: list[Any]) -> Any:
+def _own(value: Any, taken: list[object]) -> Any:
     """A value in memory of its own; `taken` are arrays and blocks of memory that belong to somebody."""
-    if isinstance(value, DeviceArray):
-        return value.numpy()
     if isinstance(value, np.ndarray):
-        owner: Any = _owner(value)
-        if is_borrowed(value):
-            owner = owner.base
-        elif value.dtype == object or owner.base is not None:
-            return value.copy()
-        if any(owner is other for other in taken):
+        owner = owner_of(value)
+        if owner is None or value.dtype == object or any(owner is other for other in taken):
             return value.copy()
         taken.append(owner)
         return value
+    if isinstance(value, DeviceArray):
+        return value.numpy()
     if isinstance(value, tuple):
         return tuple([_own(item, taken) for item in value])
     return [_own(item, taken) for item in value] if isinstance(value, list) else value
 
 
-def _owners(value: Any) -> Iterator[Array]:
-    """The arrays whose memory a value lies in."""
-    if isinstance(value, np.ndarray):
-        yield _owner(value)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _owners(item)
-
-
-def _owner(array: Array) -> Array:
-    """The array that an array is a view of, or itself."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+def _owners(values: Iterable[Any]) -> list[object]:
+    """What the memory of arrays belongs to, also of those in tuples and lists."""
+    found: list[object] = []
+    for value in values:
+        if isinstance(value, np.ndarray):
+            found.append(owner_of(value))
+        elif isinstance(value, (tuple, list)):
+            found += _owners(value)
+    return found
 
 
 def _on_host(value: Any) -> Any:

@@ -80,12 +80,12 @@ def _size_class(count: int) -> int:
     return -(-count // step) * step
 
 
-def is_borrowed(array: Array) -> bool:
-    """Whether the memory of an array, or of what it is a view of, is a block of a storage."""
+def owner_of(array: Array) -> object | None:
+    """What an array's memory belongs to: a block of a storage, or an array of numpy's; None if to neither."""
     base: Any = array.base
-    if isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base, _Block)
+    while isinstance(base, np.ndarray):
+        array, base = base, base.base
+    return array if base is None else base if isinstance(base, _Block) else None
 
 
 def _new(size: int) -> _Memory:
