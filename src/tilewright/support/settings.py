@@ -232,7 +232,7 @@ VERIFY: Setting[bool] = define(
     read_bool,
     lambda: False,
     default_text="off",
-    doc="whether the contract of each stage is checked after every pass",
+    doc="whether the contract of each stage is checked after every pass that changes something",
 )
 NUM_THREADS: Setting[int | None] = define(
     "NUM_THREADS",
