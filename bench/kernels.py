@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import math
 import statistics
 import sys
 import time
@@ -40,7 +39,7 @@ from tilewright.cli.options import positive_int
 from tilewright.codegen.llvm import deploy
 from tilewright.compiler import Compilation
 from tilewright.graph.interpreter import evaluate
-from tilewright.runtime.convert import address_of, aligned_empty
+from tilewright.runtime.convert import Array, address_of, lasting_empty, together_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import bind, check_code
 from tilewright.support.errors import TilewrightError, UserError
@@ -190,15 +189,25 @@ def build(case: Case, target: Target, seed: int = 0) -> Runner:
     artifact = compilation.artifact()
     executable = deploy.executable(artifact, 1)
     random = np.random.default_rng(seed + 1)
-    inputs = {info.name: _random(random, info.static_shape, info.dtype) for info in executable.input_info}
+    given, made, workspace = _arrays(executable)
+    inputs = {
+        info.name: _filled(array, random, info.dtype) for info, array in zip(executable.input_info, given, strict=True)
+    }
     error = max_relative_error(executable.run(inputs), [_expected(case, seed, inputs)])
     operators = [item.op for item in executable.model.kernels]
-    results = [
-        math.prod(map(int, info.static_shape)) * storage_dtype(info.dtype).itemsize for info in executable.output_info
-    ]
     constants = artifact.constants.nbytes
-    read = sum(array.nbytes for array in inputs.values()) + constants
-    return Runner(case, _bare_call(executable, inputs), operators, error, read, sum(results), constants)
+    read = sum(array.nbytes for array in given) + constants
+    written = sum(array.nbytes for array in made)
+    return Runner(case, _bare_call(executable, given, made, workspace), operators, error, read, written, constants)
+
+
+def _arrays(executable: deploy.Executable) -> tuple[list[Array], list[Array], Array]:
+    """Inputs, results and a workspace, placed as in a model."""
+    infos = (*executable.input_info, *executable.output_info)
+    kinds = [(tuple(map(int, info.static_shape)), storage_dtype(info.dtype)) for info in infos]
+    *arrays, workspace = together_empty([*kinds, ((executable.model.workspace_bytes,), np.dtype(np.uint8))])
+    count = len(executable.input_info)
+    return arrays[:count], arrays[count:], workspace
 
 
 def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -207,29 +216,24 @@ def _expected(case: Case, seed: int, inputs: dict[str, np.ndarray]) -> np.ndarra
     return result
 
 
-def _random(random: np.random.Generator, shape: tuple[int | str, ...], dtype: str) -> np.ndarray:
-    sizes = [int(size) for size in shape]
-    array = aligned_empty(tuple(sizes), storage_dtype(dtype))
+def _filled(array: Array, random: np.random.Generator, dtype: str) -> Array:
     if dtype in ("int8", "uint8"):
         low = -127 if dtype == "int8" else 0
-        array[...] = random.integers(low, low + 255, sizes)
+        array[...] = random.integers(low, low + 255, array.shape)
     else:
-        array[...] = random.standard_normal(sizes)
+        array[...] = random.standard_normal(array.shape)
     return array
 
 
-def _bare_call(executable: deploy.Executable, inputs: dict[str, np.ndarray]) -> Callable[[], object]:
+def _bare_call(
+    executable: deploy.Executable, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array
+) -> Callable[[], object]:
     """The model's entry with all its arguments ready: one call through ctypes, less than a microsecond."""
     model = executable.model
-    outputs = [
-        aligned_empty(tuple(int(size) for size in info.static_shape), storage_dtype(info.dtype))
-        for info in executable.output_info
-    ]
-    workspace = aligned_empty((max(model.workspace_bytes, 64),), np.dtype(np.uint8))
-    constants = aligned_empty(executable.artifact.constants.shape, np.dtype(np.uint8))
+    constants = lasting_empty(executable.artifact.constants.nbytes)
     constants[...] = executable.artifact.constants
     pointer = ctypes.c_void_p
-    given = (pointer * len(inputs))(*(address_of(array) for array in inputs.values()))
+    given = (pointer * len(inputs))(*(address_of(array) for array in inputs))
     made = (pointer * len(outputs))(*(address_of(array) for array in outputs))
     entry = bind(executable.library, model.entry, ctypes.c_int32, pointer, pointer, pointer, pointer)
     places = (given, made, address_of(workspace), address_of(constants) if constants.size else 0)

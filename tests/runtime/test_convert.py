@@ -46,6 +46,22 @@ def test_lasting_memory(size: int) -> None:
     assert not size or (array[0], array[-1]) == (7, 7)
 
 
+def test_arrays_together() -> None:
+    kinds = [
+        ((3, 5), np.dtype(np.float32)),
+        ((0, 4), np.dtype(np.int8)),
+        ((), np.dtype(np.int64)),
+        ((7,), np.dtype(np.uint8)),
+    ]
+    arrays = convert.together_empty(kinds)
+    assert [(array.shape, array.dtype) for array in arrays] == kinds
+    for number, array in enumerate(arrays):
+        array[...] = number
+    assert [set(array.ravel().tolist()) for array in arrays] == [{0}, set(), {2}, {3}]
+    places = [convert.address_of(array) for array in arrays if array.size]
+    assert [place - places[0] for place in places] == [0, 64, 128]
+
+
 @given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)), st.booleans())
 def test_addresses(array: np.ndarray, writable: bool) -> None:
     array.flags.writeable = writable

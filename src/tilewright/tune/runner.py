@@ -25,7 +25,7 @@ from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.pool import runtime_imports
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.convert import ALIGNMENT, address_of, aligned_empty, lasting_empty
+from tilewright.runtime.convert import ALIGNMENT, address_of, lasting_empty, together_empty
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import bind, check_code, thread_setter
 from tilewright.support.errors import CompilerBug, UserError
@@ -248,7 +248,11 @@ def result_numbers(func: PrimFunc) -> list[int]:
 def inputs_of(func: PrimFunc) -> list[Array]:
     """Arrays for a kernel's parameters, the same in every process."""
     random = np.random.default_rng(0)
-    return [_fill(buffer, random) for buffer in _buffers(func)]
+    buffers = _buffers(func)
+    arrays = together_empty([(_shape(buffer), storage_dtype(str(buffer.dtype))) for buffer in buffers])
+    for array, buffer in zip(arrays, buffers, strict=True):
+        _fill(array, buffer, random)
+    return arrays
 
 
 def compare(func: PrimFunc, got: Mapping[int, Array], right: Sequence[Array]) -> float:
@@ -269,12 +273,15 @@ def compare(func: PrimFunc, got: Mapping[int, Array], right: Sequence[Array]) ->
     return worst
 
 
-def _fill(buffer: Buffer, random: np.random.Generator) -> Array:
-    """An input of plausible values: floats around zero, integers that are valid indices of small tables."""
-    shape = buffer.static_shape
-    if shape is None:
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    if buffer.static_shape is None:
         raise CompilerBug(f"the parameter {buffer.name} has a symbolic shape: its kernel is not for tuning")
-    array = aligned_empty(shape, storage_dtype(str(buffer.dtype)))
+    return buffer.static_shape
+
+
+def _fill(array: Array, buffer: Buffer, random: np.random.Generator) -> None:
+    """Make an input of plausible values: floats around zero, integers that are valid indices of small tables."""
+    shape = array.shape
     if buffer.dtype.name == "bfloat16":
         bits = random.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
         np.copyto(array, bits.astype(np.uint16))
@@ -282,7 +289,6 @@ def _fill(buffer: Buffer, random: np.random.Generator) -> Array:
         np.copyto(array, random.standard_normal(shape), casting="unsafe")
     else:
         np.copyto(array, random.integers(0, 2, shape), casting="unsafe")
-    return array
 
 
 def _padded(size: int) -> int:
