@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from tilewright.graph.infer import infer_types
 from tilewright.graph.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import WinogradWeightAttributes, plain_weight
-from tilewright.ir.expr import Mul
+from tilewright.ir.expr import Mul, PrimExpr
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -23,7 +25,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
-from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, Block, BufferStore, For, LoopKind
+from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, Allocate, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -38,7 +40,10 @@ Pads = tuple[int, int, int, int]
 
 
 class Case:
-    """A convolution with random values: its inputs, its kernel by Winograd's algorithm, and the expected result."""
+    """A convolution with random values: its inputs, its kernel by Winograd's algorithm, and the expected result.
+
+    `batch` is the number of images as the kernel knows it, where that is not the number at hand.
+    """
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Case:
         epilogue: str = "relu",
         axes: tuple[int, ...] = (0, 3, 1, 2),
         plain: bool = False,
+        batch: PrimExpr | None = None,
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
         channels = size[-1]
@@ -62,8 +68,9 @@ class Case:
             transformed = plain_weight(taps, tile)
         bias = rng.standard_normal(outputs).astype(np.float32)
         other = rng.standard_normal(expected.shape).astype(np.float32)
-        x, u = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("x", data), ("u", transformed)))
-        b, r = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("b", bias), ("r", other)))
+        images = size[0] if batch is None else batch
+        x, r = (Var(name, tensor_type((images, *a.shape[1:]), "float32")) for name, a in (("x", data), ("r", other)))
+        u, b = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("u", transformed), ("b", bias)))
         name = "nn.conv2d_winograd_plain" if plain else "nn.conv2d_winograd"
         body: GraphExpr = call(name, x, u, tile=tile, padding=pads)
         self.inputs = [data, transformed]
@@ -93,7 +100,7 @@ class Case:
             interpret(func, *arrays, out)
         else:
             run(*arrays, out)  # type: ignore[operator]
-        scale = max(1.0, float(np.abs(self.expected).max()))
+        scale = float(np.abs(self.expected).max(initial=1.0))
         np.testing.assert_allclose(out, self.expected, rtol=0, atol=TOLERANCE[self.tile] * scale)
 
 
@@ -151,7 +158,7 @@ class TestPlainSchedule:
         (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH_NEAR in loop.annotations)
         assert walk.annotations[PREFETCH_NEAR] == {"winograd_input": 6 * 4 * 32}
         (image,) = {load.buffer for load in find_all(walk, BufferLoad) if load.buffer.name == "winograd_input"}
-        assert image.static_shape == (2, 6, 6, 4, 32)
+        assert image.static_shape == (1, 2, 6, 6, 4, 32)
 
     def test_the_border_is_made_for_one_vector_of_channels_at_a_time(self, target: Target) -> None:
         scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
@@ -279,7 +286,7 @@ def test_more_tiles_where_those_come_in_fewer_groups() -> None:
             for block in find_all(Case((1, 26, 26, 256), outputs).func.body, Block)
             if block.name == "winograd_input"
         )
-        assert (stage.writes[0].buffer.static_shape or ())[2] == count
+        assert (stage.writes[0].buffer.static_shape or ())[3] == count
 
 
 @pytest.mark.parametrize(
@@ -314,8 +321,86 @@ def test_pixels_from_beyond_the_second_cache_level_are_fetched_a_group_ahead() -
     case.check(small, tw.build(small, target=target))
 
 
-def test_symbolic_shapes_are_refused() -> None:
-    x = Var("x", tensor_type((tw.te.var("n"), 8, 8, 4), "float32"))
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+class TestOpenBatch:
+    """One kernel for any number of images."""
+
+    @pytest.mark.parametrize("plain", [False, True], ids=["transformed", "plain"])
+    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
+    @pytest.mark.parametrize("cores", [1, 2])
+    def test_numbers_of_images(self, target: Target, plain: bool, epilogue: str, cores: int) -> None:
+        symbol = tw.te.var("n")
+        cases = [Case((n, 7, 6, 16), 16, epilogue=epilogue, plain=plain, batch=symbol) for n in (0, 1, 3)]
+        scheduled = schedule_cpu(cases[0].func, target.replace(cores=cores))
+        for case in cases:
+            case.check(case.func)
+            case.check(scheduled)
+
+    @pytest.mark.parametrize("tile", [2, 3, 4])
+    def test_tiles(self, target: Target, tile: int) -> None:
+        case = Case((2, 5, 9, 4), 16, tile, (1, 0, 1, 2), batch=tw.te.var("n"))
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("axes", [(0, 2, 1, 3), (1, 0, 2, 3), (3, 1, 2, 0)])
+    def test_results_at_other_pixels(self, target: Target, axes: tuple[int, ...]) -> None:
+        case = Case((2, 8, 8, 4), 8, epilogue="transpose", axes=axes, batch=tw.te.var("n"))
+        case.check(schedule_cpu(case.func, target))
+
+    def test_a_number_of_tiles_without_good_divisors(self, target: Target) -> None:
+        # 17 tiles become 18, in each image.
+        case = Case((2, 2, 34, 4), 16, 2, batch=tw.te.var("n"))
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize(("cores", "l2_bytes"), [(1, 2 << 20), (2, 64 << 10), (16, 2 << 20)])
+    @pytest.mark.parametrize(("size", "tile", "plain"), [(24, 4, False), (14, 3, False), (4, 4, True)])
+    def test_images_are_a_loop_around_the_schedule_of_one(
+        self, target: Target, size: int, tile: int, plain: bool, cores: int, l2_bytes: int
+    ) -> None:
+        """The same choices, the same parallel loops, and no more scratch memory."""
+        here = target.replace(cores=cores, l2_bytes=l2_bytes)
+        choices = Choices(), Choices()
+        batches = None, tw.te.var("n")
+        one, any_number = (
+            schedule_cpu(Case((1, size, size, 16), 32, tile, plain=plain, batch=batch).func, here, asked)
+            for batch, asked in zip(batches, choices, strict=True)
+        )
+        # Vectors of the padding are a question of stages that stand alone only.
+        asked = {name: question for name, question in choices[0].asked.items() if name != "vector"}
+        assert asked and asked == choices[1].asked
+        assert parallel_loops(one) == parallel_loops(any_number)
+        assert _scratch(lower(any_number, here)) <= _scratch(lower(one, here))
+
+
+def _scratch(func: PrimFunc) -> int:
+    """Elements that a program allocates."""
+    sizes = [item.buffer.static_shape for item in find_all(func.body, Allocate)]
+    assert all(size is not None for size in sizes)
+    return sum(prod(size or ()) for size in sizes)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("size", "outputs", "tile", "plain"),
+    [((28, 28, 32), 64, 4, False), ((14, 14, 48), 96, 3, False), ((7, 7, 32), 48, 4, True)],
+)
+def test_compiled_for_any_number_of_images(
+    size: tuple[int, int, int], outputs: int, tile: int, plain: bool, cores: int
+) -> None:
+    # Weights are larger than this cache.
+    target = Target("native").replace(cores=cores, l2_bytes=256 << 10)
+    symbol = tw.te.var("n")
+    cases = [Case((n, *size), outputs, tile, plain=plain, batch=symbol) for n in (1, 0, 2, 3, 17)]
+    scheduled = schedule_cpu(cases[0].func, target)
+    module = tw.build(scheduled, target=target)
+    for case in cases:
+        case.check(scheduled, module)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_images_of_open_size_are_refused(axis: int) -> None:
+    sizes = [1, 8, 8, 4]
+    sizes[axis] = tw.te.var("n")
+    x = Var("x", tensor_type(tuple(sizes), "float32"))
     u = Var("u", tensor_type((6, 6, 4, 4), "float32"))
     function = infer_types(Function("k", (x, u), call("nn.conv2d_winograd", x, u, tile=4, padding=(1, 1, 1, 1))))
     assert isinstance(function, Function)
@@ -344,11 +429,21 @@ def test_compiled(size: tuple[int, int, int, int], outputs: int, tile: int, core
     tile=st.sampled_from([2, 3, 4]),
     pads=st.tuples(*[st.integers(0, 2)] * 4),
     target=st.sampled_from(list(TARGETS.values())),
+    images=st.integers(1, 3),
+    batch=st.sampled_from([None, tw.te.var("n")]),
 )
 def test_any_convolution(
-    height: int, width: int, channels: int, outputs: int, tile: int, pads: Pads, target: Target
+    height: int,
+    width: int,
+    channels: int,
+    outputs: int,
+    tile: int,
+    pads: Pads,
+    target: Target,
+    images: int,
+    batch: PrimExpr | None,
 ) -> None:
     if height + pads[0] + pads[2] < 3 or width + pads[1] + pads[3] < 3:
         return
-    case = Case((1, height, width, channels), outputs, tile, pads)
+    case = Case((images, height, width, channels), outputs, tile, pads, batch=batch)
     case.check(schedule_cpu(case.func, target))

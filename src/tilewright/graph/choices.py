@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 
-from tilewright.graph.expr import Call
+from tilewright.graph.expr import Call, GraphExpr
 from tilewright.graph.op import Operator
-from tilewright.graph.rewrite import static_shape
+from tilewright.graph.rewrite import known_sizes
 from tilewright.support.errors import CompilerBug
 
 _PREFIX = "graph:"
@@ -93,12 +93,18 @@ def stored_answer(answer: str) -> dict[str, str]:
 def _text_of(call: Call) -> str:
     """The computation of a call: its operator, the type and sizes of what it reads, and its attributes."""
     assert isinstance(call.callee, Operator)
-    sizes = ["x".join(map(str, static_shape(item) or ("?",))) for item in call.args]
+    sizes = [_sizes_text(item) for item in call.args]
     attributes = call.attributes
     given = {} if attributes is None else dict(zip(attributes.fields, attributes.field_values(), strict=True))
     usual = signature(call.callee.attributes_class).parameters
     told = [f"{name}={_short(value)}" for name, value in given.items() if value != usual[name].default]
     return " ".join((call.callee.name, str(call.args[0].tensor_type.dtype), *sizes, *told))
+
+
+def _sizes_text(item: GraphExpr) -> str:
+    """The sizes of a tensor: open ones are known to be that."""
+    sizes = known_sizes(item)
+    return "?" if sizes is None else "x".join(str(size) if isinstance(size, int) else "?" for size in sizes)
 
 
 def _short(value: object) -> str:

@@ -8,6 +8,10 @@
     output          Y = A M A'   arranged (tile, row, column, channel)
     winograd        Y at its pixels (partial tiles are cut)
 
+Tiles are those of all images, one image after the other. Where the number of images is open (known when the kernel
+runs), they are an axis of their own instead, the first of every stage, and tiles are those of one image; else that axis
+has one element.
+
 Weights that are transformed where they are used (`nn.conv2d_winograd_plain`) have two stages of their own,
 
     weight_rows     G g
@@ -186,7 +190,10 @@ class _Layout:
     """The tiles of a convolution's result: rows and columns of them in each of some images."""
 
     tile: int
+    outer: PrimExpr
+    """The length of the axis of images: their number where it is open, else one."""
     images: int
+    """Images whose tiles are counted together: one, or all."""
     height: int
     width: int
     padding: tuple[int, int, int, int]
@@ -207,9 +214,15 @@ class _Layout:
         return self.images * self.rows * self.columns
 
     def place(self, tile: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """The image, row and column of a tile."""
-        row = tile // self.columns % self.rows if self.images > 1 else tile // self.columns
-        return tile // (self.rows * self.columns), row, tile % self.columns
+        """The image among those that are counted together, the row and the column of a tile."""
+        row, column = tile // self.columns, tile % self.columns
+        return (row // self.rows, row % self.rows, column) if self.images > 1 else (const(0), row, column)
+
+    def number(self, image: PrimExpr, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The place along the axis of images and the number of a tile of some image, row and column."""
+        if self.images == 1:
+            return image, row * self.columns + column
+        return const(0), (image * self.rows + row) * self.columns + column
 
     def rest(self, axis: int) -> int:
         """Rows (axis 0) or columns (axis 1) of results of the last tile."""
@@ -223,11 +236,13 @@ class _Layout:
 
 def _layout(data: Tensor, attributes: Any, result: Type) -> _Layout:
     shape = result_shape(result)
-    known = [const_value(dim) for dim in (*shape, *data.shape)]
+    known = [const_value(dim) for dim in (*shape[1:], *data.shape[1:])]
     if any(dim is None for dim in known):
-        raise UnsupportedError("a Winograd convolution needs shapes that are known at compile time")
-    batch, height, width = (dim or 0 for dim in known[:3])
-    return _Layout(attributes.tile, batch, height, width, attributes.padding)
+        raise UnsupportedError("a Winograd convolution needs images and channels that are known at compile time")
+    height, width = (dim or 0 for dim in known[:2])
+    batch = const_value(shape[0])
+    outer, images = (shape[0], 1) if batch is None else (const(1), batch)
+    return _Layout(attributes.tile, outer, images, height, width, attributes.padding)
 
 
 def _padded(data: Tensor, layout: _Layout) -> Tensor:
@@ -246,12 +261,7 @@ def _at_pixels(output: Tensor, layout: _Layout, shape: Any) -> Tensor:
     tile = layout.tile
     return compute(
         shape,
-        lambda n, y, x, o: output[
-            (build.mul(n, layout.rows) + build.floordiv(y, tile)) * layout.columns + build.floordiv(x, tile),
-            build.floormod(y, tile),
-            build.floormod(x, tile),
-            o,
-        ],
+        lambda n, y, x, o: output[*layout.number(n, y // tile, x // tile), y % tile, x % tile, o],
         "winograd",
         {"tile": tile},
     )
@@ -276,38 +286,38 @@ def _convolution(
 ) -> Tensor:
     """The stages around the products of an algorithm, for `count` tiles: those beyond the last are dropped."""
     tile, size = layout.tile, layout.tile + KERNEL - 1
-    padded = _padded(data, layout)
+    padded, outer = _padded(data, layout), layout.outer
 
-    def pixel(p: PrimExpr, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
+    def pixel(n: PrimExpr, p: PrimExpr, u: ExprLike, v: ExprLike, c: ExprLike) -> PrimExpr:
         """Element (u, v) of the window of a tile; tiles beyond the last repeat it."""
         image, row, column = layout.place(build.minimum(p, layout.tiles - 1) if count > layout.tiles else p)
-        return padded[image, row * tile + u, column * tile + v, c]
+        return padded[n + image, row * tile + u, column * tile + v, c]
 
     input_rows = compute(
-        (count, size, size, channels),
-        lambda p, i, v, c: parts.input_row(p, 0, i, lambda n: pixel(p, const(n), v, c)),
+        (outer, count, size, size, channels),
+        lambda n, p, i, v, c: parts.input_row(p, 0, i, lambda u: pixel(n, p, const(u), v, c)),
         "winograd_input_rows",
     )
     transformed = compute(
-        (size, size, count, channels),
-        lambda i, j, p, c: parts.input_row(p, 1, j, lambda n: input_rows[p, i, n, c]),
+        (outer, size, size, count, channels),
+        lambda n, i, j, p, c: parts.input_row(p, 1, j, lambda v: input_rows[n, p, i, v, c]),
         "winograd_input",
     )
     ic = reduce_axis((0, channels), "ic")
     product = compute(
-        (size, size, count, outputs),
-        lambda i, j, p, o: reduction.sum(parts.term(i, j, p, transformed[i, j, p, ic], ic.var, o), [ic]),
+        (outer, size, size, count, outputs),
+        lambda n, i, j, p, o: reduction.sum(parts.term(i, j, p, transformed[n, i, j, p, ic], ic.var, o), [ic]),
         "winograd_product",
         parts.notes,
     )
     output_rows = compute(
-        (count, tile, size, outputs),
-        lambda p, a, j, o: parts.output_row(p, 0, a, lambda n: product[n, j, p, o]),
+        (outer, count, tile, size, outputs),
+        lambda n, p, a, j, o: parts.output_row(p, 0, a, lambda i: product[n, i, j, p, o]),
         "winograd_output_rows",
     )
     output = compute(
-        (count, tile, tile, outputs),
-        lambda p, a, b, o: parts.output_row(p, 1, b, lambda n: output_rows[p, a, n, o]),
+        (outer, count, tile, tile, outputs),
+        lambda n, p, a, b, o: parts.output_row(p, 1, b, lambda j: output_rows[n, p, a, j, o]),
         "winograd_output",
     )
     return _at_pixels(output, layout, shape)

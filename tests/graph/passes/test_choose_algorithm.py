@@ -7,7 +7,7 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Constant, GraphExpr, constant
+from tilewright.graph.expr import Constant, GraphExpr, Tuple, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import is_call_to
@@ -25,6 +25,8 @@ from tilewright.graph.passes.choose_algorithm import (
 )
 from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
 from tilewright.graph.traverse import post_order
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -33,7 +35,7 @@ NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores
 NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": (1, 1, 1, 1)}
 
 
-def module(data: tuple[int, ...], taps: tuple[int, ...], **attributes: object) -> IRModule:
+def module(data: tuple[PrimExpr | int, ...], taps: tuple[int, ...], **attributes: object) -> IRModule:
     x = var("x", *data)
     body = op("nn.relu", op("nn.conv2d", x, constant(random(0, *taps)), **{**NHWC, **attributes}))
     return infer_types(IRModule([function([x], body)]))
@@ -72,6 +74,44 @@ def test_others_stay(changes: dict[str, object]) -> None:
     sizes = {"data": (1, 28, 28, 32), "taps": (3, 3, 32, 32)}
     found = module(**{**sizes, **changes})  # type: ignore[arg-type]
     assert len(calls(choose_algorithm(found, AVX512), "nn.conv2d")) == 1
+
+
+@pytest.mark.parametrize(("height", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512), (14, 4)])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_open_batch_is_computed_as_one_image_is(height: int, channels: int, times: int) -> None:
+    def chosen(batch: PrimExpr | int) -> list[tuple[str, object]]:
+        found = choose_algorithm(module((batch, height, height, channels), (3, 3, channels, channels)), AVX512)
+        names = ("nn.conv2d", "nn.conv2d_winograd", "nn.conv2d_winograd_plain")
+        return [(name, getattr(item.attributes, "tile", None)) for name in names for item in calls(found, name)]
+
+    assert chosen(times * SymbolicVar("n")) == chosen(1)
+
+
+def test_an_open_batch_keeps_its_meaning() -> None:
+    before = module((SymbolicVar("n"), 28, 28, 32), (3, 3, 32, 32))
+    after = choose_algorithm(before, AVX512)
+    assert calls(after, "nn.conv2d_winograd")
+    for batch in (0, 1, 3):
+        x = random(1, batch, 28, 28, 32)
+        expected = evaluate(before, x)
+        tolerance = 1e-5 * float(np.abs(expected).max(initial=1.0))
+        np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_images_of_open_size_stay(axis: int) -> None:
+    shape: list[PrimExpr | int] = [1, 28, 28, 32]
+    shape[axis] = SymbolicVar("n")
+    assert calls(choose_algorithm(module(tuple(shape), (3, 3, 32, 32)), AVX512), "nn.conv2d")
+
+
+def test_open_batches_of_images_of_different_sizes_are_different_questions() -> None:
+    batch, w, asking = SymbolicVar("n"), constant(random(0, 3, 3, 16, 16)), GraphChoices()
+    images = [var(f"x{size}", batch, size, size, 16) for size in (32, 2)]
+    results = tuple(op("nn.conv2d", x, w, span=x.name, **NHWC) for x in images)
+    choose_algorithm(infer_types(IRModule([function(images, Tuple(results))])), AVX512, asking)
+    assert sorted(len(question.options) for question in asking.asked.values()) == [2, 4]
+    assert all("?x" in key for key in asking.asked)
 
 
 def test_weights_that_are_no_constants_stay() -> None:

@@ -237,7 +237,7 @@ def _conv2d_winograd(args: list[Array], attributes: WinogradAttributes) -> Array
     data, weight = (array.astype(np.float64) for array in args)
     matrices, tile = winograd_matrices(attributes.tile), attributes.tile
     top, left, bottom, right = attributes.padding
-    batch, height, width, channels = data.shape
+    (batch, height, width, channels), outputs = data.shape, weight.shape[-1]
     out_height, out_width = height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
     rows, columns = -(-out_height // tile), -(-out_width // tile)
     size = tile + KERNEL - 1
@@ -253,9 +253,9 @@ def _conv2d_winograd(args: list[Array], attributes: WinogradAttributes) -> Array
     with np.errstate(all="ignore"):
         transformed = np.einsum("iu,jv,nyxuvc->ijnyxc", matrices.input, matrices.input, windows, optimize=True)
         product = np.matmul(transformed.reshape(size, size, -1, channels), weight)
-        product = product.reshape(size, size, batch, rows, columns, -1)
+        product = product.reshape(size, size, batch, rows, columns, outputs)
         result = np.einsum("au,bv,uvnyxo->nyaxbo", matrices.output, matrices.output, product, optimize=True)
-    result = result.reshape(batch, rows * tile, columns * tile, -1)[:, :out_height, :out_width]
+    result = result.reshape(batch, rows * tile, columns * tile, outputs)[:, :out_height, :out_width]
     return np.ascontiguousarray(result, args[0].dtype)
 
 

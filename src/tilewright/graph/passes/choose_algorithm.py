@@ -21,7 +21,7 @@ from tilewright.graph.infer import fill_type
 from tilewright.graph.op import is_call_to
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
-from tilewright.graph.rewrite import make, static_shape
+from tilewright.graph.rewrite import known_sizes, make, static_shape
 from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -48,7 +48,7 @@ _LEAST_CHANNELS = 8
 
 @dataclass(frozen=True)
 class ConvolutionSize:
-    """The sizes of a 3 x 3 convolution of stride 1."""
+    """The sizes of a 3 x 3 convolution of stride 1; a batch that is open counts as one image."""
 
     batch: int
     height: int
@@ -116,7 +116,7 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
     """The sizes of a convolution that Winograd's algorithm can compute, or None."""
     attributes, (data, weight) = item.attributes, item.args
     assert isinstance(attributes, Conv2dAttributes)
-    source, taps, result = static_shape(data), static_shape(weight), static_shape(item)
+    source, taps, result = _images_shape(data), static_shape(weight), _images_shape(item)
     if source is None or taps is None or result is None or attributes.data_layout != "NHWC":
         return None
     if tuple(attributes.strides) != (1, 1) or tuple(attributes.dilation) != (1, 1) or attributes.groups != 1:
@@ -124,6 +124,16 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
     if taps[:2] != (KERNEL, KERNEL) or data.tensor_type.dtype.name != "float32" or 0 in (*source, *result):
         return None
     return ConvolutionSize(result[0], result[1], result[2], source[3], result[3])
+
+
+def _images_shape(item: GraphExpr) -> tuple[int, ...] | None:
+    """The shape of images, one where their number is open: kernels take those one by one. None for other open sizes."""
+    sizes = known_sizes(item)
+    if sizes is None:
+        return None
+    batch, *others = sizes
+    shape = [size for size in (batch if isinstance(batch, int) else 1, *others) if isinstance(size, int)]
+    return tuple(shape) if len(shape) == len(sizes) else None
 
 
 def possible_tiles(size: ConvolutionSize) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -13,7 +14,7 @@ from tilewright.tir.schedule.trace import Value
 from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, fetch_also, result_places
+from tilewright.topi.schedule.cpu.prefetch import fetch_also, result_places
 from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
@@ -94,6 +95,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
         for panel of output channels, block of tiles:
             for i, j:  M[i, j] = V[i, j] U[i, j]                            (a register tile of tiles x channels)
             for tile, vector of channels:  epilogue(A M A') to the output   (partial tiles are cut here only)
+
+    Images of an open number are a loop around all of it.
     """
     sch = context.sch
     target = output_block(context)
@@ -102,7 +105,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
     _pack_weights(context, plan)
     group, panel, block = _schedule_output(context, target, plan)
     depth = _schedule_product(context, panel if plan.streamed else block, plan)
-    tiles, chunk = _schedule_input(context, group, plan)
+    images = open_images(context, target)
+    tiles, chunk = _schedule_input(context, images, group, plan)
     # What changes little is decided last: schedules that a tuner compares have the more in common.
     step = _unroll_product(context, depth, plan)
     _fetch_next_group(context, target, step, plan)
@@ -110,7 +114,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
         sch.parallel(sch.fuse(tiles, chunk))
         sch.parallel(panel if plan.streamed else sch.fuse(panel, block))
     elif plan.parallel:
-        sch.parallel(group)
+        # Groups of several images may run at once, unless each image is padded first.
+        sch.parallel(group if images is None or not plan.in_rows else sch.fuse(images, group))
     for handle in sch.get_output_blocks():
         if handle.name != target.name:
             schedule_injective(context, handle)
@@ -124,8 +129,8 @@ def output_block(context: ScheduleContext) -> BlockHandle:
     if len(outputs) != 1 or outputs[0].name == pixels.name:
         return pixels
     output = outputs[0]
-    shape = context.block(pixels).writes[0].buffer.static_shape
-    if context.block(output).is_reduction or context.block(output).writes[0].buffer.static_shape != shape:
+    shape = context.block(pixels).writes[0].buffer.shape
+    if context.block(output).is_reduction or context.block(output).writes[0].buffer.shape != shape:
         return pixels
     trial = ScheduleContext(sch.copy(), context.target)
     inline_others(trial, output)
@@ -160,8 +165,8 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     sch = context.sch
     product = sch.get_block("winograd_product")
     buffer = context.block(product).writes[0].buffer
-    size, _, tiles, outputs = buffer.static_shape or (0, 0, 0, 0)
-    *_, channels = context.block(sch.get_block("winograd_input")).writes[0].buffer.static_shape or (0,)
+    size, _, tiles, outputs = stage_shape(context, "winograd_product")
+    *_, channels = stage_shape(context, "winograd_input")
     lanes = context.lanes(product)
     image_tiles, columns = (context.block(product).annotations[name] for name in ("tiles", "columns"))
     assert isinstance(image_tiles, int) and isinstance(columns, int)
@@ -188,7 +193,7 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     fitting = [n for n in allowed if n <= max(1, most // register.rows)]
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
-    moved = item * outputs + sum(map(buffer_bytes, {*result_places(context, target), *_images(context)}))
+    moved = item * outputs + sum(map(_bytes, {*result_places(context, target), *_images(context)}))
     if moved > cache:
         # Only the pixels of whole rows are fetched ahead.
         in_rows = [n for n in in_rows if n * register.rows % columns == 0] or in_rows
@@ -215,6 +220,17 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
         streamed=streamed,
         passing=moved > cache,
     )
+
+
+def stage_shape(context: ScheduleContext, name: str) -> tuple[int, ...]:
+    """The sizes of what a stage makes, without the axis of images."""
+    _, *shape = context.block(context.sch.get_block(name)).writes[0].buffer.shape
+    return tuple(const_value(dim) or 0 for dim in shape)
+
+
+def _bytes(buffer: Buffer) -> int:
+    """The size of a buffer of images: of one image where their number is open."""
+    return prod(const_value(dim) or 1 for dim in buffer.shape) * buffer.dtype.itemsize
 
 
 def _images(context: ScheduleContext) -> list[Buffer]:
@@ -259,11 +275,7 @@ def _schedule_output(
     Gives the loops over groups of tiles, panels of channels, blocks of tiles.
     """
     sch = context.sch
-    n, y, x, o = sch.get_loops(target)
-    tile_row, row = sch.split(y, [None, plan.tile])
-    tile_column, column = sch.split(x, [None, plan.tile])
-    sch.reorder(n, tile_row, tile_column, row, column)
-    tiles = sch.fuse(n, tile_row, tile_column)
+    tiles, row, column, o = split_tiles(context, target, plan.tile)
     group, block, inner = sch.split(tiles, [None, plan.group, plan.register.rows])
     panel, vector, lane = sch.split(o, [None, plan.register.vectors, plan.register.lanes])
     sch.reorder(group, panel, block, inner, vector, row, column, lane)
@@ -275,6 +287,25 @@ def _schedule_output(
     sch.unroll(column)
     sch.vectorize(lane)
     return group, panel, block
+
+
+def split_tiles(
+    context: ScheduleContext, target: BlockHandle, tile: int
+) -> tuple[LoopHandle, LoopHandle, LoopHandle, LoopHandle]:
+    """Loops (tile, row, column, channel) around results; images of an open number are a loop around them."""
+    sch = context.sch
+    n, y, x, o = sch.get_loops(target)
+    tile_row, row = sch.split(y, [None, tile])
+    tile_column, column = sch.split(x, [None, tile])
+    sch.reorder(n, tile_row, tile_column, row, column)
+    counted = [n, tile_row, tile_column] if open_images(context, target) is None else [tile_row, tile_column]
+    return sch.fuse(*counted), row, column, o
+
+
+def open_images(context: ScheduleContext, target: BlockHandle) -> LoopHandle | None:
+    """The loop over images whose number is open, around all others."""
+    first, *_ = context.sch.get_loops(target)
+    return first if context.is_symbolic(first) else None
 
 
 def _unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
@@ -298,12 +329,12 @@ def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) 
     product = sch.get_block("winograd_product")
     store = sch.cache_write(product, 0, "local")
     sch.compute_at(store, place, preserve_unit_loops=True)
-    _, inner, *rest = loops_below(context, store, place)
+    _, _, inner, *rest = loops_below(context, store, place)
     if plan.streamed:
         inner, row = sch.split(rest[0], [None, plan.register.rows])
         rest = [row, *rest[1:]]
     sch.compute_at(product, inner, preserve_unit_loops=True)
-    *spatial, ic = loops_below(context, product, inner)
+    _, *spatial, ic = loops_below(context, product, inner)
     reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
     sch.reorder(*reduction, *spatial)
     start = sch.decompose_reduction(product, reduction[0])
@@ -341,7 +372,7 @@ def _fetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopH
     tile_rows = plan.group * plan.register.rows // plan.columns
     wanted: dict[str, Value] = {}
     for buffer in dict.fromkeys([*results, *images]):
-        *_, width, channels = buffer.static_shape or (0, 0)
+        width, channels = (const_value(dim) or 0 for dim in buffer.shape[-2:])
         length = tile_rows * plan.tile * width * channels
         # Windows of the next rows begin above these: the first lines have been read already.
         wanted[buffer.name] = [length, length + (plan.size - plan.tile) * width * channels * (buffer in images)]
@@ -351,13 +382,13 @@ def _fetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopH
 def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> None:
     """Store the transformed input in the order in which the products read it.
 
-    Before: `v[i, j, p, c]`; after: `v[p // rows, i, j, c // chunk, p % rows, c % chunk]`.
+    Before: `v[n, i, j, p, c]`; after: `v[n, p // rows, i, j, c // chunk, p % rows, c % chunk]`.
     """
     rows, chunk_length = plan.register.rows, plan.chunk if plan.channels % plan.chunk == 0 else 1
 
-    def arranged(i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
+    def arranged(n: Var, i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
         (block, *row), (chunk, *lane) = _parts(p, rows), _parts(c, chunk_length)
-        return (block, i, j, chunk, *row, *lane) if lane else (block, i, j, *row, chunk)
+        return (n, block, i, j, chunk, *row, *lane) if lane else (n, block, i, j, *row, chunk)
 
     context.sch.transform_layout(product, "winograd_input", arranged)
 
@@ -383,7 +414,9 @@ def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) ->
         sch.unroll(loop)
 
 
-def _schedule_input(context: ScheduleContext, group_loop: LoopHandle, plan: _Plan) -> tuple[LoopHandle, LoopHandle]:
+def _schedule_input(
+    context: ScheduleContext, images: LoopHandle | None, group_loop: LoopHandle, plan: _Plan
+) -> tuple[LoopHandle, LoopHandle]:
     """The input transform: for each tile and vector of channels, both stages unrolled.
 
     Where a group lies in rows of tiles, its part of the image is padded row by row, in the first cache level. Gives the
@@ -406,6 +439,11 @@ def _schedule_input(context: ScheduleContext, group_loop: LoopHandle, plan: _Pla
         if plan.in_rows:
             sch.compute_at(producer, chunk)
             sch.vectorize(sch.get_loops(producer)[-1])
-        else:
+        elif images is None:
             schedule_injective(context, producer)
+        else:
+            sch.compute_at(producer, images)
+            *lines, channel = loops_below(context, producer, images)
+            sch.vectorize(channel)
+            context.parallelize(lines, prod(context.sizes([*lines, channel])))
     return outer, chunk

@@ -12,7 +12,7 @@ from tilewright.tir.stmt import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
-from tilewright.topi.schedule.cpu.winograd import inline_others, output_block
+from tilewright.topi.schedule.cpu.winograd import inline_others, open_images, output_block, split_tiles, stage_shape
 from tilewright.topi.schedule.packing import constant_parameters
 
 _PART, _MOST_PART = 32, 128
@@ -36,20 +36,20 @@ def schedule_winograd_plain(context: ScheduleContext) -> None:
         for tile:  epilogue(A M A') to the output                                       (partial tiles are cut here)
 
     Points, tiles and rows of results are unrolled: what each of them multiplies by, and which products a tile at the
-    border does without, is settled in the code.
+    border does without, is settled in the code. Images of an open number are computed one after the other.
     """
     sch = context.sch
     target = output_block(context)
     inline_others(context, target)
-    size, _, tiles, outputs = _shape(context, "winograd_product")
-    *_, channels = _shape(context, "winograd_input")
+    size, _, tiles, outputs = stage_shape(context, "winograd_product")
+    *_, channels = stage_shape(context, "winograd_input")
     width = vector_width(outputs, context.lanes(sch.get_block("winograd_product")))
     weights = _pack_weights(context, width)
     panel = _schedule_output(context, target, width)
     options = divisors(channels, _MOST_PART)
     part = context.choose("part", options, max(n for n in options if n <= _PART))
     row = _schedule_product(context, panel, part)
-    chunk = _schedule_input(context)
+    chunk = _schedule_input(context, target)
     if weights is not None:
         # The rows of points fetch the weights of the next part between them.
         sch.annotate(row, PREFETCH, {weights: part * KERNEL * KERNEL * width})
@@ -59,11 +59,6 @@ def schedule_winograd_plain(context: ScheduleContext) -> None:
     for handle in sch.get_output_blocks():
         if handle.name != target.name:
             schedule_injective(context, handle)
-
-
-def _shape(context: ScheduleContext, name: str) -> tuple[int, ...]:
-    """The sizes of what a stage makes."""
-    return context.block(context.sch.get_block(name)).writes[0].buffer.static_shape or (0, 0, 0, 0)
 
 
 def _pack_weights(context: ScheduleContext, width: int) -> str | None:
@@ -90,12 +85,8 @@ def _pack_weights(context: ScheduleContext, width: int) -> str | None:
 def _schedule_output(context: ScheduleContext, target: BlockHandle, width: int) -> LoopHandle:
     """Loops (panel, tile, row, column, lane) around the output with its transforms inside; gives that over panels."""
     sch = context.sch
-    _, tile, *_ = _shape(context, "winograd_output")
-    n, y, x, o = sch.get_loops(target)
-    tile_row, row = sch.split(y, [None, tile])
-    tile_column, column = sch.split(x, [None, tile])
-    sch.reorder(n, tile_row, tile_column, row, column)
-    tiles = sch.fuse(n, tile_row, tile_column)
+    _, tile, *_ = stage_shape(context, "winograd_output")
+    tiles, row, column, o = split_tiles(context, target, tile)
     panel, lane = sch.split(o, [None, width])
     sch.reorder(panel, tiles, row, column, lane)
     for name in ("winograd_output", "winograd_output_rows"):
@@ -139,7 +130,7 @@ def _schedule_product(context: ScheduleContext, panel: LoopHandle, part: int) ->
     names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
     sch.annotate(walk, PLAIN_ADDRESSES, ["winograd_input", *names])
     # The image comes from the second cache level for each panel, one row of points after the other.
-    _, points, tiles, _ = _shape(context, "winograd_product")
+    _, points, tiles, _ = stage_shape(context, "winograd_product")
     sch.annotate(walk, PREFETCH_NEAR, {"winograd_input": points * tiles * part})
     # Each transformed weight is used at once.
     _compute_in_registers(context, "winograd_weight", spatial[-3])
@@ -164,12 +155,12 @@ def _divide_sums(
         # A single part: its sums are copied.
         total, partial = sch.cache_write(product, 0, "local"), product
         sch.compute_at(total, panel, preserve_unit_loops=True)
-        row, *rest = loops_below(context, total, panel)
+        _, row, *rest = loops_below(context, total, panel)
     else:
         parts, _ = sch.split(depth, [None, part])
         partial = sch.rfactor(parts)
         sch.compute_at(product, panel, preserve_unit_loops=True)
-        row, *rest, parts = loops_below(context, product, panel)
+        _, row, *rest, parts = loops_below(context, product, panel)
         sch.reorder(parts, row, *rest)
         *_, lane = sch.get_loops(sch.decompose_reduction(product, parts))
         if context.extent(lane) != 1:
@@ -180,15 +171,15 @@ def _divide_sums(
 
 
 def _pack_input(context: ScheduleContext, product: BlockHandle, part: int) -> None:
-    """Store the transformed input as it is read: `v[i, j, p, c]` becomes `v[c // part, i, j, p, c % part]`."""
+    """Store the transformed input as it is read: `v[n, i, j, p, c]` becomes `v[n, c // part, i, j, p, c % part]`."""
 
-    def arranged(i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
-        return (c // part, i, j, p, c % part) if part > 1 else (c, i, j, p)
+    def arranged(n: Var, i: Var, j: Var, p: Var, c: Var) -> tuple[PrimExpr, ...]:
+        return (n, c // part, i, j, p, c % part) if part > 1 else (n, c, i, j, p)
 
     context.sch.transform_layout(product, "winograd_input", arranged)
 
 
-def _schedule_input(context: ScheduleContext) -> LoopHandle:
+def _schedule_input(context: ScheduleContext, target: BlockHandle) -> LoopHandle:
     """The input transform of one vector of channels after the other, all tiles; gives the loop over vectors.
 
     That part of the image gets its border there too, in the first cache level.
@@ -196,8 +187,11 @@ def _schedule_input(context: ScheduleContext) -> LoopHandle:
     sch = context.sch
     stage, rows = sch.get_block("winograd_input"), sch.get_block("winograd_input_rows")
     producers = sch.get_producers(rows)
-    i, j, tiles, channel = sch.get_loops(stage)
-    *_, channels = _shape(context, "winograd_input_rows")
+    images = open_images(context, target)
+    if images is not None:
+        sch.compute_at(stage, images, preserve_unit_loops=True)
+    i, j, tiles, channel = sch.get_loops(stage)[-4:]
+    *_, channels = stage_shape(context, "winograd_input_rows")
     chunk, lane = sch.split(channel, [None, vector_width(channels, context.lanes(stage))])
     sch.reorder(chunk, tiles, i, j, lane)
     _compute_in_registers(context, "winograd_input_rows", tiles)
