@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bench import page_c
+
 # The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
 # `make fuzz` uses) looks for new ones.
 for _name, _derandomize in (("tilewright", True), ("random", False)):
@@ -38,11 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def c_compiler() -> str:
     """The path of a C compiler, or a skip with the reason."""
-    for name in ("cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path:
-            return path
-    pytest.skip("no C compiler (cc, gcc or clang) on this machine")
+    return page_c.c_compiler() or pytest.skip("no C compiler (cc, gcc or clang) on this machine")
 
 
 @pytest.fixture(scope="session")
