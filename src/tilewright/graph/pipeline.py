@@ -25,6 +25,7 @@ from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
+from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
@@ -114,6 +115,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.target is not None and winograd and options.layout == "NHWC":
         choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
         passes.append(choose.with_options(target=options.target, choices=options.choices))
+    if options.target is not None:
+        rounding = module_pass("round_operands", requires="graph_typed")(round_operands)
+        passes.append(rounding.with_options(target=options.target))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         group = module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse)

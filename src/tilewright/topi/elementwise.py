@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te.language import compute
@@ -61,12 +61,20 @@ def _reciprocal(x: PrimExpr) -> PrimExpr:
     return build.div(const(1, x.dtype), x)
 
 
+def _round_to_tf32(x: PrimExpr) -> PrimExpr:
+    bits = intrinsics.reinterpret(x, DataType.of("uint32").with_lanes(x.dtype.lanes))
+    rounded = build.bitwise_and(bits + const(0x1000, bits.dtype), const(0xFFFFE000, bits.dtype))
+    # The sum would make zeros of some NaN.
+    return build.select(intrinsics.isnan(x), x, intrinsics.reinterpret(rounded, x.dtype))
+
+
 _UNARY: dict[str, Callable[[PrimExpr], PrimExpr]] = {
     "negative": build.neg,
     "abs": _absolute,
     "sign": _sign,
     "reciprocal": _reciprocal,
     "nn.relu": relu,
+    "round_to_tf32": _round_to_tf32,
     "logical_not": build.logical_not,
     "bitwise_not": build.bitwise_not,
     "nn.softplus": softplus,

@@ -94,6 +94,11 @@ def _declare(
     operator(name, inputs=("data",), kind=FusionKind.INJECTIVE, reference=reference, elementwise=True)(infer)
 
 
+def _require_float32(dtype: DataType) -> None:
+    if dtype is not FLOAT32:
+        raise UserError(f"only float32 is rounded to tf32, not {dtype}")
+
+
 def _is_floating(x: Array) -> bool:
     return bool(np.issubdtype(x.dtype, np.floating))
 
@@ -126,6 +131,12 @@ _declare("floor", np.floor, "The greatest whole number not above x.")
 _declare("ceil", np.ceil, "The least whole number not below x.")
 _declare("round", np.rint, "The nearest whole number, halves to even.")
 _declare("trunc", np.trunc, "The whole number next to x toward zero.")
+_declare(
+    "round_to_tf32",
+    special.round_to_tf32,
+    "x rounded to the 11 significant bits that tensor cores read of a float32 (tf32; ties away from zero).",
+    _require_float32,
+)
 _declare("nn.relu", lambda x: np.maximum(x, np.zeros((), x.dtype)), "max(x, 0).", require_number)
 _declare("nn.softplus", lambda x: np.logaddexp(np.zeros((), x.dtype), x), "log(1 + exp(x)).")
 _declare("logical_not", np.logical_not, "Not x.", require_bool)

@@ -98,3 +98,10 @@ def round_to_bfloat16(x: Array) -> Array:
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     rounded = np.where(np.isnan(x), bits | np.uint32(0x00400000), rounded)
     return rounded.astype(np.uint32).view(np.float32).reshape(np.shape(x))
+
+
+def round_to_tf32(x: Array) -> Array:
+    """Float32 values rounded to the nearest number of 11 significant bits (ties away from zero), still float32."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(x), bits, rounded).astype(np.uint32).view(np.float32).reshape(np.shape(x))

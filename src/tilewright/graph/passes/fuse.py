@@ -8,7 +8,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
     post-dominator, while they have the shape of its result. A residual add is one of them: its other operand is an
     input of the group.
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
- 3. Reductions end a group; opaque operators are alone.
+ 3. Reductions end a group (but for the rounding of their results for tensor cores); opaque operators are alone.
  4. A convolution of an image of few channels takes the change of layout before it.
  5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
@@ -61,6 +61,10 @@ _LIGHT = frozenset(
 """Injective operators that are cheap to compute again for each reader."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
+
+
+_ENDINGS = frozenset(["round_to_tf32"])
+"""Elementwise operators that also follow a reduction in its group."""
 
 
 def fuse(module: IRModule, target: Target | None = None, choices: GraphChoices | None = None) -> IRModule:
@@ -208,6 +212,8 @@ class _Fuser:
         for item in self.order:
             if id(item) in self.group and self.group[id(item)].kind is FusionKind.OUT_FUSABLE:
                 self._fuse_epilogue(item)
+            elif id(item) in self.group and self.group[id(item)].kind is FusionKind.REDUCTION:
+                self._fuse_ending(item)
         for item in self.order:
             if id(item) in self.group and self.group[id(item)].kind is FusionKind.INJECTIVE:
                 self._fuse_injective(item)
@@ -297,6 +303,14 @@ class _Fuser:
                 return
             self._merge(items)
             current = end
+
+    def _fuse_ending(self, reduction: GraphExpr) -> None:
+        """Rule 3: what a reduction takes after it."""
+        readers = self.users[id(reduction)]
+        operators = [_operator(reader) for reader in readers]
+        ends = all(operator is not None and operator.name in _ENDINGS for operator in operators)
+        if len(readers) == 1 and ends and self._same_scope(reduction, readers[0]):
+            self._merge((reduction, readers[0]))
 
     def _fuse_injective(self, start: GraphExpr) -> None:
         """Rule 2: injective operators into what post-dominates them."""

@@ -5,7 +5,8 @@
 Both operands are read from shared memory in rows of 128 bytes, swizzled (`storage_swizzle`): `a` in rows of steps, `b`
 too (a row for each column), or in panels of 64 columns, `[j // 64, k, j % 64]`, which types of 16 bits may. The sums
 are fragments, as those of `tensor_core.py`. Products are not done when `multiply` is: those of one call may go on
-during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are cut off.
+during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
+ignored, so that operands must have been rounded (`graph/passes/round_operands.py`).
 
 Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, so that it
 reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.

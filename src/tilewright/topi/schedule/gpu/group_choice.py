@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.target import Target
+from tilewright.target.tensor_cores import ROUNDED_PRODUCT
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct, group_product
@@ -45,7 +46,7 @@ _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
 """Rows of blocks that run together."""
-_WORK: Final = 1 << 24
+_WORK: Final = ROUNDED_PRODUCT
 """Products from which on warp groups are taken without being asked for: below, all is over in a few microseconds."""
 _OPTIONS: Final = 24
 """Candidates that a tuner chooses from."""
@@ -79,6 +80,8 @@ def _by_groups(context: ScheduleContext, anchor: BlockHandle, output: BlockHandl
     if not ranked:
         return False
     large = form.batch * form.row_count * form.column_count * form.depth >= _WORK
+    if dtype is FLOAT32 and not large:
+        return False  # Its operands are not rounded to tf32: other instructions do that by themselves.
     pays = large and group_cost(*sizes, dtype, ranked[0], context.target) < warp_cost(*sizes, dtype, context.target)
     options = [(), *(astuple(tile) for tile in ranked[:_OPTIONS])]
     given = context.choices.given.get("group_tile")
