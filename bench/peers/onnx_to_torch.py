@@ -133,6 +133,26 @@ def _layer_norm(module: OnnxModule, names: list[str], attributes: Attributes) ->
     return (lambda x, scale, bias: functional.layer_norm(x, shape, scale, bias, epsilon)), names
 
 
+def _linear(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    """torch.nn.Linear, whose weight is stored output-major."""
+    weight, bias = (torch.from_numpy(module.constants[name].copy()) for name in names[1:])
+    layer = torch.nn.Linear(weight.shape[0], weight.shape[1], dtype=weight.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight.T)
+        layer.bias.copy_(bias)
+    module.add_module_of(layer)
+    return layer, names[:1]
+
+
+def _attention(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
+    scale = attributes["scale"]
+
+    def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+    return step, names
+
+
 def _max_pool(module: OnnxModule, names: list[str], attributes: Attributes) -> Made:
     window, strides, pads = attributes["kernel_shape"], attributes.get("strides", [1, 1]), _pads(attributes)
     return (lambda x: functional.max_pool2d(x, window, strides, pads)), names
@@ -331,11 +351,13 @@ _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "Flatten": _flatten,
     "GRU": _gru,
     "Gather": _gather,
+    "Gelu": _simple(functional.gelu),
     "Gemm": _gemm,
     "GlobalAveragePool": _simple(lambda x: functional.adaptive_avg_pool2d(x, 1)),
     "Identity": _simple(lambda x: x),
     "LSTM": _lstm,
     "LayerNormalization": _layer_norm,
+    "Linear": _linear,
     "MatMul": _simple(torch.matmul),
     "MaxPool": _max_pool,
     "Mul": _binary(torch.mul),
@@ -347,6 +369,7 @@ _STEPS: dict[str, Callable[[OnnxModule, list[str], Attributes], Made]] = {
     "Relu": _simple(torch.relu),
     "Reshape": _reshape,
     "Resize": _resize,
+    "ScaledDotProductAttention": _attention,
     "Sigmoid": _simple(torch.sigmoid),
     "Sin": _simple(torch.sin),
     "Slice": _slice,
