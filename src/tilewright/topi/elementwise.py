@@ -63,9 +63,15 @@ def _reciprocal(x: PrimExpr) -> PrimExpr:
 
 def _round_to_tf32(x: PrimExpr) -> PrimExpr:
     bits = intrinsics.reinterpret(x, DataType.of("uint32").with_lanes(x.dtype.lanes))
-    rounded = build.bitwise_and(bits + const(0x1000, bits.dtype), const(0xFFFFE000, bits.dtype))
-    # The sum would make zeros of some NaN.
-    return build.select(intrinsics.isnan(x), x, intrinsics.reinterpret(rounded, x.dtype))
+
+    def number(value: int) -> PrimExpr:
+        return const(value, bits.dtype)
+
+    sign, magnitude = build.bitwise_and(bits, number(0x80000000)), build.bitwise_and(bits, number(0x7FFFFFFF))
+    # The sum must not run into the sign, which it would for some NaN.
+    rounded = build.minimum(magnitude + number(0x1000), number(0x7FFFE000))
+    rounded = build.bitwise_or(build.bitwise_and(rounded, number(0x7FFFE000)), sign)
+    return intrinsics.reinterpret(rounded, x.dtype)
 
 
 _UNARY: dict[str, Callable[[PrimExpr], PrimExpr]] = {

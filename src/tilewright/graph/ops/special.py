@@ -101,7 +101,11 @@ def round_to_bfloat16(x: Array) -> Array:
 
 
 def round_to_tf32(x: Array) -> Array:
-    """Float32 values rounded to the nearest number of 11 significant bits (ties away from zero), still float32."""
+    """Float32 values rounded to the nearest number of 11 significant bits (ties away from zero), still float32.
+
+    NaN stay NaN, but for those (signalling ones) whose bits are all among the low 13: infinities, as the hardware has it.
+    """
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-    return np.where(np.isnan(x), bits, rounded).astype(np.uint32).view(np.float32).reshape(np.shape(x))
+    sign, magnitude = bits & np.uint32(0x80000000), bits & np.uint32(0x7FFFFFFF)
+    rounded = np.minimum(magnitude + np.uint32(0x1000), np.uint32(0x7FFFE000)) & np.uint32(0x7FFFE000)
+    return np.asarray(rounded | sign, np.uint32).view(np.float32).reshape(np.shape(x))
