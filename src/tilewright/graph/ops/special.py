@@ -103,7 +103,7 @@ def round_to_bfloat16(x: Array) -> Array:
 def round_to_tf32(x: Array) -> Array:
     """Float32 values rounded to the nearest number of 11 significant bits (ties away from zero), still float32.
 
-    NaN stay NaN, but for those (signalling ones) whose bits are all among the low 13: infinities, as the hardware has it.
+    NaN stay NaN, but for signalling ones whose bits are all among the low 13: infinities, as the hardware has it.
     """
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     sign, magnitude = bits & np.uint32(0x80000000), bits & np.uint32(0x7FFFFFFF)
