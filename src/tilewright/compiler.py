@@ -84,6 +84,12 @@ class Compilation:
         self._choices = GraphChoices(graph_answers(wanted.answers))
         self._artifact: Artifact | None = None
 
+    def __repr__(self) -> str:
+        """The model and the target; its stages are properties."""
+        model = self.request.model
+        name = repr(model) if isinstance(model, (IRModule, str, os.PathLike)) else type(model).__name__
+        return f"Compilation({name} for {self.target.describe()})"
+
     @cached_property
     def imported(self) -> IRModule:
         """The graph as the model has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -9,6 +10,7 @@ from tilewright.codegen.llvm import deploy
 from tilewright.lower.model_cache import load_model
 from tilewright.request import DatabaseLike, ModelLike, TargetLike, request
 from tilewright.runtime.executor import Executable
+from tilewright.support import trace
 
 
 def compile(
@@ -45,8 +47,11 @@ def compile(
     if wanted.runs_here and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:
+            trace.LOGGER.info("took %r from the cache", artifact)
             return deploy.executable(artifact, threads)
+    start = time.perf_counter()
     compilation = import_module("tilewright.compiler").Compilation.of(wanted)
     result = compilation.executable()
     assert isinstance(result, Executable)
+    trace.LOGGER.info("compiled %r for %s in %.2f s", result.model.name, wanted.target, time.perf_counter() - start)
     return result

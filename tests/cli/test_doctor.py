@@ -42,16 +42,29 @@ def test_all_settings_are_listed(capsys: Captured) -> None:
 def test_what_is_broken_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "file").write_text("")
     with settings.CACHE_DIR.override(tmp_path / "file" / "cache"):
-        assert main(["doctor"]) == 1
-    assert "cannot be written (Not a directory)" in capsys.readouterr().out
+        assert main(["doctor"]) == 0  # kernels are compiled anew each time, but they are compiled
+    assert "[--] object cache: " in (text := capsys.readouterr().out) and "cannot be written (Not a directory)" in text
     monkeypatch.setenv("TILEWRIGHT_CASH", "1")
     monkeypatch.setenv("TILEWRIGHT_CACHE", "maybe")
     monkeypatch.setenv("TILEWRIGHT_LINKER", "no-such-linker")
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
-    assert "[!!] TILEWRIGHT_CASH is not a setting; did you mean TILEWRIGHT_CACHE?" in text
+    assert "[--] TILEWRIGHT_CASH is not a setting; did you mean TILEWRIGHT_CACHE?" in text
     assert "[!!] bad value 'maybe' for the setting TILEWRIGHT_CACHE" in text
     assert "the linker 'no-such-linker' is not there" in text
+
+
+def test_only_what_is_needed_makes_it_fail(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("TILEWRIGHT_LINKER", "no-such-linker")
+    assert main(["doctor"]) == 0
+    assert "[--] export for" in (text := capsys.readouterr().out) and "[ok] compile and run" in text
+
+    def broken(*args: object, **named: object) -> bytes:
+        raise UserError("LLVM does not know this processor")
+
+    monkeypatch.setattr("tilewright.cli.doctor.compile_ir", broken)
+    assert main(["doctor"]) == 1
+    assert "[!!] compile and run: LLVM does not know this processor" in capsys.readouterr().out
 
 
 def test_a_cache_that_is_turned_off(capsys: Captured) -> None:

@@ -167,6 +167,13 @@ def test_warnings_are_shown_in_the_manner_of_errors(fake: SimpleNamespace, capsy
     assert capsys.readouterr().err == "warning: the cache cannot be written\n"
 
 
+def test_help_is_a_command_too(capsys: Captured) -> None:
+    for words, start in ((["help"], "usage: tilewright ["), (["help", "compile"], "usage: tilewright compile")):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(words)
+        assert stopped.value.code == 0 and capsys.readouterr().out.startswith(start)
+
+
 def test_start_is_quick_because_commands_load_when_chosen() -> None:
     heavy = ("numpy", "llvmlite", "onnx", "tilewright.compiler", "tilewright.cli.bench", "tilewright.target")
     code = (

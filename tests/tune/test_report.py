@@ -57,3 +57,20 @@ def test_a_kernel_that_gained_nothing_keeps_its_answers(tmp_path: Path) -> None:
         report = tune([task], database, replace(OPTIONS, trials=1), measurer=FakeMeasurer())
     text = report_html("Tuning", report)
     assert "<td>1.00x</td>" in text and "<td>as by default</td>" in text
+
+
+def test_a_resumed_run_begins_where_the_other_ended(tmp_path: Path) -> None:
+    func = toy.matmul()
+    task = ToyTask(Kernel("tw_matmul_0", func, work_of(func)), toy.TARGET)
+    with Database(tmp_path / "t.db") as database:
+        first = tune([task], database, OPTIONS, measurer=FakeMeasurer())
+        again = tune([task], database, replace(OPTIONS, trials=1), measurer=FakeMeasurer())
+    assert again.timeline[0] == first.timeline[-1]
+    assert again.timeline[-1][0] == first.trials + again.trials
+    text = report_html("Tuning", again)
+    assert f"{first.trials + again.trials} trials</text>" in text
+    # Where nothing was left to try, the chart is a level, not nothing.
+    reader = _Tags()
+    reader.feed(report_html("Tuning", replace(again, timeline=again.timeline[:1])))
+    curve = next(attributes["points"] or "" for tag, attributes in reader.tags if tag == "polyline")
+    assert len(curve.split()) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import platform
 import sys
@@ -12,11 +13,13 @@ from contextlib import contextmanager
 from importlib import metadata
 
 from tilewright.codegen.llvm.cache import ObjectCache
+from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.link import find_linker
-from tilewright.codegen.llvm.toolchain import host_triple, llvm_version
+from tilewright.codegen.llvm.toolchain import compile_ir, host_triple, llvm_version
 from tilewright.runtime.devices import DEVICES, find_device
+from tilewright.runtime.library import bind
 from tilewright.support import settings
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes, plural, table
 from tilewright.support.version import VERSION
 from tilewright.target import Target
@@ -26,7 +29,8 @@ Show the targets of this machine, the tools and packages found, and what to inst
 
   [ok]  works        [--]  not there, and only needed for what the line says        [!!]  broken: mend this
 
-The exit code is 1 when a line starts with [!!].
+The exit code is 1 when a line starts with [!!]: compiling and running models does not work, or a setting has a value
+that cannot be read. Whatever else is missing (a linker, a cache that can be written, packages, devices) is a note.
 """
 
 _EXTRAS = {
@@ -35,6 +39,13 @@ _EXTRAS = {
     "torch": ("torch", "exchange tensors with PyTorch"),
     "matplotlib": ("bench", "draw benchmark figures"),
 }
+_PROGRAM = """
+define i32 @twice_and_one(i32 %x) {
+  %twice = mul i32 %x, 2
+  %sum = add i32 %twice, 1
+  ret i32 %sum
+}
+"""
 _LINUX_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
 
 
@@ -57,8 +68,9 @@ def execute(options: argparse.Namespace) -> int:
     print(f"tilewright {VERSION}, Python {platform.python_version()}, {llvm_version()}")
     problems = _check_settings()
     _show_target()
-    problems += _check_linkers()
-    problems += _check_cache()
+    problems += _check_compiler()
+    _show_linkers()
+    _show_cache()
     for package, (extra, purpose) in _EXTRAS.items():
         try:
             print(f"[ok] {package} {metadata.version(package)}: {purpose}")
@@ -107,45 +119,57 @@ def _show_target() -> None:
 
 
 def _check_settings() -> int:
-    """Variables that nothing reads, and values that cannot be read."""
-    sentences = list(settings.unknown_variables())
+    """Variables that nothing reads (a note), and values that cannot be read."""
+    for sentence in settings.unknown_variables():
+        print(f"[--] {sentence}")
+    problems = 0
     for setting in settings.all_settings():
         try:
             setting.get()
         except UserError as error:
-            sentences.append(error.message)
-    for sentence in sentences:
-        print(f"[!!] {sentence}")
-    return len(sentences)
+            print(f"[!!] {error.message}")
+            problems += 1
+    return problems
 
 
-def _check_linkers() -> int:
-    """Linkers for this machine (its lack is a problem) and for others (a note)."""
-    problems = 0
+def _check_compiler() -> int:
+    """Compile a few instructions and run them: what everything else needs. The rest of the compiler is not loaded."""
+    try:
+        library = JitLibrary([compile_ir(_PROGRAM, triple=host_triple())])
+        result = bind(library, "twice_and_one", ctypes.c_int32, ctypes.c_int32)(20)
+    except (UserError, CompilerBug) as error:
+        print(f"[!!] compile and run: {error.message}")
+        return 1
+    if result != 41:
+        print("[!!] compile and run: a small program gives wrong results on this machine")
+        return 1
+    print("[ok] compile and run: a small program gives the right result")
+    return 0
+
+
+def _show_linkers() -> None:
+    """Linkers for this machine and for others: needed to export libraries."""
     here = host_triple()
     others = [triple for triple in _LINUX_TRIPLES if triple.split("-")[0] != here.split("-")[0]]
     for triple in (here, *others):
         try:
             linker = find_linker(triple)
         except UserError as error:
-            broken = triple == here
-            problems += broken
-            print(f"[{'!!' if broken else '--'}] export for {triple}: {error.message}; {error.hint}")
+            print(f"[--] export for {triple}: {error.message}; {error.hint}")
         else:
             print(f"[ok] export for {triple}: linker {' '.join(linker.command)}")
-    return problems
 
 
-def _check_cache() -> int:
+def _show_cache() -> None:
     try:
         folder = settings.CACHE_DIR.get()
         enabled = settings.CACHE.get()
     except UserError:
         # Said above, with the other settings.
-        return 0
+        return
     if not enabled:
         print("[ok] object cache: turned off by TILEWRIGHT_CACHE")
-        return 0
+        return
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -155,14 +179,13 @@ def _check_cache() -> int:
             stream.write(b"\0" * 4096)
     except OSError as error:
         print(
-            f"[!!] object cache: {folder} cannot be written ({os.strerror(error.errno or 0)}), "
+            f"[--] object cache: {folder} cannot be written ({os.strerror(error.errno or 0)}), "
             f"so kernels are compiled anew each time; set TILEWRIGHT_CACHE_DIR to another folder"
         )
-        return 1
+        return
     limit = settings.CACHE_LIMIT.get()
     sizes = ObjectCache(folder / "objects", limit).sizes()
     print(
         f"[ok] object cache: {folder} ({plural(len(sizes), 'file')}, {human_bytes(sum(sizes))} of at most "
         f"{human_bytes(limit)}; --clear-cache empties it)"
     )
-    return 0

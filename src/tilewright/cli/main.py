@@ -29,7 +29,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
 """
 
 _EPILOG = """\
-`tilewright COMMAND --help` explains a command.
+`tilewright COMMAND --help` (or `tilewright help COMMAND`) explains a command.
 
 exit codes: 0 success, 1 something you can mend (the message says what), 2 wrong usage,
             3 a bug in Tilewright, 4 a check failed (bench, check: wrong outputs), 130 interrupted
@@ -82,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             _refuse_empty(words)
+            if words[:1] == ["help"]:
+                # As other tools have it: `tilewright help compile`.
+                words = [*words[1:2], "--help"]
             options = parser(word for word in words if word in COMMANDS).parse_args(words)
             code = load_command(options.command).execute(options)
             # What is still buffered may fail to be written: that must happen here, where it is understood.

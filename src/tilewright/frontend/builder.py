@@ -22,6 +22,7 @@ from tilewright.frontend.symbolic_values import SymbolicArray, apply_symbolic
 from tilewright.frontend.texts import concerns_texts, on_host
 from tilewright.graph import dimensions
 from tilewright.graph import ops as _ops
+from tilewright.graph import text as _text
 from tilewright.graph.dimensions import Size, Sizes, as_dims, as_size
 from tilewright.graph.expr import Call, Constant, GraphExpr, Let, Tuple, TupleGet, Var, constant
 from tilewright.graph.op import Array, Operator, call, get_operator, introduces_symbols
@@ -43,6 +44,7 @@ _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
 assert _ops.__all__  # imported so that every operator is registered
+assert _text.__all__  # imported so that models print as text
 
 
 def sizes_of(value: GraphExpr) -> Sizes:

@@ -168,6 +168,10 @@ class Function(GraphExpr, BaseFunction):
         self.span = None
         self.type = None
 
+    def __repr__(self) -> str:
+        """The signature; `print(function)` shows the whole text."""
+        return f"Function({self.name or '<closure>'}({', '.join(var.name for var in self.params)}))"
+
     @property
     def args(self) -> tuple[Var, ...]:
         """The parameters, under the name the papers use."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.ir.function import IRModule
-
 
 @dataclass(frozen=True, slots=True)
 class Codec:
@@ -44,9 +42,4 @@ def codec_for(value: object) -> Codec | None:
 def to_text(value: object) -> str:
     """The printed form of any IR value: script where a codec handles it, else the plain representation of nodes."""
     codec = codec_for(value)
-    if codec is not None:
-        return codec.print(value)
-    if isinstance(value, IRModule):
-        parts = [f"# function {name}\n{to_text(function)}" for name, function in value.functions.items()]
-        return "\n\n".join(parts)
-    return repr(value)
+    return codec.print(value) if codec is not None else str(value)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from tilewright.ir.codec import codec_for, to_text
 from tilewright.ir.node import Node, node
 from tilewright.ir.types import Type, TypeVariable
 from tilewright.support.errors import UserError
 from tilewright.support.span import Span
+
+_SHOWN = 8
+"""Names of functions that a module's representation lists."""
 
 
 class BaseFunction(Node):
@@ -22,6 +26,11 @@ class BaseFunction(Node):
     structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     span: Span | None
     name: str
+
+    def __str__(self) -> str:
+        """Its text, where the printer of its level is loaded; else the nodes."""
+        codec = codec_for(self)
+        return codec.print(self) if codec is not None else Node.__repr__(self)
 
 
 @node()
@@ -105,6 +114,19 @@ class IRModule:
 
     def __len__(self) -> int:
         return len(self.functions)
+
+    def __str__(self) -> str:
+        """The text of all functions."""
+        codec = codec_for(self)
+        if codec is not None:
+            return codec.print(self)
+        return "\n\n".join(f"# function {name}\n{to_text(item)}" for name, item in self.functions.items())
+
+    def __repr__(self) -> str:
+        """The functions' names; `print(module)` shows their text."""
+        names = list(self.functions)
+        more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"IRModule({', '.join(names[:_SHOWN])}{more})"
 
     def with_functions(self, functions: Mapping[str, BaseFunction]) -> IRModule:
         """This module with exactly these functions."""

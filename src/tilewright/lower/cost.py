@@ -78,12 +78,18 @@ def _flops(stmt: Stmt, times: PrimExpr) -> PrimExpr:
     if isinstance(stmt, LetStmt):
         return add(mul(times, _operations(stmt.value)), _flops(stmt.body, times))
     if isinstance(stmt, BufferStore):
-        return mul(times, _operations(stmt.value))
+        is_product = stmt.buffer.dtype.is_integer and _adds_to(stmt)
+        return mul(times, _operations(stmt.value, integers=is_product))
     return ZERO
 
 
-def _operations(expr: PrimExpr) -> int:
-    """Float operations of one evaluation; a math function counts as one."""
+def _adds_to(store: BufferStore) -> bool:
+    """Whether a store goes on with what it overwrites: a step of a sum or product."""
+    return any(isinstance(item, BufferLoad) and item.buffer is store.buffer for item in pre_order(store.value))
+
+
+def _operations(expr: PrimExpr, integers: bool = False) -> int:
+    """Float operations of one evaluation (`integers`: and integer ones); a math function counts as one."""
     total = 0
     seen: set[int] = set()
     stack = [expr]
@@ -92,7 +98,8 @@ def _operations(expr: PrimExpr) -> int:
         if id(item) in seen or isinstance(item, (BufferLoad, IntImm, FloatImm)):
             continue
         seen.add(id(item))
-        if item.dtype.is_float and isinstance(item, (*_ARITHMETIC, Call)) and not isinstance(item, Cast):
+        counts = item.dtype.is_float or (integers and item.dtype.is_integer)
+        if counts and isinstance(item, (*_ARITHMETIC, Call)) and not isinstance(item, Cast):
             total += 1
         stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
     return total

@@ -44,6 +44,10 @@ class Kernel:
     work: Work
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """The name; `print(kernel.func)` shows the program."""
+        return f"Kernel({self.symbol})"
+
 
 def make_kernel(func: PrimFunc, label: str) -> Kernel:
     """Name a program by its structure: equal computations get equal names, in every model and process."""

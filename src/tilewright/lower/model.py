@@ -24,6 +24,7 @@ from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, M
 from tilewright.support import settings, trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
+from tilewright.support.text import plural
 from tilewright.target import Target, detect_host
 from tilewright.topi.schedule.choices import Answer
 
@@ -47,6 +48,11 @@ class LoweredModel:
     program: LoweredProgram | None = None
     variants: tuple[tuple[tuple[int, ...], Segment], ...] = ()
     """Segments for fixed values of the symbols, after the general one."""
+
+    def __repr__(self) -> str:
+        """What there is, in short."""
+        steps = sum(len(segment.info.steps) for segment in self.segments)
+        return f"LoweredModel({self.info.name}: {plural(len(self.kernels), 'kernel')}, {plural(steps, 'step')})"
 
     @property
     def plans(self) -> tuple[MemoryPlan, ...]:

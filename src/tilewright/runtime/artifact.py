@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import human_bytes
 from tilewright.support.version import FORMAT_VERSION, VERSION
 
 Extent = int | str
@@ -232,6 +233,9 @@ class ParamInfo:
     shape: Shape | None = None
     is_output: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}" + ("" if self.shape is None else f"[{', '.join(map(str, self.shape))}]")
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
@@ -244,6 +248,9 @@ class FunctionInfo:
     def packed_symbol(self) -> str:
         """The symbol of the variant that takes its arguments as an array of 8-byte slots."""
         return f"{self.symbol}__packed"
+
+    def __str__(self) -> str:
+        return f"{self.symbol}({', '.join(map(str, self.params))})"
 
 
 def _no_constants() -> npt.NDArray[np.uint8]:
@@ -268,6 +275,15 @@ class Artifact:
     requires: tuple[str, ...] = ()
     device: DeviceInfo | None = None
     device_code: list[bytes] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """What it holds, in short."""
+        name = self.model.name if self.model is not None else ", ".join(item.symbol for item in self.functions)
+        place = f"{self.device.kind}, host {self.cpu or self.triple}" if self.device else self.cpu or self.triple
+        code = sum(map(len, (*self.objects, *self.device_code)))
+        return (
+            f"Artifact({name}: code {human_bytes(code)}, constants {human_bytes(self.constants.nbytes)}, for {place})"
+        )
 
     def metadata(self) -> dict[str, Any]:
         """Everything but code and constants, ready for JSON."""

@@ -29,7 +29,7 @@ class Device:
         """The device as DLPack writes it: (type, index)."""
         return _DLPACK_TYPES[self.kind], self.index
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.kind}({self.index})"
 
 

@@ -26,6 +26,9 @@ class DeviceFunctionInfo:
     launches: tuple[LaunchInfo, ...]
     workspaces: tuple[Extent, ...] = ()
 
+    def __str__(self) -> str:
+        return str(self.info)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
@@ -87,6 +90,9 @@ class Device(ABC):
 
     def __init__(self) -> None:
         self.lock = RLock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
 
     @abstractmethod
     def load(self, program: DeviceProgram) -> dict[str, Any]:

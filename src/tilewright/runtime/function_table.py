@@ -43,6 +43,10 @@ class FunctionTable(ABC, Generic[F]):
     def __len__(self) -> int:
         return len(self._known)
 
+    def __repr__(self) -> str:
+        """The functions with their parameters."""
+        return f"{type(self).__name__}({'; '.join(map(str, self._known.values()))})"
+
     @property
     def entry(self) -> F:
         """The only function of the module."""

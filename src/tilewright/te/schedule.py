@@ -99,6 +99,10 @@ class Schedule:
     def __str__(self) -> str:
         return self.loops.show()
 
+    def __repr__(self) -> str:
+        """The stages; `print(schedule)` shows the program as it is."""
+        return repr(self.loops)
+
     def cache_read(self, tensor: Tensor, scope: str, readers: Target | Sequence[Target] | None = None) -> Tensor:
         """Copy a tensor to another memory scope for its readers (all of them unless given); gives the copy.
 

@@ -39,6 +39,10 @@ class PrimFunc(BaseFunction):
         if isinstance(other, PrimFunc):
             other.span = self.span
 
+    def __repr__(self) -> str:
+        """The signature; `print(function)` shows the whole text."""
+        return f"PrimFunc({self.name}({', '.join(map(str, self.params))}))"
+
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffer parameters."""

@@ -122,7 +122,10 @@ class Report:
     not_in_graph: str = ""
     """Why there was no such choosing, where the model does not allow it."""
     timeline: tuple[tuple[int, float], ...] = ()
-    """After each batch: the trials so far, and how much quicker the kernels measured so far are in one run."""
+    """After each batch: the trials so far, and how much quicker the kernels measured so far are in one run.
+
+    Where tuning went on from what a database had, the first entry is what it began with.
+    """
     algorithms: Algorithms | None = None
     """What measuring algorithms brought before the kernels were tuned (on CPUs, where some were open)."""
 
@@ -167,8 +170,9 @@ def tune(
     start = time.monotonic()
     run = uuid.uuid4().hex[:12]
     spent, measured_seconds, stopped = 0, 0.0, False
-    timeline: list[tuple[int, float]] = []
     progress = [_begin(task, database, options) for task in tasks]
+    earlier = sum(item.trials for item in progress)
+    timeline = [(earlier, _gain_so_far(progress))] if earlier else []
 
     def find(item: Progress, count: int) -> list[Point]:
         points = _next_points(item, count)
@@ -206,8 +210,7 @@ def tune(
                     database.add(_records(item, results, run, spent))
                     spent += len(results)
                 _learn(item, results, options)
-                before, after = totals(progress)
-                timeline.append((spent, before / after if after else 1.0))
+                timeline.append((earlier + spent, _gain_so_far(progress)))
                 on_batch(progress, item, spent)
             stopped = interrupt.has_come()
         for item in () if stopped else progress:
@@ -219,6 +222,11 @@ def tune(
             measuring.close()
     taken = time.monotonic() - start
     return Report(tuple(progress), spent, taken, measured_seconds, stopped, timeline=tuple(timeline))
+
+
+def _gain_so_far(progress: Sequence[Progress]) -> float:
+    before, after = totals(progress)
+    return before / after if after else 1.0
 
 
 def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer:

@@ -11,6 +11,7 @@ from tilewright.codegen.llvm import toolchain
 from tilewright.codegen.llvm.elf import undefined_symbols
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug
+from tilewright.support.text import plural
 
 _lock = threading.Lock()
 _names = itertools.count()
@@ -35,6 +36,9 @@ class JitLibrary:
     process (libc, libm). Whoever calls an address from `symbol` must keep the library alive meanwhile:
     `tilewright.runtime.library.bind` returns functions that do.
     """
+
+    def __repr__(self) -> str:
+        return f"JitLibrary({plural(len(self._objects), 'object')})"
 
     def __init__(self, objects: Iterable[bytes], imports: Mapping[str, int] | None = None) -> None:
         self._objects = [bytes(image) for image in objects]

@@ -30,6 +30,7 @@ from tilewright.frontend.onnx.model import (
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, storage_of
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
+from tilewright.support.file_kinds import looks_like
 from tilewright.support.text import kind_of
 
 Proto = Any
@@ -95,10 +96,19 @@ def read_model(model: object) -> OnnxModel:
     if isinstance(model, (str, os.PathLike)):
         path = Path(os.fspath(model))
         return _Reader(str(path), path.parent).model(read_proto(path))
-    raise UserError(
-        f"cannot import a model from {kind_of(model)}",
-        hint="pass a path, the bytes of a file, or an onnx.ModelProto",
-    )
+    raise UserError(f"cannot import a model from {kind_of(model)}", hint=_hint_for(model))
+
+
+def _hint_for(model: object) -> str:
+    """What to do with an object that is no ONNX model."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
+    if "torch.nn.modules.module.Module" in kinds:
+        return "import a PyTorch module with tw.frontend.from_torch(module, (example_input,))"
+    if "torch.export.exported_program.ExportedProgram" in kinds:
+        return "import an exported PyTorch program with tw.frontend.from_torch(program)"
+    if "onnxruntime.capi.onnxruntime_inference_collection.InferenceSession" in kinds:
+        return "a session of onnxruntime holds no model any more: pass the file it was made from"
+    return "pass a path, the bytes of a file, or an onnx.ModelProto"
 
 
 def read_proto(path: Path) -> Proto:
@@ -121,11 +131,22 @@ def _parse(onnx: ModuleType, data: bytes, source: str) -> Proto:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise UserError(
-            f"{source} is not an ONNX model, or it is damaged or cut short",
-            hint="an ONNX model is a binary protobuf file; download or export it again",
-        ) from error
+        raise _no_model(data, source, "or it is damaged or cut short") from error
+    if not model.HasField("graph"):
+        raise _no_model(data, source, "it has no graph")
     return model
+
+
+def _no_model(data: bytes, source: str, why: str) -> UserError:
+    """Why bytes are no ONNX model: what they look like, if that can be told."""
+    kind = looks_like(data, Path(source))
+    if kind is not None:
+        return UserError(f"{source} is not an ONNX model: it looks like {kind.name}", hint=kind.hint)
+    separator = "," if why.startswith("or") else ":"
+    return UserError(
+        f"{source} is not an ONNX model{separator} {why}",
+        hint="an ONNX model is a binary protobuf file; download or export it again",
+    )
 
 
 class _Reader:

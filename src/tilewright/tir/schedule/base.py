@@ -64,6 +64,12 @@ class ScheduleBase:
     def __str__(self) -> str:
         return self.show()
 
+    def __repr__(self) -> str:
+        """The blocks; `print(schedule)` shows the program as it is."""
+        index = self._state.index
+        blocks = (block for block in index.blocks.values() if block is not index.root)
+        return f"Schedule({self.func.name}: {', '.join(block.name for block in blocks)})"
+
     # Handles
 
     def _loop(self, handle: object, what: str) -> For:

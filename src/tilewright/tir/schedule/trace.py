@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tilewright.support.errors import UserError
+from tilewright.support.text import plural
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
 
@@ -213,6 +214,9 @@ class Trace:
     def replay(self, func: PrimFunc) -> Schedule:
         """A schedule of a function with this trace's instructions and decisions applied."""
         return replayers[0](self, func)
+
+    def __repr__(self) -> str:
+        return f"Trace({plural(len(self.lines()), 'call')})"
 
     def __str__(self) -> str:
         """The trace as a Python program of calls on `sch`."""
