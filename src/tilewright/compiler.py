@@ -22,6 +22,7 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.passes import watch_overrides
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
+from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
@@ -94,7 +95,7 @@ class Compilation:
     def imported(self) -> IRModule:
         """The graph as the model has it."""
         if isinstance(self.request.model, IRModule):
-            return self.request.model
+            return resolve_loop_calls(self.request.model)
         with trace.span("import"):
             return from_onnx(self.request.model, shapes=self.request.shapes)
 

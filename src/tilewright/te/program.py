@@ -26,6 +26,7 @@ from tilewright.te.tensor import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.state import replace_buffers
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, Evaluate, For, IterKind, LetStmt, LoopKind, Stmt, seq
 
 ROWS: Final = "rows"
@@ -261,6 +262,8 @@ class _ProgramMaker:
             body = Evaluate(as_expr(body) if body.dtype is INT32 else body)
         if not isinstance(body, Stmt):
             raise UserError(f"te.extern {op.name}: the function must give a statement or a call, not {body!r}")
+        if isinstance(body, Block) and body.name == "root" and not body.iters:
+            return self._joined(op, body)
         name = self.blocks[op] = _unique(op.name, self.names)
         body = self._named_apart(body)
         read = [*inputs, *(buffer for buffer in outputs if _loads(body, buffer))]
@@ -271,6 +274,15 @@ class _ProgramMaker:
             tuple(buffer.full_region() for buffer in outputs),
             body,
         )
+
+    def _joined(self, op: ExternOp, root: Block) -> Stmt:
+        """The statements of a whole program, whose memory and blocks become those of this one: schedules see them."""
+        own = {item: item.replace(name=_unique(item.name, self.buffer_names)) for item in root.allocations}
+        self.allocations.extend(own.values())
+        body = self._named_apart(replace_buffers(root.body, own))
+        blocks = find_all(body, Block)
+        self.blocks[op] = blocks[-1].name if blocks else op.name
+        return body
 
     def _named_apart(self, body: Stmt) -> Stmt:
         """A statement whose blocks have names of their own: an operation may be in a program twice."""
