@@ -53,7 +53,7 @@ def call_loops(func: PrimFunc, *args: GraphExpr) -> Call:
 
 
 def operator_of(func: PrimFunc) -> Operator:
-    """The operator that a loop function is, registered when it is first asked for. Its name has a key of the function."""
+    """The operator that a loop function is, registered when first asked for; its name has a key of the function."""
     if not isinstance(func, PrimFunc):
         raise UserError(
             f"a loop function is needed, not {type(func).__name__}", hint="write it with @tw.hybrid or @tw.script"

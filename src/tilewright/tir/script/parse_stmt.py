@@ -15,6 +15,8 @@ from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.script.inline_call import inlined
 from tilewright.tir.script.names import LOOP_WORDS
 from tilewright.tir.script.parse_calls import CallParser
 from tilewright.tir.script.parse_expr import Value
@@ -46,6 +48,7 @@ class StatementParser(CallParser):
     def __init__(self, source: Source, constants: Mapping[str, object]) -> None:
         super().__init__(source, constants)
         self.blocks: list[BlockFrame] = []
+        self.block_names: set[str] = {"root"}
         self.attributes: dict[str, object] = {}
 
     def new_buffer(self, call: ast.Call, name: str) -> Buffer:
@@ -91,7 +94,9 @@ class StatementParser(CallParser):
             if result is not None:
                 if result.span is None:
                     result.span = self.source.span(node)
-                found.append(result)
+                # A call is as many statements as its function has.
+                is_call = isinstance(node, ast.Expr) and isinstance(result, s.SeqStmt)
+                found.extend(result.stmts if is_call and isinstance(result, s.SeqStmt) else [result])
         while waiting:
             before, wrapper, node = waiting.pop()
             statement = wrapper(_join(found))
@@ -368,10 +373,28 @@ class StatementParser(CallParser):
             return None
         if word == "symbolic":
             return None
+        known, callee = self.scope.find(word) if isinstance(call.func, ast.Name) else (False, None)
+        if known and isinstance(callee, PrimFunc):
+            return self._call(call, callee)
         if word == "evaluate":
             self.arguments(call, 1)
             return s.Evaluate(self.typed(call.args[0]))
         return s.Evaluate(self.typed(call))
+
+    def _call(self, node: ast.Call, callee: PrimFunc) -> Stmt:
+        """The statements of another script function, in place of a call."""
+        if node.keywords:
+            raise self.source.error(node, f"the arguments of {callee.name} are given by position")
+        if any(not frame.implicit for frame in self.blocks):
+            raise self.source.error(node, f"{callee.name} cannot be called inside a block", "call it between blocks")
+        args: list[Buffer | PrimExpr] = []
+        for param, item in zip(callee.params, node.args, strict=False):
+            value = self.value(item)
+            args.append(value if isinstance(value, Buffer) else self.typed(item, getattr(param, "dtype", None)))
+        args += [self.typed(item) for item in node.args[len(args) :]]
+        body, allocated = inlined(callee, args, self.block_names)
+        self.blocks[-1].allocations.extend(allocated)
+        return body
 
     def _frame(self, node: ast.AST, word: str) -> BlockFrame:
         frame = self.blocks[-1]
@@ -441,6 +464,7 @@ class StatementParser(CallParser):
     def _block(self, node: ast.With, call: ast.Call) -> Stmt:
         self.arguments(call, 1)
         name = self.text(call.args[0])
+        self.block_names.add(name)
         frame = BlockFrame()
         self.blocks.append(frame)
         body = self._nested(node.body)

@@ -37,11 +37,14 @@ def parse_script(text: str, source: str = "<script>", constants: Mapping[str, ob
     """
     origin = Source(text, source)
     found: list[BaseFunction] = []
+    names = dict(constants or {})
     for node in origin.parse().body:
         if isinstance(node, ast.ClassDef):
-            return _parse_module(origin, node, constants or {})
+            return _parse_module(origin, node, names)
         if isinstance(node, ast.FunctionDef):
-            found.append(FunctionParser(origin, constants or {}).function(node))
+            # Functions may call those above them.
+            found.append(FunctionParser(origin, names).function(node))
+            names[node.name] = found[-1]
         elif not isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_docstring(node):
             raise origin.error(node, "a script holds functions, or one class under @script.module")
     if not found:
@@ -59,10 +62,11 @@ def _is_docstring(node: ast.stmt) -> bool:
 def _parse_module(source: Source, node: ast.ClassDef, constants: Mapping[str, object]) -> IRModule:
     functions: dict[str, BaseFunction] = {}
     attributes: dict[str, object] = {}
+    names = dict(constants)
     for item in node.body:
         if isinstance(item, ast.FunctionDef):
-            parser = FunctionParser(source, constants)
-            function = parser.function(item)
+            parser = FunctionParser(source, names)
+            function = names[item.name] = parser.function(item)
             functions[parser.key or function.name] = function
         elif isinstance(item, ast.Assign):
             target = item.targets[0]
