@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from tests.tir.schedule.programs import convolution, matmul_relu, stencil
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.build import const
+from tilewright.ir.build import all_of, const, lt
 from tilewright.ir.expr import ONE, ZERO, IntImm, PrimExpr, Range, Var
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.accesses import detect_accesses
@@ -108,6 +108,19 @@ def test_exact_boxes_of_fused_loops() -> None:
     assert exact_box(partly, partly.writes[0], [fused], Analyzer()) is None
     assert region_tells_apart(block, block.writes[0], fused, [fused], [])
     assert not region_tells_apart(partly, partly.writes[0], fused, [fused], [])
+
+
+def test_guards_of_domains_do_not_cut_boxes() -> None:
+    """Tiles of three in blocks of eight of thirteen rows: the box is a block's, as far as the rows reach."""
+    tile, row, fixed = loop("tile", 3), loop("row", 3), Var("block")
+    point = fixed * 8 + tile.var * 3 + row.var
+    inside, whole = lt(tile.var * 3 + row.var, 8), lt(point, 13)
+    block = block_of([point], [13]).replace(predicate=all_of([inside, whole]))
+    box = exact_box(block, block.writes[0], [tile, row], Analyzer())
+    assert box is not None and box[0] is not None
+    assert [value(box[0].min, {fixed: 1}), value(box[0].extent, {})] == [8, 8]
+    cut = block.replace(predicate=all_of([inside, whole, lt(row.var, 2)]))
+    assert exact_box(cut, cut.writes[0], [tile, row], Analyzer()) is None
 
 
 def test_fused_loops_of_symbolic_extents_are_told_apart() -> None:

@@ -220,6 +220,8 @@ def _mapped_box(
         loop.var: Range(loop.min, loop.extent) for loop in loops if any(mentions(point, {loop.var}) for point in points)
     }
     parts = [part for part in conjuncts(block.predicate) if all(part is not known for known in given)]
+    # The box is meant as far as domains reach: what only keeps to them does not cut it.
+    parts = [part for part in parts if not is_domain_guard(block, part, analyzer)]
     found = detect_iter_map(points, domains, all_of(parts), analyzer)
     ranges = None if found is None else found.ranges()
     return None if ranges is None else tuple(ranges)
