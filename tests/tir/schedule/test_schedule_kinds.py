@@ -62,6 +62,35 @@ def test_fused_loops_stay_parallel() -> None:
     check(schedule, func)
 
 
+def test_parallel_loops_make_a_parallel_one() -> None:
+    func = elementwise((6, 1, 10), 1)
+    schedule = Schedule(func)
+    i, unit, j = schedule.get_loops(schedule.get_block("B0"))
+    schedule.parallel(i)
+    with pytest.raises(ScheduleError, match="fuse: loop i0 is parallel"):
+        schedule.copy().fuse(i, unit, j)
+    schedule.parallel(j)
+    schedule.fuse(i, unit, j)
+    assert loops_of(schedule, "B0") == [("i0_i1_i2", 60, "parallel")]
+    check(schedule, func)
+
+
+def test_tiles_that_end_inside_a_block_of_rows_are_independent() -> None:
+    """Rows in blocks of eight, the last of which is not whole, and tiles of three: two guards for one index."""
+    a = te.placeholder((13, 5), name="A")
+    b = te.compute((13, 5), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((13, 5), lambda i, j: b[i, j] * 2.0, name="C")
+    func = te.create_prim_func([a, c])
+    schedule = Schedule(func)
+    i, _ = schedule.get_loops(schedule.get_block("C"))
+    block, _ = schedule.split(i, [None, 8])
+    schedule.compute_at(schedule.get_block("B"), block)
+    rows = schedule.get_loops(schedule.get_block("B"))[1]
+    schedule.split(rows, [None, 3])
+    schedule.parallel(block)
+    check(schedule, func)
+
+
 def test_overlapping_stages_are_private_to_parallel_iterations() -> None:
     func = stencil()
     schedule = Schedule(func)

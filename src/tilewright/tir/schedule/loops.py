@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
+from operator import or_
 
 from tilewright.ir.build import add, const, floordiv, floormod, lt, mul
 from tilewright.ir.expr import ONE, ZERO, PrimExpr, Range, Var, const_value, is_const_int
@@ -82,7 +83,11 @@ def split(state: ScheduleState, loop: For, factors: Sequence[int | None]) -> lis
 
 
 def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
-    """for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8)."""
+    """for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8).
+
+    Parallel loops make a parallel one: iterations that differ in either index are independent.
+    """
+    kind = LoopKind.PARALLEL if _all_parallel(loops) else LoopKind.SERIAL
     for outer, inner in pairwise(loops):
         if outer.body is not inner:
             state.fail(
@@ -91,7 +96,8 @@ def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
                 "give directly nested loops, outermost first",
             )
     for place, loop in enumerate(loops):
-        require_serial(state, loop, "fuse")
+        if kind is LoopKind.SERIAL:
+            require_serial(state, loop, "fuse")
         above = [outer.var for outer in loops[:place]]
         if mentions(loop.extent, above) or mentions(loop.min, above):
             state.fail(f"fuse: the range of loop {loop.var.name} depends on an outer one of the loops", loop)
@@ -114,8 +120,15 @@ def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
         below = mul(below, loop.extent)
     body = substitute_loops(loops[-1].body, mapping, state.analyzer.simplify)
     notes = {key: value for loop in reversed(loops) for key, value in loop.annotations.items()}
-    state.replace(loops[0], For(fused, ZERO, total, LoopKind.SERIAL, body, None, notes))
+    state.replace(loops[0], For(fused, ZERO, total, kind, body, None, notes))
     return fused
+
+
+def _all_parallel(loops: Sequence[For]) -> bool:
+    """Whether loops are parallel; a loop of one iteration may be serial among them."""
+    parallel = [loop.kind is LoopKind.PARALLEL for loop in loops]
+    unit = [loop.kind is LoopKind.SERIAL and is_const_int(loop.extent, 1) for loop in loops]
+    return any(parallel) and all(map(or_, parallel, unit))
 
 
 def _chain(state: ScheduleState, loops: Sequence[For]) -> list[For]:

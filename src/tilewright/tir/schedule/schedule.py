@@ -67,6 +67,8 @@ class Schedule(ScheduleBase):
         """Make one loop of directly nested ones.
 
         for i in 4: for j in 8: B(i, j)  ->  for i_j in 32: B(i_j // 8, i_j % 8)
+
+        Parallel loops make a parallel one.
         """
         nodes = self._loops(nest, "fuse")
         result = LoopHandle(loops.fuse(self._state, nodes))

@@ -89,11 +89,17 @@ class ScheduleContext:
         inner = next((n for n, loop in enumerate(loops) if n > 0 and self.is_symbolic(loop)), len(loops))
         if inner < len(loops) and prod(self.sizes(loops[:inner])) == 1:
             inner += 1
-        loops = loops[:inner]
-        fused = self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
-        extent = self.extent(fused)
-        if extent is None or extent > 1:
-            self.sch.parallel(fused)
+        self.parallel_nest(loops[:inner])
+
+    def parallel_nest(self, loops: list[LoopHandle]) -> LoopHandle:
+        """Run nested loops in parallel as one; gives that one.
+
+        Each is shown to have independent iterations before they become one: the indices of a fused loop hide much.
+        """
+        for loop in loops:
+            if self.extent(loop) != 1:
+                self.sch.parallel(loop)
+        return self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
     def parallelize_tiles(self, loops: list[LoopHandle], work: int) -> None:
         """Spread loops over tiles over the cores; each core has a run of the innermost loop to itself.

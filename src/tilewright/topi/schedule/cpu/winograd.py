@@ -111,11 +111,11 @@ def schedule_winograd(context: ScheduleContext) -> None:
     step = _unroll_product(context, depth, plan)
     _fetch_next_group(context, target, step, plan)
     if plan.together:
-        sch.parallel(sch.fuse(tiles, chunk))
-        sch.parallel(panel if plan.streamed else sch.fuse(panel, block))
+        context.parallel_nest([tiles, chunk])
+        context.parallel_nest([panel] if plan.streamed else [panel, block])
     elif plan.parallel:
         # Groups of several images may run at once, unless each image is padded first.
-        sch.parallel(group if images is None or not plan.in_rows else sch.fuse(images, group))
+        context.parallel_nest([group] if images is None or not plan.in_rows else [images, group])
     for handle in sch.get_output_blocks():
         if handle.name != target.name:
             schedule_injective(context, handle)
