@@ -19,7 +19,7 @@ from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, For, LoopKind
+from tilewright.tir.stmt import BufferStore, For, LoopKind, Stmt
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
@@ -60,19 +60,29 @@ def check_operators(device: Build, target: Target, cases: Sequence[Case]) -> Non
 
 
 def check_large_grids(device: Build) -> None:
-    """More blocks than a device takes along one axis, along two axes, of bytes that share words."""
-    block, row, thread = Var("block"), Var("row"), Var("thread")
-    columns, rows, threads = 70001, 2, 3
-    out = make_buffer("out", (rows, columns, threads), "uint8")
-    value: PrimExpr = e.Cast(row * 101 + block * 7 + thread, DataType.of("uint8"))
-    store = BufferStore(out, (row, block, thread), value)
-    body = For(thread, ZERO, IntImm(threads), LoopKind.THREAD, store, "threadIdx.x")
-    body = For(block, ZERO, IntImm(columns), LoopKind.THREAD, body, "blockIdx.x")
-    body = For(row, ZERO, IntImm(rows), LoopKind.THREAD, body, "blockIdx.y")
-    got = np.zeros((rows, columns, threads), np.uint8)
-    device([PrimFunc("many", (out,), body)])(got)
-    i, j, k = np.indices(got.shape)
-    np.testing.assert_array_equal(got, (i * 101 + j * 7 + k).astype(np.uint8))
+    """More blocks than a device takes along an axis, whichever it is, of bytes that share words."""
+    module = device([_many_blocks(number) for number in range(len(GRIDS))])
+    for number, grid in enumerate(GRIDS):
+        got = np.zeros((*grid, 3), np.uint8)
+        module[f"many{number}"](got)
+        x, y, z, thread = np.indices(got.shape)
+        np.testing.assert_array_equal(got, (x * 7 + y * 31 + z * 101 + thread).astype(np.uint8))
+
+
+GRIDS = ((70001, 2, 1), (2, 70001, 1), (1, 70001, 1), (2, 3, 66000), (1, 1, 66000))
+"""Blocks along the three axes."""
+
+
+def _many_blocks(number: int) -> PrimFunc:
+    grid = GRIDS[number]
+    x, y, z, thread = Var("x"), Var("y"), Var("z"), Var("thread")
+    out = make_buffer("out", (*grid, 3), "uint8")
+    value: PrimExpr = e.Cast(x * 7 + y * 31 + z * 101 + thread, DataType.of("uint8"))
+    body: Stmt = BufferStore(out, (x, y, z, thread), value)
+    body = For(thread, ZERO, IntImm(3), LoopKind.THREAD, body, "threadIdx.x")
+    for var, extent, axis in zip((x, y, z), grid, "xyz", strict=True):
+        body = For(var, ZERO, IntImm(extent), LoopKind.THREAD, body, f"blockIdx.{axis}")
+    return PrimFunc(f"many{number}", (out,), body)
 
 
 def check_symbolic_sizes(target: str) -> None:
@@ -86,7 +96,7 @@ def check_symbolic_sizes(target: str) -> None:
     s[b].bind(block, te.thread_axis("blockIdx.x"))
     s[b].bind(thread, te.thread_axis("threadIdx.x"))
     module = tw.build(s, [a, b], target=target)
-    for shape in ((1, 1), (5, 13), (70, 1000), (0, 4)):
+    for shape in ((1, 1), (5, 13), (70, 1000), (66000, 3), (0, 4)):
         values = np.random.default_rng(1).random(shape, np.float32)
         result = np.zeros(shape, np.float32)
         module(values, result)

@@ -6,12 +6,13 @@ import pytest
 
 from tests.tir.passes.test_bind_threads import tiled_product
 from tilewright import te
-from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import IntImm, Var, const_value
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.script import to_script
 
 TARGET = Target("opencl")
 
@@ -58,3 +59,44 @@ def test_private_memory_is_limited() -> None:
     sch.bind(rows, "threadIdx.x")
     with pytest.raises(UserError, match="a thread uses 400000 bytes of private memory"):
         split_host_device(lower(sch.func, TARGET), TARGET)
+
+
+def _blocks(*grid: int | Var, threads: int = 4) -> Schedule:
+    """Maps of elements whose outer axes are blocks."""
+    a = te.placeholder((*grid, threads), name="A")
+    b = te.compute((*grid, threads), lambda *i: a[i] * 2.0, name="B")
+    sch = Schedule(te.create_prim_func([a, b], "blocks"))
+    *outer, thread = sch.get_loops(sch.get_block("B"))
+    for loop, axis in zip(reversed(outer), "xyz", strict=False):
+        sch.bind(loop, f"blockIdx.{axis}")
+    sch.bind(thread, "threadIdx.x")
+    return sch
+
+
+@pytest.mark.parametrize(
+    ("grid", "launched"),
+    [
+        ((65535, 9), (9, 65535, 1)),
+        ((65536, 9), (9 * 65536, 1, 1)),
+        ((65536, 3, 5), (5 * 3 * 65536, 1, 1)),
+        ((2, 65535, 7), (7, 65535, 2)),
+        ((70000,), (70000, 1, 1)),
+    ],
+)
+def test_blocks_that_do_not_fit_their_axes_stand_in_a_row(grid: tuple[int, ...], launched: tuple[int, ...]) -> None:
+    (kernel,) = split_host_device(lower(_blocks(*grid).func, TARGET), TARGET).kernels
+    assert [const_value(extent) for extent in kernel.launched] == list(launched)
+    assert kernel.is_folded == (launched[1:] == (1, 1) and len(grid) > 1)
+
+
+def test_blocks_of_open_number_stand_in_a_row_where_they_may_be_too_many() -> None:
+    (one,) = split_host_device(lower(_blocks(te.var("n")).func, TARGET), TARGET).kernels
+    (two,) = split_host_device(lower(_blocks(te.var("n"), 3).func, TARGET), TARGET).kernels
+    assert not one.is_folded and two.is_folded
+    assert [to_script(extent) for extent in two.launched] == ["3 * n", "1", "1"]
+
+
+def test_no_device_takes_more_blocks_than_it_can_count() -> None:
+    func = lower(_blocks(1 << 16, 1 << 16).func, TARGET)
+    with pytest.raises(UserError, match="a kernel has 4294967296 blocks, devices take up to 2147483647"):
+        split_host_device(func, TARGET)

@@ -13,12 +13,12 @@ from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
 from tilewright.codegen.statements import element_count
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
+from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.passes.bind_threads import CLUSTER_AXIS
+from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import (
@@ -73,10 +73,12 @@ class _Kernel(BracedStatements[Expressions]):
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
         c.own_places = own_places(kernel)
+        blocks = self._folded_blocks() if kernel.is_folded else None
         for var, (axis, extent) in kernel.axes.items():
             c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
             c.decide(var, narrow=True)
-            c.line(f"const int {c.name(var)} = {_place(dialect, axis, kernel.cluster)};")
+            place = _place(dialect, axis, kernel.cluster, blocks)
+            c.line(f"const int {c.name(var)} = {place};")
             if axis == CLUSTER_AXIS:
                 c.cluster = (var, kernel.cluster)
         self.statement(kernel.func.body)
@@ -85,6 +87,12 @@ class _Kernel(BracedStatements[Expressions]):
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         head = dialect.signature(kernel.func.name, parameters, threads)
         return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def _folded_blocks(self) -> list[str]:
+        """How many blocks there are along each axis, where they stand in a row."""
+        extents = dict(self.kernel.axes.values())
+        counts = [extents.get(axis, ONE) for axis in BLOCK_AXES]
+        return [str(n.value) if isinstance(n, IntImm) else f"(int)({self.values.value(n)})" for n in counts]
 
     def _scalar(self, param: Var) -> str:
         """A parameter that is a number; it comes as it lies in memory: half precision as bits, bool as a byte."""
@@ -235,11 +243,24 @@ class _Kernel(BracedStatements[Expressions]):
         c.line(f"{place} = {store_value(c, text, buffer.dtype)};")
 
 
-def _place(dialect: Dialect, axis: str, cluster: int) -> str:
-    """The place of a block or thread along an axis; blocks of a cluster follow each other along the first one."""
-    if cluster > 1 and axis in (CLUSTER_AXIS, "blockIdx.x"):
-        return f"{dialect.axis('blockIdx.x')} {'%' if axis == CLUSTER_AXIS else '/'} {cluster}"
-    return dialect.axis(axis)
+def _place(dialect: Dialect, axis: str, cluster: int, blocks: Sequence[str] | None) -> str:
+    """The place of a block or thread along an axis; blocks of a cluster follow each other along the first one.
+
+    `blocks` are the numbers of blocks along the axes where all stand in a row.
+    """
+    row = dialect.axis("blockIdx.x")
+    if axis == CLUSTER_AXIS:
+        return f"{row} % {cluster}"
+    if axis not in BLOCK_AXES or (blocks is None and axis != "blockIdx.x"):
+        return dialect.axis(axis)
+    if cluster > 1:
+        row = f"{row} / {cluster}"
+    if blocks is None:
+        return row
+    number = BLOCK_AXES.index(axis)
+    before = "".join(f" / {count}" for count in blocks[:number] if count != "1")
+    is_last = all(count == "1" for count in blocks[number + 1 :])
+    return f"{row}{before}" if is_last else f"{row}{before} % {blocks[number]}"
 
 
 def own_places(kernel: DeviceKernel) -> dict[Buffer, PrimExpr]:

@@ -48,7 +48,7 @@ def launches_of(function: SplitFunction, show: Callable[[PrimExpr], Extent]) -> 
 def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
     given = kernel.func.params[: len(kernel.func.params) - len(kernel.steps)]
     args = tuple(next(n for n, place in enumerate(places) if place is param) for param in given)
-    x, y, z = (show(extent) for extent in kernel.grid)
+    x, y, z = (show(extent) for extent in kernel.launched)
     dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
     return LaunchInfo(
         kernel.func.name, (x, y, z), kernel.block, args, kernel.shared_bytes, dynamic, (kernel.cluster, 1, 1)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from math import prod
 from typing import Final
 
 from tilewright.ir.build import mul
-from tilewright.ir.expr import ONE, Call, IntImm, PrimExpr, Var
+from tilewright.ir.expr import ONE, Call, IntImm, PrimExpr, Var, const_value
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target.target import Target
@@ -29,6 +31,10 @@ from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, Se
 
 MOST_PRIVATE_BYTES: Final = 1 << 18
 """Private memory of one thread beyond which devices fail in ways of their own."""
+MOST_BLOCKS: Final = (1 << 31) - 1
+"""Blocks of a grid: all devices count as far, along the first axis."""
+MOST_BLOCKS_ACROSS: Final = 65_535
+"""Blocks along the second and the third axis of a grid that all devices take."""
 _MOST_STATIC_SHARED: Final = {"cuda": 48 << 10}
 """Shared memory that a kernel may declare, by kind of target; beyond it the launch has to ask."""
 
@@ -58,6 +64,20 @@ class DeviceKernel:
     """Loops of the host around the kernel, whose variables are its last parameters."""
     constants: frozenset[Buffer] = frozenset()
     """Parameters that no kernel writes: they may be read before the kernels in front of this one are done."""
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the blocks are launched in a row, because there are too many (or may be) for the axes they stand on.
+
+        Each then finds its places by division, the first axis running fastest, as it does where blocks are not folded.
+        """
+        across = [const_value(extent) for extent in self.grid[1:]]
+        return any(extent is None or extent > MOST_BLOCKS_ACROSS for extent in across)
+
+    @property
+    def launched(self) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """The grid that the host launches."""
+        return (reduce(mul, self.grid), ONE, ONE) if self.is_folded else self.grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +172,7 @@ def _kernel(
                 f"blocks of {target.kind} targets do not work together", where=f"function {func.name}"
             )
         grid[0] = mul(grid[0], cluster)
+    _check_grid(grid, func)
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
     used, written = _used(stmt, grid)
     params = tuple(item for item in (*func.params, *workspaces) if item in used)
@@ -203,6 +224,16 @@ def buffer_bytes(buffer: Buffer) -> int | None:
             return None
         total *= dim.value
     return total
+
+
+def _check_grid(grid: Sequence[PrimExpr], func: PrimFunc) -> None:
+    blocks = prod(const_value(extent) or 1 for extent in grid)
+    if blocks > MOST_BLOCKS:
+        raise UserError(
+            f"a kernel has {blocks} blocks, devices take up to {MOST_BLOCKS}",
+            where=f"function {func.name}",
+            hint="give each block more of the work: use larger tiles",
+        )
 
 
 def _check_sizes(shared: Sequence[Buffer], func: PrimFunc) -> None:
