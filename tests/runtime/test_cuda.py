@@ -21,6 +21,7 @@ SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
 NO_MEMORY = SimpleNamespace(name="CUDA_ERROR_OUT_OF_MEMORY")
 BAD_ADDRESS = SimpleNamespace(name="CUDA_ERROR_ILLEGAL_ADDRESS")
 BAD_IMAGE = SimpleNamespace(name="CUDA_ERROR_NO_BINARY_FOR_GPU")
+BROKEN_CAPTURE = SimpleNamespace(name="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
 
 
 class Names:
@@ -54,6 +55,8 @@ class ToyDriver:
             "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
         }
         self.state = SUCCESS
+        self.is_whole = True
+        """Whether what is recorded can become a graph."""
         self.time_of: Callable[[list[Any]], float] = lambda configs: 1.0
 
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
@@ -105,7 +108,8 @@ class ToyDriver:
         return SimpleNamespace()
 
     def cuLaunchKernelEx(self, config: Any, function: Any, params: int, extra: int) -> tuple[Any]:
-        if config.blockDimX > 1024:
+        if config.blockDimX > 1024 or max(config.gridDimY, config.gridDimZ) > 65535:
+            self.is_whole = self.capturing is None
             return (SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE"),)
         count = function.__code__.co_argcount
         slots = (ctypes.c_void_p * count).from_address(params)
@@ -123,7 +127,8 @@ class ToyDriver:
 
     def cuStreamEndCapture(self, stream: Any) -> tuple[Any, Any]:
         found, self.capturing = self.capturing, None
-        return SUCCESS, found
+        self.calls.append("cuStreamEndCapture")
+        return (SUCCESS, found) if self.is_whole else (BROKEN_CAPTURE, None)
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, Any]:
         self.calls.append("cuGraphInstantiate")
@@ -299,3 +304,26 @@ def test_errors_name_the_kernel_and_what_to_do(driver: ToyDriver, device: CudaDe
     with pytest.raises(UserError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         device.wait()
     assert caught.value.hint is not None and "TILEWRIGHT_TRACE=launch" in caught.value.hint
+
+
+def test_a_kernel_that_does_not_start_is_named_while_a_graph_is_made(driver: ToyDriver, device: CudaDevice) -> None:
+    calls = _calls(device, [device.allocate(16) for _ in range(3)])
+    calls[1].grid = (2, 70_000, 1)
+    with pytest.raises(UserError, match=r"does not start the kernel double on \(2, 70000, 1\) blocks"):
+        device.record(calls).run()
+    # The stream records no longer: what comes next runs.
+    assert driver.calls[-1] == "cuStreamEndCapture" and driver.capturing is None
+    driver.is_whole = True
+    calls[1].grid = (2, 1, 1)
+    device.record(calls).run()
+
+
+def test_what_was_recorded_before_an_interrupt_goes_back(driver: ToyDriver, device: CudaDevice) -> None:
+    calls = _calls(device, [device.allocate(16) for _ in range(3)])
+
+    def policy(gpu: object, call: BoundCall) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        device.captured(calls, policy)
+    assert driver.calls[-2:] == ["cuStreamEndCapture", "cuGraphDestroy"] and driver.capturing is None

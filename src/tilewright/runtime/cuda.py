@@ -268,9 +268,13 @@ class CudaDevice(Device):
         try:
             for number, call in enumerate(calls):
                 self._launch(self._private, call, policy(self, call) if number else plain(self, call))
-        finally:
-            # Also after an error: the stream must not stay in this state.
-            graph = self._call("cuStreamEndCapture", self._private)
+        except BaseException:
+            # The stream must not stay in this state. That the graph is broken too must not hide what broke it.
+            error, graph = self._driver.cuStreamEndCapture(self._private)
+            if error == self._driver.CUresult.CUDA_SUCCESS:
+                self._driver.cuGraphDestroy(graph)
+            raise
+        graph = self._call("cuStreamEndCapture", self._private)
         ready = self._call("cuGraphInstantiate", graph, 0)
         self._call("cuGraphDestroy", graph)
         return ready
