@@ -21,7 +21,7 @@ from bench import harness, zoo
 from bench.gpu_layers import LAYERS, function_of
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
-from tilewright.lower.kernel import schedule_kernel
+from tilewright.lower.schedules import schedule_kernel
 from tilewright.lower.shipped import add_shipped, shipped_answers
 from tilewright.support.text import table
 from tilewright.target import Target

@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
     # Every pass of every test is held to the contract of its stage.
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
+    # A template that fails is a red test, not a slow kernel.
+    os.environ.setdefault("TILEWRIGHT_STRICT_TEMPLATES", "1")
     # What the user has tuned is no business of the tests.
     os.environ["TILEWRIGHT_DATABASE"] = "none"
     # The processes of the suite have the cores already; each helper of a compilation would only load the compiler anew.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
 from tilewright.codegen.llvm import deploy, toolchain
@@ -21,10 +22,11 @@ from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import watch_overrides
 from tilewright.ir.visit import find_all
-from tilewright.lower.kernel import Kernel, lower_kernel, schedule_kernel
+from tilewright.lower.kernel import Kernel, lower_kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
+from tilewright.lower.schedules import use_schedule
 from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.device_program import DeviceModule
@@ -42,7 +44,9 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
 from tilewright.tir.verify import verify_written
-from tilewright.topi.schedule.choices import Answer, Choices
+from tilewright.topi.schedule.choices import Answer
+
+T = TypeVar("T")
 
 
 class Compilation:
@@ -50,7 +54,7 @@ class Compilation:
 
     `imported` and `optimized` are graph modules, `questions` what graph passes decided for speed alone; `lowered` holds
     the kernels, the memory plan and the steps; `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel
-    at each stage; `artifact()` compiles.
+    at each stage; `artifact()` compiles; `failed_templates` says which kernels have a plainer schedule, and why.
     """
 
     def __init__(
@@ -157,20 +161,31 @@ class Compilation:
         return self.lowered.kernels
 
     def scheduled(self, kernel: Kernel) -> PrimFunc:
-        """A kernel's loop program with its schedule applied."""
-        return schedule_kernel(kernel.func, self.target, Choices(kernel.answers))
+        """A kernel's loop program with its schedule applied: the template's, or where that fails a plainer one."""
+        return self._with_schedule(kernel, lambda func: func)
+
+    def _with_schedule(self, kernel: Kernel, use: Callable[[PrimFunc], T]) -> T:
+        return use_schedule(kernel.func, self.target, kernel.answers, use).result
+
+    @property
+    def failed_templates(self) -> Mapping[str, str]:
+        """Why a kernel's schedule template failed, by its symbol: such kernels have a plainer schedule, and are slow.
+
+        There should be none; one is worth a report. It takes compiled kernels to know it.
+        """
+        return self.lowered.failed_templates
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""
-        if not self.target.is_cpu:
-            return device_kernels(self.scheduled(kernel), self.target).func
-        return lower_kernel(self.scheduled(kernel), self.target, planned=True).func
+        if self.target.is_cpu:
+            return self._with_schedule(kernel, lambda func: lower_kernel(func, self.target, planned=True).func)
+        return self._with_schedule(kernel, lambda func: device_kernels(func, self.target).func)
 
     def source(self, kernel: Kernel) -> str:
         """The text of a kernel for a device, as the device's compiler takes it."""
         if self.target.is_cpu:
             raise UserError("kernels for a CPU have no text in another language", hint="see llvm_ir(kernel)")
-        return device_source(device_kernels(self.scheduled(kernel), self.target), self.target)
+        return self._with_schedule(kernel, lambda func: device_source(device_kernels(func, self.target), self.target))
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""

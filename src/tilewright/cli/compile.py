@@ -64,6 +64,8 @@ def execute(options: argparse.Namespace) -> int:
     on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
     for kernel in on_host:
         print(f"  on the host: {kernel.symbol} ({kernel.on_host.splitlines()[0]})")
+    for symbol, reason in compilation.failed_templates.items():
+        print(f"  a plainer schedule: {symbol} ({reason})")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")

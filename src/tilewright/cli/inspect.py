@@ -38,6 +38,7 @@ Print a stage of the compilation of a model.
   source     the text of kernels for a device (OpenCL C, CUDA C++)
   llvm       LLVM IR before LLVM's optimiser
   asm        assembly
+  failures   kernels whose schedule template failed, and why: they have a plainer schedule
   memory     the memory plan: where every value lives, peak against the lower bound
   vm         the bytecode of a model with control flow, data or host functions
   profile    time per kernel, measured on this machine
@@ -137,6 +138,14 @@ def _asm(compilation: Compilation, options: argparse.Namespace) -> str:
     return "\n".join(_each(compilation, options, compilation.assembly))
 
 
+def _failures(compilation: Compilation, options: argparse.Namespace) -> str:
+    failed, nodes = compilation.failed_templates, compilation.lowered.nodes_by_symbol()
+    if not failed:
+        return "no schedule template failed"
+    rows = [[symbol, reason, ", ".join(nodes[symbol][:4])] for symbol, reason in failed.items()]
+    return table(["kernel", "why", "nodes"], rows)
+
+
 def _memory(compilation: Compilation, options: argparse.Namespace) -> str:
     plans = compilation.lowered.plans
     if len(plans) == 1:
@@ -168,6 +177,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "source": _source,
     "llvm": _llvm,
     "asm": _asm,
+    "failures": _failures,
     "memory": _memory,
     "vm": _vm,
     "profile": _profile,

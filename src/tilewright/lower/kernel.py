@@ -7,7 +7,7 @@ import json
 import pickle
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.codegen.llvm.build import compile_lowered
@@ -17,6 +17,7 @@ from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
+from tilewright.lower.schedules import use_schedule
 from tilewright.runtime.artifact import DeviceKernelInfo
 from tilewright.support import settings, trace
 from tilewright.support.fingerprint import KERNEL_PACKAGES, source_fingerprint
@@ -25,10 +26,7 @@ from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, wi
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
-from tilewright.tir.schedule.schedule import Schedule
-from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.choices import Answer, answers_to_json
 from tilewright.topi.schedule.packing import packing_of
 
 
@@ -61,17 +59,6 @@ def make_kernel(func: PrimFunc, label: str) -> Kernel:
 
 def _identifier(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[:48]
-
-
-def schedule_kernel(
-    func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
-) -> PrimFunc:
-    """The default schedule of a program for a target, with `choices` in place of the template's own where given.
-
-    `sch` is a schedule of the program to begin with, where it is to be a special one.
-    """
-    with trace.span("schedule"):
-        return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices, sch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +96,7 @@ class CompiledKernel:
 
     `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` and `scratch` are
     those of `LoweredKernel`. `device` has the launches of a kernel for a device; `refused` says why the device cannot
-    run it.
+    run it. `failed_template` says why the kernel has a plainer schedule than its template's; empty where it has not.
     """
 
     code: bytes
@@ -118,10 +105,12 @@ class CompiledKernel:
     scratch: tuple[int, ...] = ()
     device: DeviceKernelInfo | None = None
     refused: str = ""
+    failed_template: str = ""
 
     def to_bytes(self) -> bytes:
         """One string of bytes, for the cache."""
-        header = pickle.dumps((self.packing, self.in_place, self.scratch, self.device, self.refused))
+        parts = (self.packing, self.in_place, self.scratch, self.device, self.refused, self.failed_template)
+        header = pickle.dumps(parts)
         return len(header).to_bytes(8, "little") + header + self.code
 
     @staticmethod
@@ -134,16 +123,23 @@ class CompiledKernel:
 def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> CompiledKernel:
     """The code of a kernel, from the cache when this compiler has made it before.
 
-    With `planned`, the kernel takes its scratch memory as last parameters; else it takes it from the heap.
+    With `planned`, the kernel takes its scratch memory as last parameters; else it takes it from the heap. Where a
+    template fails, the kernel has the next plainer schedule (`schedules.py`).
     """
     store = _store()
     key = _cache_key(kernel, target, planned)
     if store is not None:
         found = store.load(key)
-        if found is not None:
-            return CompiledKernel.from_bytes(found)
-    scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
-    result = compile_scheduled(kernel.func, scheduled, target, planned=planned)
+        known = None if found is None else CompiledKernel.from_bytes(found)
+        if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
+            return known
+    used = use_schedule(
+        kernel.func,
+        target,
+        kernel.answers,
+        lambda scheduled: compile_scheduled(kernel.func, scheduled, target, planned=planned),
+    )
+    result = replace(used.result, failed_template=used.failure)
     if store is not None:
         store.store(key, result.to_bytes())
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -60,6 +61,12 @@ class LoweredModel:
         by_symbol = self._compiled()
         return tuple(segment.with_kernels(by_symbol).plan for segment in self.segments)
 
+    @property
+    def failed_templates(self) -> dict[str, str]:
+        """Why a kernel's template failed, by its symbol, for those that have a plainer schedule than they should."""
+        compiled = self._compiled()
+        return {symbol: kernel.failed_template for symbol, kernel in compiled.items() if kernel.failed_template}
+
     def nodes_by_symbol(self) -> dict[str, tuple[str, ...]]:
         """For each kernel, the user's nodes that it computes somewhere in the model."""
         found: dict[str, dict[str, None]] = {kernel.symbol: {} for kernel in self.kernels}
@@ -79,6 +86,7 @@ class LoweredModel:
     def compile(self, threads: int | None) -> Artifact:
         """Compile kernels and entries; the result runs on `threads` threads by default."""
         by_symbol = self._compiled()
+        _warn_of_failures(by_symbol)
         with trace.span("memory"):
             segments = [segment.with_kernels(by_symbol) for segment in self.segments]
             special = [(fixed, segment.with_kernels(by_symbol)) for fixed, segment in self.variants]
@@ -132,6 +140,20 @@ class LoweredModel:
                 place = kernel_on_host(kernel.func, result.packing, result.scratch, reason)
                 found[kernel.symbol] = replace(result, device=place)
         return found
+
+
+def _warn_of_failures(compiled: Mapping[str, CompiledKernel]) -> None:
+    """Say once a model which kernels are slower than they should be: nothing is wrong with what they compute."""
+    failed = [(symbol, kernel.failed_template) for symbol, kernel in compiled.items() if kernel.failed_template]
+    if failed:
+        symbol, reason = failed[0]
+        warnings.warn(
+            f"the schedule template of {plural(len(failed), 'kernel')} failed: slower code took its place. This is a "
+            f"defect of Tilewright, please report it: {symbol}: {reason} (all: Compilation.failed_templates, or "
+            "`tilewright inspect --stage failures`)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _with_constants(segment: Segment, compiled: Mapping[str, CompiledKernel], store: ConstantStore) -> ModelInfo:

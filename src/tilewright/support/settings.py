@@ -234,6 +234,13 @@ VERIFY: Setting[bool] = define(
     default_text="off",
     doc="whether the contract of each stage is checked after every pass that changes something",
 )
+STRICT_TEMPLATES: Setting[bool] = define(
+    "STRICT_TEMPLATES",
+    read_bool,
+    lambda: False,
+    default_text="off",
+    doc="whether a schedule template that fails is an error, instead of a plainer schedule and a warning",
+)
 NUM_THREADS: Setting[int | None] = define(
     "NUM_THREADS",
     read_positive_int,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.llvm.build import compile_functions
-from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, compile_scheduled, schedule_kernel
+from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, compile_scheduled
+from tilewright.lower.schedules import use_schedule
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
-from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.packing import packing_of
 
 
@@ -30,16 +30,27 @@ def build_candidate(request: BuildRequest) -> CompiledKernel:
     """
     kernel, target = request.kernel, request.target
     if target.is_cpu:
-        scheduled = request.program
-        if scheduled is None:
-            scheduled = schedule_kernel(kernel.func, target, Choices(kernel.answers))
-        return CompiledKernel(compile_functions([scheduled], target), packing_of(scheduled))
+        if request.program is not None:
+            return _compiled(request.program, target)
+        used = use_schedule(kernel.func, target, kernel.answers, lambda func: _compiled(func, target))
+        return _as_asked(replace(used.result, failed_template=used.failure), kernel)
     if request.program is None:
-        made = compile_kernel(kernel, target, planned=True)
+        made = _as_asked(compile_kernel(kernel, target, planned=True), kernel)
     else:
         made = compile_scheduled(kernel.func, request.program, target, planned=True)
     if made.refused:
         raise UserError(f"the device does not run it: {made.refused}")
+    return made
+
+
+def _compiled(scheduled: PrimFunc, target: Target) -> CompiledKernel:
+    return CompiledKernel(compile_functions([scheduled], target), packing_of(scheduled))
+
+
+def _as_asked(made: CompiledKernel, kernel: Kernel) -> CompiledKernel:
+    """A candidate must be the schedule of its answers: what a plainer one takes says nothing about them."""
+    if made.failed_template and kernel.answers:
+        raise UserError(f"the template fails for these answers: {made.failed_template}")
     return made
 
 

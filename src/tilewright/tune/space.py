@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from tilewright.lower.kernel import schedule_kernel
+from tilewright.lower.schedules import schedule_kernel, use_schedule
+from tilewright.support import settings
+from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.remembered import ScheduleTree
 from tilewright.topi.schedule.choices import Answer, Choices, Question
 
@@ -27,6 +30,9 @@ def key_of(point: Point) -> Key:
 
 class Space:
     """All schedules that a kernel's template can make for a target."""
+
+    has_plainer = True
+    """Whether the default may be a plainer schedule, where the template fails."""
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
         self.func = func
@@ -49,7 +55,15 @@ class Space:
     def program(self, point: Point) -> PrimFunc:
         """The program of a point; afterwards it is known how the point settles."""
         choices = Choices(point)
-        func = self.schedule(choices)
+        try:
+            func = self.schedule(choices)
+        except (ScheduleError, CompilerBug):
+            if point or not self.has_plainer or settings.STRICT_TEMPLATES.get():
+                raise
+            # The default is what a model gets, which is a plainer schedule here. Other points may still do.
+            self._learn(choices)
+            self._settled[key_of(point)] = {}
+            return use_schedule(self.func, self.target, {}, lambda func: func).result
         self._learn(choices)
         known = dict(choices.answers)
         self._settled[key_of(point)] = self._settled[key_of(known)] = known

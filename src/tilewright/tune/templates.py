@@ -200,6 +200,8 @@ def template(make: Callable[..., Made]) -> Template:
 class ProgramSpace(Space):
     """The programs that a function makes of choices."""
 
+    has_plainer = False
+
     def __init__(self, func: PrimFunc, target: Target, program: Callable[[Choices], PrimFunc]) -> None:
         self._program = program
         super().__init__(func, target)

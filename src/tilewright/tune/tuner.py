@@ -19,10 +19,11 @@ from typing import Literal
 from tilewright.lower.database import Database
 from tilewright.lower.records import Record
 from tilewright.support.collecting import seldom_collecting
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.fingerprint import compiler_name
 from tilewright.support.interrupts import noted_interrupts
 from tilewright.target import Target
+from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tune.ahead import Ahead
 from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.bayesian import BayesianSearch
@@ -276,8 +277,14 @@ def _next_points(item: Progress, count: int) -> list[Point]:
     if not item.trials:
         # The default schedule is the first candidate: tuning never ends with less.
         first: dict[Key, Point] = {}
-        for point in (item.space.default, *(item.space.settle(point) for point in item.earlier[: count - 1])):
-            first[key_of(point)] = point
+        wanted: tuple[Point, ...] = ({}, *item.earlier[: count - 1])
+        for point in wanted:
+            try:
+                settled = item.space.settle(point)
+            except (ScheduleError, CompilerBug):
+                # A record of another version, whose answers the template no longer takes.
+                continue
+            first[key_of(settled)] = settled
         proposed = item.search.propose(count - len(first)) if count > len(first) else []
         return [*first.values(), *(point for point in proposed if key_of(point) not in first)]
     return item.search.propose(count)

@@ -17,8 +17,9 @@ from tilewright.ir.build import const, lt, select
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import Broadcast, IntImm, Ramp, Var
 from tilewright.ir.function import IRModule
-from tilewright.lower.kernel import lower_kernel, schedule_kernel
+from tilewright.lower.kernel import lower_kernel
 from tilewright.lower.primitive import lower_primitive
+from tilewright.lower.schedules import schedule_kernel
 from tilewright.tir.analysis.in_place import could_share, in_place_pairs, may_share, with_in_place
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc

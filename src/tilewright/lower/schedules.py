@@ -1,0 +1,90 @@
+"""Schedules of a kernel, from the fastest to the plainest: where a template fails, the next one is taken.
+
+A template that fails is a defect of Tilewright, but never a reason for a model not to compile: kernels have several
+schedules, each made from the unscheduled program anew, and what fails leaves nothing behind. Whoever compiles hears
+which kernels have a plainer schedule than they should, and why (`Compilation.failed_templates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tilewright.support import settings, trace
+from tilewright.support.errors import CompilerBug
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.topi.schedule.choices import Answer, Choices
+from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+T = TypeVar("T")
+
+
+def schedule_kernel(
+    func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
+) -> PrimFunc:
+    """The schedule that a template makes of a program, with `choices` in place of its own where given.
+
+    `sch` is a schedule of the program to begin with, where it is to be a special one. A template that fails raises.
+    """
+    try:
+        with trace.span("schedule"):
+            return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices, sch)
+    except (ScheduleError, CompilerBug, MemoryError):
+        raise
+    except Exception as error:
+        # A template that trips over a shape (an index, a division by zero) fails like one that asks for the impossible.
+        raise CompilerBug(f"{type(error).__name__} in the schedule template of {func.name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Used(Generic[T]):
+    """What came of the first schedule that works, and why those before it do not; empty if the first one does."""
+
+    result: T
+    failure: str = ""
+
+
+def use_schedule(
+    func: PrimFunc, target: Target, answers: Mapping[str, Answer], use: Callable[[PrimFunc], T]
+) -> Used[T]:
+    """Use the first schedule of a program that can be made and used; `answers` are tuned choices of the fastest.
+
+    `use` lowers and compiles, say: a schedule that only turns out later to be none is as bad. With the setting
+    STRICT_TEMPLATES the first failure is raised.
+    """
+    failures: list[str] = []
+    first: Exception | None = None
+    for name, make in _schedules(func, target, answers):
+        try:
+            return Used(use(make()), "; ".join(failures and [*failures, f"it has {name}"]))
+        except (ScheduleError, CompilerBug) as error:
+            if settings.STRICT_TEMPLATES.get():
+                raise
+            first = first or error
+            failures.append(f"{name} failed: {_message(error)}")
+    assert first is not None
+    raise first
+
+
+def _schedules(
+    func: PrimFunc, target: Target, answers: Mapping[str, Answer]
+) -> Iterator[tuple[str, Callable[[], PrimFunc]]]:
+    """Names and makers of the schedules of a program, the fastest first. The last one is the program as it is."""
+    if answers:
+        yield "the tuned schedule", lambda: schedule_kernel(func, target, Choices(answers))
+    yield "the template's schedule", lambda: schedule_kernel(func, target, Choices())
+    plain = schedule_plain_cpu if target.is_cpu else schedule_plain_gpu
+    yield "the plain schedule", lambda: plain(func, target)
+    yield "no schedule", lambda: func
+
+
+def _message(error: ScheduleError | CompilerBug) -> str:
+    """What went wrong in one line: without the program as it was."""
+    return (error.message if isinstance(error, ScheduleError) else str(error)).splitlines()[0]
