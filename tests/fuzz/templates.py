@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,11 @@ from tilewright.lower.kernel import compile_kernel, lower_kernel
 from tilewright.lower.schedules import schedule_kernel
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.split_host_device import MOST_BLOCKS_ACROSS
+from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
+from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
 
 THREADS = (1, 2, 3, 4, 8, 16, 32, 64)
 CPUS = (
@@ -49,8 +53,8 @@ DEVICES = (
     "webgpu",
 )
 PRECISIONS = ("float32", "float32", "float32", "float16", "bfloat16")
-_COMPILED, _RUN = 0.1, 0.25
-"""The share of cases for other CPUs that are compiled, and of those for this one that run."""
+_COMPILED, _RUN, _PLAIN = 0.1, 0.25, 0.05
+"""The shares of cases for other CPUs that are compiled, of those for this one that run, of all with plain schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Case:
     threads: int
     precision: str
     step: str
-    """How far it goes: `lower`, `compile` or `run`."""
+    """How far it goes: `lower` (`plain`: with the schedule of kernels whose template failed), `compile` or `run`."""
 
     def __str__(self) -> str:
         how = f"{self.threads} threads, {self.precision}, {self.step}"
@@ -83,14 +87,16 @@ def make(seed: int, family: str | None = None, devices: bool = False) -> Case:
         step = "run"
     elif not devices and chance < _COMPILED:
         step = "compile"
+    elif chance > 1 - _PLAIN:
+        step = "plain"
     return Case(seed, drawn, target, threads, precision, step)
 
 
 def run(case: Case) -> None:
     """Take a case as far as it goes; raises where something is wrong."""
     model, inputs = draw(case.family, case.seed)
-    if case.step == "lower":
-        lower_all(model, case.target, case.threads, case.precision)
+    if case.step in ("lower", "plain"):
+        lower_all(model, case.target, case.threads, case.precision, plain=case.step == "plain")
         return
     compilation = Compilation(from_onnx(model), case.target, case.threads, precision=case.precision)
     # A kernel that the cache has would not be scheduled.
@@ -102,11 +108,16 @@ def run(case: Case) -> None:
             compile_kernel(kernel, compilation.target, planned=True)
 
 
-def lower_all(model: onnx.ModelProto, target: str, threads: int, precision: str = "float32") -> None:
+def lower_all(
+    model: onnx.ModelProto, target: str, threads: int, precision: str = "float32", *, plain: bool = False
+) -> None:
     """Schedule and lower all kernels of a model."""
     compilation = Compilation(from_onnx(model), target, threads, precision=precision)
+    schedule: Callable[[PrimFunc, Target], PrimFunc] = schedule_kernel
+    if plain:
+        schedule = schedule_plain_cpu if compilation.target.is_cpu else schedule_plain_gpu
     for kernel in compilation.kernels:
-        scheduled = schedule_kernel(kernel.func, compilation.target)
+        scheduled = schedule(kernel.func, compilation.target)
         if compilation.target.is_cpu:
             lower_kernel(scheduled, compilation.target, planned=True)
             continue

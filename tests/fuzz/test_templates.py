@@ -80,4 +80,4 @@ def test_cases_are_repeatable_and_various() -> None:
     assert {case.family for case in cases} == set(FAMILIES)
     assert {case.threads for case in cases} == set(templates.THREADS)
     assert {case.target for case in cases} == set(templates.CPUS)
-    assert {case.step for case in cases} == {"lower", "compile", "run"}
+    assert {case.step for case in cases} == {"lower", "plain", "compile", "run"}

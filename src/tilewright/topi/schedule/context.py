@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.ir.expr import BinaryExpr, Call, const_value
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.target import Target
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import Block, For
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 from tilewright.topi.schedule.choices import A, Choices
 
 PARALLEL_WORK = 1 << 15
@@ -159,3 +159,19 @@ def loops_below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandl
     """The loops of a block inside the loop it is computed at."""
     loops = context.sch.get_loops(handle)
     return loops[[loop.var for loop in loops].index(attach.var) + 1 :]
+
+
+def spatial_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
+    """The outermost loops of a stage that has them to itself, as far as each serves spatial iterators alone."""
+    sch = context.sch
+    others = {loop.var for other in sch.blocks() if other != handle for loop in sch.get_loops(other)}
+    ordered = [item for item in context.block(handle).iters if item.kind is not IterKind.SPATIAL]
+    found: list[LoopHandle] = []
+    for loop in sch.get_loops(handle):
+        used = any(uses_any(item.value, [loop.var]) for item in ordered)
+        if used or loop.var in others or context.loop(loop).kind is not LoopKind.SERIAL:
+            break
+        if found and context.loop(found[-1]).body is not context.loop(loop):
+            break
+        found.append(loop)
+    return found

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import uses_any
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
-from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import IterKind, LoopKind
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, spatial_loops
 
 
 def schedule_plain_cpu(func: PrimFunc, target: Target) -> PrimFunc:
@@ -35,19 +32,3 @@ def schedule_plain_cpu(func: PrimFunc, target: Target) -> PrimFunc:
             context = trial
             break
     return context.sch.func
-
-
-def spatial_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The outermost loops of a stage that has them to itself, as far as each serves spatial iterators alone."""
-    sch = context.sch
-    others = {loop.var for other in sch.blocks() if other != handle for loop in sch.get_loops(other)}
-    ordered = [item for item in context.block(handle).iters if item.kind is not IterKind.SPATIAL]
-    found: list[LoopHandle] = []
-    for loop in sch.get_loops(handle):
-        used = any(uses_any(item.value, [loop.var]) for item in ordered)
-        if used or loop.var in others or context.loop(loop).kind is not LoopKind.SERIAL:
-            break
-        if found and context.loop(found[-1]).body is not context.loop(loop):
-            break
-        found.append(loop)
-    return found

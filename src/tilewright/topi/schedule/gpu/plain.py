@@ -8,8 +8,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.plain import spatial_loops
+from tilewright.topi.schedule.context import ScheduleContext, spatial_loops
 from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.injective import spread
 
