@@ -60,7 +60,9 @@ def _kernel() -> tuple[Kernel, Target]:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_model_whose_templates_fail_is_right_and_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_templates_fail_is_right_and_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     error, said = FAILURES[name]
     monkeypatch.setattr(schedules, "schedule_cpu", _fails(error))
     model, inputs = _model()
@@ -73,6 +75,7 @@ def test_a_model_whose_templates_fail_is_right_and_says_so(name: str, monkeypatc
     assert symbol == compilation.kernels[0].symbol
     assert reason.startswith("the template's schedule failed: ") and said in reason
     assert reason.endswith("it has the plain schedule") and "\n" not in reason
+    assert f"kernel {symbol}: {reason}" in caplog.messages
 
 
 @pytest.mark.parametrize("name", FAILURES)

@@ -145,6 +145,8 @@ class LoweredModel:
 def _warn_of_failures(compiled: Mapping[str, CompiledKernel]) -> None:
     """Say once a model which kernels are slower than they should be: nothing is wrong with what they compute."""
     failed = [(symbol, kernel.failed_template) for symbol, kernel in compiled.items() if kernel.failed_template]
+    for symbol, reason in failed:
+        trace.LOGGER.warning("kernel %s: %s", symbol, reason)
     if failed:
         symbol, reason = failed[0]
         warnings.warn(
