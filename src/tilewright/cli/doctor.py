@@ -138,7 +138,7 @@ def _check_compiler() -> int:
         library = JitLibrary([compile_ir(_PROGRAM, triple=host_triple())])
         result = bind(library, "twice_and_one", ctypes.c_int32, ctypes.c_int32)(20)
     except (UserError, CompilerBug) as error:
-        print(f"[!!] compile and run: {error.message}")
+        print(f"[!!] compile and run: {error.args[0]}")
         return 1
     if result != 41:
         print("[!!] compile and run: a small program gives wrong results on this machine")
