@@ -33,7 +33,7 @@ def pick_buffer(
     return buffers[choice]
 
 
-def _copy_block(name: str, source: Buffer, target: Buffer, domains: Sequence[Range]) -> Block:
+def copy_block(name: str, source: Buffer, target: Buffer, domains: Sequence[Range]) -> Block:
     """A block that copies a part of a buffer to another of the same shape, element by element."""
     iters = tuple(BlockIter(Var(f"v_ax{n}"), domain, IterKind.SPATIAL, domain.min) for n, domain in enumerate(domains))
     indices = tuple(item.var for item in iters)
@@ -41,7 +41,8 @@ def _copy_block(name: str, source: Buffer, target: Buffer, domains: Sequence[Ran
     return with_detected_accesses(Block(name, iters, (), (), body))
 
 
-def _staged(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
+def staged_buffer(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
+    """A buffer of another scope for a copy of one."""
     name = state.fresh_buffer_name(f"{buffer.name}_{scope.replace('.', '_')}")
     return Buffer(name, buffer.shape, buffer.dtype, scope)
 
@@ -110,21 +111,21 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
         if any(region.buffer is buffer for region in user.writes):
             state.fail(f"{what}: block {user.name} also writes {buffer.name}", user)
     writers = index.scope(block).writers_of(buffer)
-    staged = _staged(state, buffer, scope)
+    staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
     where, number = place_beside(state, users[0], [*writers, *users[1:]])
     for writer in writers:
         # What is written once all users have read, in each iteration around the copy, is copied by the next iteration.
-        if index.position(writer) > index.position(users[0]) and not _is_after(state, writer, users, where):
+        if index.position(writer) > index.position(users[0]) and not is_after(state, writer, users, where):
             state.fail(f"{what}: block {writer.name} writes {buffer.name} before others read it", writer)
-    copy = _copy_block(name, buffer, staged, buffer.full_region().region)
+    copy = copy_block(name, buffer, staged, buffer.full_region().region)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
-        box = _read_box(state, where, users, buffer)
+        box = read_box(state, where, users, buffer)
         parts = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
         needed = known_ranges(parts, users)
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
-    edits: dict[Stmt, Stmt | None] = {user: _reading(user, buffer, staged) for user in users}
+    edits: dict[Stmt, Stmt | None] = {user: reading(user, buffer, staged) for user in users}
     state.mark_regular(name)
     finish_staging(
         state, where, number, nest, edits, staged, [name, *(user.name for user in users)], what, {name: users[0].name}
@@ -132,7 +133,7 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     return name
 
 
-def _is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where: For | Block) -> bool:
+def is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where: For | Block) -> bool:
     """Whether a block runs once other blocks are done, in each iteration of a loop around all of them."""
     index = state.index
     around = len(index.loops_above(where)) + 1 if isinstance(where, For) else 0
@@ -142,7 +143,7 @@ def _is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where
     )
 
 
-def _read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:
+def read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:
     """What blocks read of a buffer in one iteration of a loop."""
     boxes: list[Box] = []
     for block in blocks:
@@ -157,7 +158,7 @@ def _require_same_scope(state: ScheduleState, block: Block, others: Sequence[Blo
             state.fail(f"{what}: blocks {block.name} and {other.name} are not in the same scope", other)
 
 
-def _reading(block: Block, old: Buffer, new: Buffer) -> Block:
+def reading(block: Block, old: Buffer, new: Buffer) -> Block:
     """A block that reads another buffer instead."""
     body = replace_buffers(block.body, {old: new})
     init = None if block.init is None else replace_buffers(block.init, {old: new})
@@ -189,14 +190,14 @@ def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: st
         state.fail(
             f"{what}: the loops around block {block.name} do not visit exactly the domains of its iterators", block
         )
-    staged = _staged(state, buffer, scope)
+    staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
     where, number = place_beside(state, block, consumers(index, block))
-    total = _written(state, block, buffer, None, what)
-    copy = _copy_block(name, staged, buffer, total)
+    total = written_box(state, block, buffer, None, what)
+    copy = copy_block(name, staged, buffer, total)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
-        box = _written(state, block, buffer, where, what)
+        box = written_box(state, block, buffer, where, what)
         needed = {item.var: part for item, part in zip(copy.iters, box, strict=True)}
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     body = replace_buffers(block.body, {buffer: staged})
@@ -209,7 +210,7 @@ def cache_write(state: ScheduleState, block: Block, choice: int | str, scope: st
     return name
 
 
-def _written(state: ScheduleState, block: Block, buffer: Buffer, loop: For | None, what: str) -> list[Range]:
+def written_box(state: ScheduleState, block: Block, buffer: Buffer, loop: For | None, what: str) -> list[Range]:
     """Exactly what a block writes of a buffer, in one iteration of a loop or (None) in all."""
     regions = [region for region in block.writes if region.buffer is buffer]
     box: Box | None

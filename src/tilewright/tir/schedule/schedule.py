@@ -31,14 +31,14 @@ from tilewright.tir.schedule import (
 )
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
-from tilewright.tir.schedule.base import ScheduleBase
+from tilewright.tir.schedule.data_methods import DataMethods
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
 from tilewright.tir.schedule.trace import Trace, Value, replayers
 from tilewright.tir.stmt import For
 from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
 
 
-class Schedule(ScheduleBase):
+class Schedule(DataMethods):
     """A program on its way from what to compute to how.
 
     `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
@@ -392,7 +392,8 @@ class Schedule(ScheduleBase):
 
 KINDS = frozenset(
     name
-    for name in (*vars(ScheduleBase), *vars(Schedule))
+    for kind in Schedule.__mro__[:-1]
+    for name in vars(kind)
     if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
 )
 """The names of the methods that a trace can have as instructions."""

@@ -252,6 +252,8 @@ _BLOCKS: Final = (
     "tensorize",
     "reindex",
     "decompose_padding",
+    "read_at",
+    "write_at",
 )
 _BLOCK_LISTS: Final = (
     "get_child_blocks",

@@ -1,0 +1,31 @@
+"""Methods of `Schedule` about data: where it lies and in which form. The work is done in the files of the families."""
+
+from __future__ import annotations
+
+from tilewright.tir.schedule import copies
+from tilewright.tir.schedule.base import ScheduleBase
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+
+
+class DataMethods(ScheduleBase):
+    """Copies, circular buffers, layouts and types of buffers."""
+
+    def read_at(self, loop: LoopHandle, block: BlockHandle, buffer: int | str, scope: str) -> BlockHandle:
+        """Copy, in each iteration of a loop, just what the blocks there read of a buffer; gives the copying block.
+
+        for i: for j: C(i, j)  # reads A  ->  for i: { A_local[...] = A[...]; for j: C(i, j)  # reads A_local }
+        """
+        place, node = self._loop(loop, "read_at"), self._block(block, "read_at")
+        result = BlockHandle(copies.read_at(self._state, place, node, buffer, scope))
+        self._record("read_at", [loop, block], {"buffer": buffer, "scope": scope}, [result])
+        return result
+
+    def write_at(self, loop: LoopHandle, block: BlockHandle, buffer: int | str, scope: str) -> BlockHandle:
+        """Write to another scope in each iteration of a loop and copy out just that; gives the copying block.
+
+        for i: for j: C(i, j)  # writes C  ->  for i: { for j: C(i, j)  # writes C_local; C[...] = C_local[...] }
+        """
+        place, node = self._loop(loop, "write_at"), self._block(block, "write_at")
+        result = BlockHandle(copies.write_at(self._state, place, node, buffer, scope))
+        self._record("write_at", [loop, block], {"buffer": buffer, "scope": scope}, [result])
+        return result
