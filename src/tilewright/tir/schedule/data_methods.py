@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tir.schedule import copies
+from tilewright.tir.schedule import copies, rolling
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
@@ -29,3 +29,12 @@ class DataMethods(ScheduleBase):
         result = BlockHandle(copies.write_at(self._state, place, node, buffer, scope))
         self._record("write_at", [loop, block], {"buffer": buffer, "scope": scope}, [result])
         return result
+
+    def rolling_buffer(self, block: BlockHandle, buffer: int | str) -> None:
+        """Keep what successive windows of a producer share in a circular buffer, and compute only what is new.
+
+        for i: { for r in 3: B[i + r] = f(i + r);  C[i] = g(B[i : i + 3]) }
+          ->  for i: { for r in 3: B[(i + r) % 3] = f(i + r)  where i <= 0 or r >= 2;  C[i] = g(B[i % 3], ...) }
+        """
+        rolling.rolling_buffer(self._state, self._block(block, "rolling_buffer"), buffer)
+        self._record("rolling_buffer", [block], {"buffer": buffer})
