@@ -1,4 +1,4 @@
-"""Methods of `Schedule` about data: where it lies and in which form. The work is done in the files of the families."""
+"""Methods of `Schedule` about data: where it lies and in which form, done in other files."""
 
 from __future__ import annotations
 

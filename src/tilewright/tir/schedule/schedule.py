@@ -6,13 +6,12 @@ methods are thin: the transformations are in the files of their families.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from tilewright.ir.expr import ExprLike
 from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.index_map import IndexMap
+from tilewright.tir.index_map import IndexMap, MapLike
 from tilewright.tir.schedule import (
     addend,
     cache,
@@ -21,6 +20,7 @@ from tilewright.tir.schedule import (
     iterators,
     layout,
     loops,
+    padded_layout,
     pipelining,
     ranges,
     reduction,
@@ -31,6 +31,7 @@ from tilewright.tir.schedule import (
 )
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
+from tilewright.tir.schedule.block_methods import BlockMethods
 from tilewright.tir.schedule.data_methods import DataMethods
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
 from tilewright.tir.schedule.trace import Trace, Value, replayers
@@ -38,7 +39,7 @@ from tilewright.tir.stmt import For
 from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
 
 
-class Schedule(DataMethods):
+class Schedule(BlockMethods, DataMethods):
     """A program on its way from what to compute to how.
 
     `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
@@ -210,25 +211,27 @@ class Schedule(DataMethods):
         self,
         block: BlockHandle,
         buffer: int | str,
-        index_map: IndexMap | Callable[..., Sequence[ExprLike]] | str | Sequence[Sequence[object]],
+        index_map: MapLike,
+        pad_value: int | float | None = None,
     ) -> None:
         """Store the elements of a buffer that a block reads or writes in another arrangement; see `layout.py`.
 
-        `index_map` is a function of the old indices, `lambda k, n: (n // 16, k, n % 16)`.
+        `index_map` is a function of the old indices, `lambda k, n: (n // 16, k, n % 16)`. With a `pad_value`, whoever
+        writes the buffer also fills what the new arrangement has and the old one had not.
+
+        B[i] = f(i)  ->  B[n0, n1] = f(n0 * 4 + n1) if n0 * 4 + n1 < 14 else pad_value     for lambda i: (i // 4, i % 4)
         """
         node = self._block(block, "transform_layout")
         chosen = cache.pick_buffer(self._state, node, (*node.reads, *node.writes), buffer, "transform_layout")
-        if isinstance(index_map, IndexMap):
-            arrangement = index_map
-        elif callable(index_map):
-            arrangement = IndexMap.of(index_map, chosen.ndim)
-        elif isinstance(index_map, str):
-            arrangement = IndexMap.from_text(chosen.ndim, index_map)
-        else:
-            arrangement = IndexMap.decode(chosen.ndim, index_map)
+        arrangement = IndexMap.given(index_map, chosen.ndim)
         text = arrangement.to_text()
-        layout.transform_layout(self._state, node, chosen, arrangement)
-        self._record("transform_layout", [block], {"buffer": buffer, "index_map": text})
+        attributes: dict[str, object] = {"buffer": buffer, "index_map": text}
+        if pad_value is None:
+            layout.transform_layout(self._state, node, chosen, arrangement)
+        else:
+            padded_layout.transform_layout(self._state, node, chosen, arrangement, pad_value)
+            attributes["pad_value"] = pad_value
+        self._record("transform_layout", [block], attributes)
 
     def storage_align(self, block: BlockHandle, buffer: int | str, axis: int, factor: int, offset: int = 0) -> None:
         """Space out an intermediate buffer: the stride of an axis becomes `offset` more than a multiple of `factor`."""

@@ -269,7 +269,7 @@ _PREFIXES: Final = {
     **dict.fromkeys(_BLOCK_LISTS, "b"),
     **dict.fromkeys(_SAMPLES, "x"),
 }
-_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "partition", "sample_perfect_tile")
+_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "partition", "sample_perfect_tile", "transform_block_layout")
 
 
 _QUESTIONS: Final = (
