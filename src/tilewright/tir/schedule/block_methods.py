@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.tir.index_map import IndexMap, MapLike
-from tilewright.tir.schedule import iterators
+from tilewright.tir.schedule import epilogue, iterators
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
@@ -34,3 +34,14 @@ class BlockMethods(ScheduleBase):
         node = self._block(block, "reorder_block_iter_var")
         iterators.reorder_block_iter_var(self._state, node, [int(number) for number in new_order])
         self._record("reorder_block_iter_var", [block], {"new_order": list(new_order)})
+
+    def fuse_reduction_epilogue(self, reduction: BlockHandle, epilogue_block: BlockHandle) -> None:
+        """Let a reduction do what its elementwise consumer does with the result; the consumer goes away.
+
+        C = 0; for k: C += x;  D = max(C + b, 0)
+          ->  D = b; for k: D = max(D + x, 0) if k is the last else D + x
+        """
+        node = self._block(reduction, "fuse_reduction_epilogue")
+        consumer = self._block(epilogue_block, "fuse_reduction_epilogue")
+        epilogue.fuse_reduction_epilogue(self._state, node, consumer)
+        self._record("fuse_reduction_epilogue", [reduction, epilogue_block])

@@ -65,7 +65,7 @@ def _without_allocation(buffer: Buffer, owner: Block) -> Block:
 def _commit(
     state: ScheduleState, edits: Mapping[Stmt, Stmt | None], gone: Buffer, affected: list[str], what: str
 ) -> None:
-    func = state.edited(edits, lambda root: _drop_everywhere(root, gone))
+    func = state.edited(edits, lambda root: without_buffer(root, gone))
     candidate = state.index_of(func)
     for name in affected:
         conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
@@ -74,7 +74,7 @@ def _commit(
     state.commit_index(candidate)
 
 
-def _drop_everywhere(root: Block, buffer: Buffer) -> Block:
+def without_buffer(root: Block, buffer: Buffer) -> Block:
     """A program without the allocation of a buffer (allocations stand in the root or in a block around its users)."""
     if any(item is buffer for item in root.allocations):
         return _without_allocation(buffer, root)
