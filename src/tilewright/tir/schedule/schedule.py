@@ -278,11 +278,20 @@ class Schedule(BlockMethods, DataMethods):
 
     # Latency
 
-    def software_pipeline(self, loop: LoopHandle, stages: Sequence[int]) -> None:
-        """Overlap the iterations of a loop: statement n of its body runs `stages[n]` iterations late."""
+    def software_pipeline(self, loop: LoopHandle, stages: Sequence[int], order: Sequence[int] | None = None) -> None:
+        """Overlap the iterations of a loop: statement n of its body runs `stages[n]` iterations late, `order[n]`-th.
+
+        for i: { load(i); use(i) }  ->  load(0); for i: { load(i + 1); use(i) }                   stages = [0, 1]
+        for i: { load(i); use(i) }  ->  load(0); for i: { use(i); load(i + 1) }   and order = [1, 0]
+        """
+        node = self._loop(loop, "software_pipeline")
         plain = [int(stage) for stage in stages]
-        pipelining.software_pipeline(self._state, self._loop(loop, "software_pipeline"), plain)
-        self._record("software_pipeline", [loop], {"stages": list(stages)})
+        places = None if order is None else [int(place) for place in order]
+        pipelining.software_pipeline(self._state, node, plain, places)
+        attributes: dict[str, object] = {"stages": list(stages)}
+        if order is not None:
+            attributes["order"] = list(order)
+        self._record("software_pipeline", [loop], attributes)
 
     def double_buffer(self, block: BlockHandle) -> None:
         """Fill a staged buffer one iteration ahead: of the loop that its consumers share with it."""
