@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.tir.schedule import copies, rolling
+from tilewright.ir.dtype import DataType
+from tilewright.tir.schedule import copies, index_cache, rolling, storage_type
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
@@ -38,3 +39,22 @@ class DataMethods(ScheduleBase):
         """
         rolling.rolling_buffer(self._state, self._block(block, "rolling_buffer"), buffer)
         self._record("rolling_buffer", [block], {"buffer": buffer})
+
+    def cache_index(self, block: BlockHandle, scope: str) -> list[BlockHandle]:
+        """Compute the indices of a block's reads that take divisions first, into buffers; gives the computing blocks.
+
+        for i: B[i] = A[i // 3 % 5]  ->  for i: B_index[i] = i // 3 % 5;  for i: B[i] = A[B_index[i]]
+        """
+        names = index_cache.cache_index(self._state, self._block(block, "cache_index"), scope)
+        result = [BlockHandle(name) for name in names]
+        self._record("cache_index", [block], {"scope": scope}, result)
+        return result
+
+    def set_dtype(self, block: BlockHandle, buffer: int | str, dtype: str) -> None:
+        """Store an intermediate buffer that a block writes in another type. Changes results: floats are rounded.
+
+        B[i] = A[i] * 2.0;  C[i] = B[i] + 1.0  ->  B[i] = float16(A[i] * 2.0);  C[i] = float32(B[i]) + 1.0
+        """
+        chosen = DataType.of(dtype)
+        storage_type.set_dtype(self._state, self._block(block, "set_dtype"), buffer, chosen)
+        self._record("set_dtype", [block], {"buffer": buffer, "dtype": str(chosen)})

@@ -262,6 +262,7 @@ _BLOCK_LISTS: Final = (
     "get_output_blocks",
     "blocks",
     "pad_einsum",
+    "cache_index",
 )
 _SAMPLES: Final = ("sample_perfect_tile", "sample_categorical", "sample_compute_location")
 _PREFIXES: Final = {
