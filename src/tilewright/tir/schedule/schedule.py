@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from typing import cast
 
 from tilewright.support.errors import UserError
+from tilewright.tir.analysis.intrinsic_mapping import find_mapping
+from tilewright.tir.analysis.match_intrin import Mismatch
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap, MapLike
 from tilewright.tir.schedule import (
     addend,
+    automatic_tensorize,
     cache,
     compute_location,
     inline,
@@ -339,15 +342,28 @@ class Schedule(BlockMethods, DataMethods):
 
     def tensorize(self, target: LoopHandle | BlockHandle, intrinsic: TensorIntrin | str) -> BlockHandle:
         """Let a declared intrinsic (or the one of a name) compute a loop nest or a block; gives the block."""
-        chosen = find_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
-        if not isinstance(chosen, TensorIntrin):
-            raise UserError(
-                f"tensorize: {intrinsic!r} is not a tensor intrinsic", hint="declare one with te.decl_tensor_intrin"
-            )
+        chosen = _intrinsic(intrinsic, "tensorize")
         node = self._target(target, "tensorize")
         result = BlockHandle(tensorize.tensorize(self._state, node, chosen))
         self._record("tensorize", [target], {"intrinsic": chosen.name}, [result])
         return result
+
+    def auto_tensorize(self, block: BlockHandle, intrinsic: TensorIntrin | str) -> BlockHandle:
+        """Bring a block to tiles that an intrinsic computes, by reindex, layouts, padding, splits and reorder.
+
+        C[n, y, x, f] += A[n, y + r, x + s, c] * W[r, s, c, f]
+          ->  A_reindex, W_reindex;  for m_0, f_0, k_0: gemm8x8 of tiles;  C[n, y, x, f] = C_reindex[...]
+
+        The trace records the primitives that it consists of.
+        """
+        chosen = _intrinsic(intrinsic, "auto_tensorize")
+        node = self._block(block, "auto_tensorize")
+        mapping = find_mapping(node, chosen)
+        if isinstance(mapping, Mismatch):
+            self._state.fail(f"auto_tensorize: {chosen.name} does not compute this: {mapping.reason}", node)
+        # Tried first on a copy: one of the primitives may refuse when others are done.
+        automatic_tensorize.auto_tensorize(self.copy(), block, chosen, mapping)
+        return automatic_tensorize.auto_tensorize(self, block, chosen, mapping)
 
     # Sampling
 
@@ -402,11 +418,19 @@ class Schedule(BlockMethods, DataMethods):
         return result
 
 
+def _intrinsic(given: TensorIntrin | str, what: str) -> TensorIntrin:
+    """A declared intrinsic, or the one of a name."""
+    chosen = find_intrinsic(given) if isinstance(given, str) else given
+    if not isinstance(chosen, TensorIntrin):
+        raise UserError(f"{what}: {given!r} is not a tensor intrinsic", hint="declare one with te.decl_tensor_intrin")
+    return chosen
+
+
 KINDS = frozenset(
     name
     for kind in Schedule.__mro__[:-1]
     for name in vars(kind)
-    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
+    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile", "auto_tensorize")
 )
 """The names of the methods that a trace can have as instructions."""
 
