@@ -268,3 +268,30 @@ def test_orders_that_are_refused() -> None:
         schedule.software_pipeline(row, [0, 0, 1], [1, 0, 2])
     with pytest.raises(ScheduleError, match="statement 2 would pass statement 1 of the same stage, which shares B1"):
         schedule.software_pipeline(row, [0, 1, 1], [0, 2, 1])
+
+
+def test_loops_that_run_back_and_forth() -> None:
+    _, schedule, row = _chain()
+    trial = schedule.copy()
+    _, inner = trial.split(row, [2, None])
+    trial.zigzag(inner)
+    with pytest.raises(ScheduleError, match="runs back and forth"):
+        trial.software_pipeline(inner, [0, 0, 1])
+    trial = schedule.copy()
+    _, inner = trial.split(row, [2, None])
+    trial.software_pipeline(inner, [0, 0, 1])
+    with pytest.raises(ScheduleError, match="it is a software pipeline"):
+        trial.zigzag(inner)
+
+
+def test_a_pipeline_whose_first_stage_went_away() -> None:
+    """Only the last stage is left once the copy is inlined again: nothing to overlap, nothing to wait for."""
+    func = elementwise((6, 20), 2)
+    schedule = Schedule(func)
+    last = schedule.get_block("B1")
+    row, _ = schedule.get_loops(last)
+    schedule.compute_at(schedule.get_block("B0"), row)
+    schedule.software_pipeline(row, [0, 1])
+    schedule.compute_inline(schedule.get_block("B0"))
+    check_compiled(schedule, func)
+    same_after(schedule, func, [pipeline_loops])

@@ -163,7 +163,7 @@ def _overlapped(
     # Where stages are the first and the last alone, the iterations before the last stage's first come in front: the
     # loop itself then has its work without a condition.
     peeled = asynchronous and bool(ordered) and {stage for stage, _ in parts} == {0, depth}
-    last_copies = max(number for number, (stage, _) in enumerate(parts) if stage < depth or depth == 0)
+    last_copies = max((number for number, (stage, _) in enumerate(parts) if stage < depth), default=-1)
     for number, (stage, part) in enumerate(parts):
         now = sub(time, const(stage, time.dtype))
         part = _Asynchronous(ordered).stmt(part) if asynchronous and ordered else part

@@ -8,6 +8,7 @@ from tilewright.ir.expr import ONE, ZERO, Var
 from tilewright.tir.analysis.dependence import covered, is_private
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.pipeline_loops import ORDER, PIPELINE, STAGE
+from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.loops import require_blocks, require_serial
 from tilewright.tir.schedule.placement import body_statements
 from tilewright.tir.schedule.state import ScheduleState
@@ -35,6 +36,8 @@ def software_pipeline(
     what = "software_pipeline"
     require_serial(state, loop, what)
     require_blocks(state, loop, what)
+    if loop.annotations.get(ZIGZAG):
+        state.fail(f"{what}: loop {loop.var.name} runs back and forth (zigzag), stages need one direction", loop)
     parts = list(body_statements(loop))
     if len(stages) != len(parts) or min(stages, default=0) != 0:
         state.fail(
