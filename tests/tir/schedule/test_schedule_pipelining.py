@@ -295,3 +295,33 @@ def test_a_pipeline_whose_first_stage_went_away() -> None:
     schedule.compute_inline(schedule.get_block("B0"))
     check_compiled(schedule, func)
     same_after(schedule, func, [pipeline_loops])
+
+
+@pytest.mark.parametrize(
+    ("stages", "order"), [([0, 0, 1], None), ([0, 0, 1], [1, 2, 0]), ([0, 0, 2], [2, 0, 1]), ([0, 1, 2], [2, 1, 0])]
+)
+def test_asynchronous_copies_are_one_group_in_any_order(stages: list[int], order: list[int] | None) -> None:
+    """Whatever stands first: an iteration waits, threads meet, and all its copies are committed together after them."""
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    step, _ = schedule.split(k, [None, 2])
+    schedule.reorder(step, i, j)
+    for name in ("A", "B"):
+        copy = schedule.read_at(step, block, name, "shared")
+        schedule.bind(schedule.get_loops(copy)[-1], "threadIdx.x")
+    schedule.bind(j, "threadIdx.x")
+    schedule.decompose_reduction(block, step)
+    schedule.software_pipeline(step, stages, order)
+    lowered = pipeline_loops(lower_blocks(schedule.func), asynchronous=True)
+    main = to_script(lowered).split("async_wait")[-1]
+    places = {word: main.index(word) for word in ("barrier", "A_shared[", "B_shared[", "async_commit", "C[")}
+    assert places["barrier"] == min(places.values())
+    assert main.count("async_commit") == 1
+    assert main.rindex("async_copy") < places["async_commit"]
+    wanted = range(3) if order is None else order
+    first = min(range(3), key=lambda n: wanted[n])
+    assert (places["C["] < main.index("async_copy")) == (first == 2)
+    # As many copies as stages are under way: threads read during the whole iteration.
+    assert f"allocate(({max(stages) - stages[0] + 1}, 8, 2)" in to_script(lowered)
