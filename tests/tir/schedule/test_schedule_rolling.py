@@ -179,8 +179,8 @@ def f(A: Buffer[(12,), "int32"], W: Buffer[(3,), "int32"], D: Buffer[({size},), 
         loop = s.get_loops(last)[0]
         s.compute_at(middle, loop)
         s.compute_at(first, loop)
-        s.rolling_buffer(first, 0)
         s.rolling_buffer(middle, 0)
+        s.rolling_buffer(first, 0)
 
     schedule = check_script(text, apply)
     assert [buffer.static_shape for buffer in schedule.func.root.allocations] == [(5,), (3,)]
@@ -211,6 +211,18 @@ def test_what_rolls_stays_in_order() -> None:
         schedule.compute_inline(producer)
     with pytest.raises(ScheduleError, match="do not visit exactly"):
         schedule.rolling_buffer(producer, 0)
+
+
+def test_readers_stay_with_the_window() -> None:
+    """Elsewhere they would find the last window only, wherever another primitive wants to put them."""
+    for apply in (
+        lambda s: s.compute_at(s.get_block("C"), s.get_loops(s.reindex(s.get_block("C"), 0, "write"))[0]),
+        lambda s: s.compute_at(s.get_block("C"), s.get_loops(s.cache_write(s.get_block("C"), 0, "local"))[0]),
+        lambda s: s.reverse_compute_at(s.get_block("C"), s.get_loops(s.get_block("B"))[1]),
+    ):
+        schedule = _rolled()
+        with pytest.raises(ScheduleError, match="block C"):
+            apply(schedule)
 
 
 def _scheduled(text: str, *edits: tuple[str, str]) -> Schedule:

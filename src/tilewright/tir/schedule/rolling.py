@@ -76,7 +76,9 @@ def rolling_buffer(state: ScheduleState, block: Block, choice: int | str) -> Non
     root = _rewritten(edit_tree(state.index, {block: changed}), buffer, rolled, roll.dimension)
     candidate = state.index_of(state.func.replace(body=root))
     check_kinds(state, candidate, [loop.var for loop in around], what)
-    state.mark_partial(block.name)
+    # What is in the buffer is there for its iteration: neither the block nor its readers go elsewhere.
+    for item in (block, *consumers(state.index, block)):
+        state.mark_partial(item.name)
     state.commit_index(candidate)
 
 
