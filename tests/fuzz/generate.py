@@ -314,7 +314,7 @@ class ProgramWriter:
 _WEIGHTS = {
     "split": 5, "fuse": 3, "reorder": 4, "tile": 1, "compute_at": 6, "reverse_compute_at": 4, "compute_inline": 2,
     "reverse_compute_inline": 2, "cache_read": 2, "cache_write": 2, "set_scope": 1, "decompose_reduction": 2,
-    "rfactor": 2, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
+    "rfactor": 3, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
     "bind": 2, "merge": 2, "partition": 2, "storage_align": 1, "reindex": 2, "pad_einsum": 1, "decompose_padding": 2,
     "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2, "zigzag": 2, "over_compute": 2,
     "start_at_addend": 2, "read_at": 3, "write_at": 3, "rolling_buffer": 4, "transform_block_layout": 2,
