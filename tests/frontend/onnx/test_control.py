@@ -248,6 +248,34 @@ def test_scan_refuses():
         from_onnx(make_model([node], {"s0": data(2), "x": data(0, 2)}, ["s", "all"]))
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_branches_may_call_their_results_as_the_node_does(value):
+    """Decoders with a key-value cache come like that: names of a branch are its own."""
+
+    def side(operator):
+        nodes = [helper.make_node(operator, ["x"], ["y"]), helper.make_node("Add", ["y", "x"], ["z"])]
+        return _graph(operator, nodes, ["y", "z"])
+
+    fork = helper.make_node("If", ["c"], ["y", "z"], then_branch=side("Neg"), else_branch=side("Abs"))
+    after = helper.make_node("Mul", ["y", "z"], ["r"])
+    inputs = {"c": np.array(value), "x": data(3)}
+    compare(make_model([fork, after], inputs, ["r"]), inputs)
+    compare(make_model([after, fork], inputs, ["r"]), inputs)  # and out of order
+
+
+def test_initializers_and_inner_branches_have_names_of_their_own():
+    inner = [_graph(name, [helper.make_node(name, ["w"], ["y"])], ["y"]) for name in ("Neg", "Abs")]
+    fork = helper.make_node("If", ["c"], ["y"], then_branch=inner[0], else_branch=inner[1])
+    then_graph = _graph("then", [fork], ["y"])
+    then_graph.initializer.append(onnx.numpy_helper.from_array(np.array([2.0, -3.0], np.float32), "w"))
+    else_graph = _graph("else", [helper.make_node("Exp", ["x"], ["y"])], ["y"])
+    outer = helper.make_node("If", ["c"], ["y"], then_branch=then_graph, else_branch=else_graph)
+    later = helper.make_node("Neg", ["y"], ["w"])
+    inputs = {"c": np.array(True), "x": data(2)}
+    (result,) = run_tilewright(make_model([outer, later], inputs, ["w"]), inputs)
+    assert result.tolist() == [2.0, -3.0]
+
+
 def test_names_inside_a_branch_do_not_leak():
     then_graph = _graph("then", [helper.make_node("Neg", ["x"], ["inner"])], ["inner"])
     else_graph = _graph("else", [helper.make_node("Abs", ["x"], ["inner"])], ["inner"])

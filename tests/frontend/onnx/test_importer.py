@@ -219,6 +219,14 @@ def test_open_dimensions_are_symbols():
     assert structural_equal(parse_text(text, constants=text.constants), module)
 
 
+@pytest.mark.parametrize("name", ["?", "", " ", "*", "-1", "None", "??"])
+def test_names_that_only_say_open_are_not_one_size(name):
+    module = from_onnx(_open_model([name, name], [name]))
+    assert shapes_of(module) == ["float32[x_0, x_1]", "float32[y_0]"]
+    fixed = from_onnx(_open_model([name, name], [name]), shapes={"x": (2, 3)})
+    assert shapes_of(fixed) == ["float32[2, 3]", "float32[y_0]"]
+
+
 def test_names_of_dimensions_may_be_arithmetic():
     module = from_onnx(_open_model(["batch", "batch*2"], ["past + batch - 1", "past"]))
     assert shapes_of(module) == ["float32[batch, (batch * 2)]", "float32[((batch + past) - 1), past]"]

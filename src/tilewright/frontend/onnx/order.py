@@ -48,13 +48,18 @@ def _needed(node: OnnxNode, producers: dict[str, int], known: Callable[[str], bo
 
 
 def _captured(node: OnnxNode) -> set[str]:
-    """Names that graphs inside a node use from outside."""
+    """Names that graphs inside a node use from outside.
+
+    A name that a graph gives a value of its own means that one, though a value outside may have it too: branches of
+    an `If` often call their results as the `If` does.
+    """
     found: set[str] = set()
     for value in node.attributes.values():
         if isinstance(value, OnnxGraph):
+            used = {info.name for info in value.outputs}
+            own = {info.name for info in value.inputs} | set(value.initializers)
             for inner in value.nodes:
-                found.update(inner.inputs)
-                found |= _captured(inner)
-            found.update(info.name for info in value.outputs)
-            found -= {info.name for info in value.inputs}
+                used |= set(inner.inputs) | _captured(inner)
+                own.update(inner.outputs)
+            found |= used - own
     return found

@@ -347,8 +347,14 @@ def _dim(proto: Proto) -> int | str | None:
             # Some exporters write -1 for "unknown".
             return int(proto.dim_value) if proto.dim_value >= 0 else None
         case "dim_param":
-            return _text(proto.dim_param) or None
+            name = _text(proto.dim_param)
+            return None if _is_no_name(name) else name
     return None
+
+
+def _is_no_name(text: str) -> bool:
+    """Whether a dimension's name says only that it is open ("?", "*", "-1", "None"): such are not all of one size."""
+    return text.strip() in ("-1", "None") or not any(letter.isalnum() for letter in text)
 
 
 def _text(value: str | bytes) -> str:
