@@ -17,6 +17,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import PREFETCH, Block, For, LoopKind
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 
@@ -126,6 +127,27 @@ def test_interpreted(cpu: str, outputs: int) -> None:
     scheduled = schedule_cpu(case.func, target)
     assert goes_tap_by_tap(scheduled)
     case.check(scheduled)
+
+
+@pytest.mark.parametrize("outputs", [40, 64])
+def test_taps_of_one_channel_are_not_walked_one_by_one(outputs: int) -> None:
+    """A tap of one channel has no sum over channels, whose loop the weights of the next tap would be fetched in."""
+    target = Target("native").replace(cores=1, l1_bytes=16 << 10, l2_bytes=1 << 10)
+    case = Case((1, 4, 4, 1), outputs)
+    scheduled = schedule_cpu(case.func, target)
+    assert not goes_tap_by_tap(scheduled)
+    case.check(scheduled, target)
+
+
+@pytest.mark.parametrize("depth", [2, 4, 8])
+def test_parts_of_a_tap_have_several_channels(depth: int) -> None:
+    target = Target("native").replace(cores=1, l1_bytes=16 << 10, l2_bytes=1 << 10)
+    case, asked = Case((1, 4, 4, depth), 40), Choices({})
+    schedule_cpu(case.func, target, asked)
+    options = asked.asked["channels_together"].options
+    assert min(options) > 1
+    for option in options:
+        case.check(schedule_cpu(case.func, target, Choices({"channels_together": option})), target)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def streams_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHan
 
     That is where constant weights are too large to stay in the second cache level, and where the sums of a panel stay
     in the first level: few pixels, many channels. Several cores take panels, so there must be enough of those.
+    A tap of one channel is one product an element: sums that are read and written for it would take the time.
     """
     block = context.block(anchor)
     if block.annotations.get("anchor") != "conv2d" or block.annotations.get("layout") != "NHWC":
@@ -58,7 +59,9 @@ def streams_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHan
     sizes = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
     if extents is None or None in sizes or len(sizes) != 3 or 0 in extents:
         return False
-    if sizes[:2] == [1, 1] or not _has_constant_weights(context, anchor) or not _in_order(context, anchor, output):
+    if sizes[:2] == [1, 1] or sizes[2] == 1:
+        return False
+    if not _has_constant_weights(context, anchor) or not _in_order(context, anchor, output):
         return False
     batch, height, width, columns = extents
     item = block.writes[0].buffer.dtype.itemsize
@@ -130,7 +133,7 @@ def _channels_together(context: ScheduleContext, anchor: BlockHandle, depth: int
 
     Each tile of pixels reads their weights again, so those should stay in the first cache level.
     """
-    options = [depth // count for count in _PARTS if depth % count == 0]
+    options = [depth // count for count in _PARTS if depth % count == 0 and depth > count]
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
     near = [n for n in options if n * tile.columns * item <= context.target.l1_bytes * _WEIGHTS_SHARE]
     return context.choose("channels_together", options, (near or options[-1:])[0])
