@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import Function, GraphExpr, constant
+from tilewright.graph.expr import GraphExpr, constant
 from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.op import is_call_to
@@ -169,11 +169,27 @@ def test_devices_take_what_one_kernel_computes(target: str, dtype: str, queries:
     assert len(operators(attention(before, Target(target)), "nn.attention")) == found
 
 
-def test_half_precision_stays_on_processors() -> None:
-    q, k, v = (var(name, 1, 4, 2, 8, dtype="float16") for name in "qkv")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_float32_inside_on_processors(dtype: str) -> None:
+    """Results are rounded once: nearer to the true ones than products and softmax that each round."""
+    q, k, v = (var(name, 1, 4, 2, 8, dtype=dtype) for name in "qkv")
+    mask = var("mask", 4, 4, dtype=dtype)
+    scores = op("add", op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1)), mask)
+    before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v, mask)
+    (found,) = operators(attention(before, CPU), "nn.attention")
+    assert [item.tensor_type.dtype.name for item in (found, *found.args)] == ["float32"] * 5
+    assert {item.tensor_type.dtype.name for item in operators(attention(before, CPU), "transpose")} >= {dtype}
+
+
+def test_half_precision_is_rounded_once() -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.uniform(-2, 2, (1, 6, 2, 8)).astype(np.float16) for _ in range(3)]
+    q, k, v = (var(name, 1, 6, 2, 8, dtype="float16") for name in "qkv")
     scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
-    found = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
-    main = attention(found, CPU)["main"]
-    assert isinstance(main, Function)
-    assert not operators(found, "nn.attention")
-    assert main is found["main"]
+    before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
+    wide = [array.astype(np.float64).transpose(0, 2, 1, 3) for array in arrays]
+    weights = np.exp(wide[0] @ wide[1].swapaxes(2, 3))
+    exact = weights / weights.sum(axis=3, keepdims=True) @ wide[2]
+    result = evaluate(attention(before, CPU), *arrays)
+    assert isinstance(result, np.ndarray)
+    assert np.abs(result - exact).max() <= 0.5 * np.spacing(np.float16(np.abs(exact).max())) + 1e-6

@@ -53,6 +53,8 @@ PAIRS = [
         X,
     ),
     ("return tile(x, repeats=(1, 1))", "return x", X),
+    ('return where(constant([True, True, True], "bool"), x, constant([0.0], "float32"))', "return x", X),
+    ('return where(constant([[False], [False]], "bool"), constant([0.0], "float32"), x)', "return x", X),
     ("return broadcast_to(x, shape=(2, 3))", "return x", X),
     ("return concatenate(x, axis=1)", "return x", X),
     (

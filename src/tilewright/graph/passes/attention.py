@@ -25,12 +25,14 @@ from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.traverse import map_functions
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
-_TYPES = ("float32", "float64")
 _HALVES = ("float16", "bfloat16")
 """Types of attention on tensor cores."""
+_TYPES = ("float32", "float64", *_HALVES)
+"""Types of attention; processors compute that of 16 bits in float32 and round once."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
 _MOST_TILED_SIZE = 128
@@ -65,8 +67,13 @@ class _Scores:
     """Numbers to add, or truth values that are false where a key is hidden."""
 
 
-def _replace(b: Bindings, target: Target | None = None) -> GraphExpr | None:
-    """The operator; without a target (for CPUs) types are those that they compute in."""
+def _replace_on_cpu(b: Bindings) -> GraphExpr | None:
+    """The operator; of 16-bit types on float32, of which processors have fast kernels, and with one rounding only."""
+    return _replace(b, FLOAT32 if b.call("outer").tensor_type.dtype.name in _HALVES else None)
+
+
+def _replace(b: Bindings, computed: DataType | None = None) -> GraphExpr | None:
+    """The operator, wherever it can compute the same; in another type than that of its operands if one is given."""
     outer, weights = b.call("outer"), b.call("weights")
     assert isinstance(outer.attributes, MatmulAttributes) and isinstance(weights.attributes, SoftmaxAttributes)
     sizes = known_sizes(weights)
@@ -80,7 +87,7 @@ def _replace(b: Bindings, target: Target | None = None) -> GraphExpr | None:
     if b.uses(weights.args[0]) != (2 if blind_is_zero else 1):
         return None
     scores = _scores(b, weights.args[0], sizes)
-    if scores is None or (target is None and scores.product.tensor_type.dtype.name not in _TYPES):
+    if scores is None:
         return None
     inner = scores.product
     assert isinstance(inner.attributes, MatmulAttributes)
@@ -89,8 +96,12 @@ def _replace(b: Bindings, target: Target | None = None) -> GraphExpr | None:
     value = _heads_last(outer.args[1], sizes, outer.attributes.transpose_b)
     if query is None or key is None or value is None:
         return None
-    mask = _mask(scores.masks, len(sizes))
-    result = make("nn.attention", query, key, value, *mask, scale=scores.scale, blind_is_zero=blind_is_zero)
+    operands = [query, key, value, *_mask(scores.masks, len(sizes))]
+    if computed is not None:
+        operands = [item if item.tensor_type.dtype.is_bool else make("cast", item, dtype=computed) for item in operands]
+    result = make("nn.attention", *operands, scale=scores.scale, blind_is_zero=blind_is_zero)
+    if computed is not None:
+        result = make("cast", result, dtype=outer.tensor_type.dtype)
     if len(sizes) == 4:
         return make("transpose", result, axes=_HEADS_LAST)
     return make("reshape", result, shape=known_sizes(outer))
@@ -111,14 +122,14 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
     tiled = "sm_80" in target.feature_set and max(width, depth) <= _MOST_TILED_SIZE and queries >= _LEAST_QUERIES
     if dtype in ("float32", *_HALVES) and tiled and static:
-        return _replace(b, target)
+        return _replace(b)
     if dtype in _HALVES:
         return None
     whole = queries % 8 == 0 and keys % 32 == 0 and width % 32 == 0 and depth % 4 == 0
     tiles = 0 < keys <= _MOST_KEYS and (keys < 128 or keys % 128 == 0)
     memory = 4 * (8 * keys + 136 * (depth + 4)) + 4096
     fits = whole and tiles and memory <= target.shared_bytes and queries > 0
-    return _replace(b, target) if fits and target.max_threads >= 256 else None
+    return _replace(b) if fits and target.max_threads >= 256 else None
 
 
 def _is_maximum(item: Call, rank: int) -> bool:
@@ -154,7 +165,7 @@ def _scores(b: Bindings, start: GraphExpr, sizes: Sequence[Size]) -> _Scores | N
             return None
     assert isinstance(item, Call)
     alone = item is start or b.uses(item) == 1
-    if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in (*_TYPES, *_HALVES):
+    if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
         return None
     if len({mask.tensor_type.dtype for mask in masks}) > 1:
         return None
@@ -227,5 +238,5 @@ _WEIGHTS = P.op("nn.softmax", P.any("scores"), name="weights")
 _BLIND = P.op("equal", P.op("max", P.any("scores"), name="largest"), P.value(-np.inf))
 _NAME = "attention"
 _PATTERN = P.op("matmul", _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _WEIGHTS), P.any("value"), name="outer")
-RULES = (Rule(_NAME, _PATTERN, _replace),)
+RULES = (Rule(_NAME, _PATTERN, _replace_on_cpu),)
 """All rules, tried in order at each node."""

@@ -392,6 +392,8 @@ RULES = (
     Rule("- - x", P.op("negative", P.op("negative", _X)), _same_type),
     Rule("1 / sqrt", P.op("reciprocal", P.op("sqrt", _X)), lambda b: make("rsqrt", b["x"])),
     Rule("not not x", P.op("logical_not", P.op("logical_not", _X)), _same_type),
+    Rule("where everywhere", P.op("where", P.value(True), _X, P.any("other")), _same_type),
+    Rule("where nowhere", P.op("where", P.value(False), P.any("other"), _X), _same_type),
     Rule("max(x, 0)", P.op("maximum", _X, P.value(0)), _as_relu),
     Rule("max(x, c), min(x, c)", P.op(("maximum", "minimum"), _X, P.const("c")), _as_clip),
     Rule("open clip", P.op("clip", _X, name="root"), _open_clip),
