@@ -108,7 +108,8 @@ def test_slice_means_what_numpy_means(start, end, step, size, axis):
     stored = {"s": ints(start), "e": ints(end), "a": ints(axis), "t": ints(step)}
     (result,) = run_tilewright(make_model([node], module_inputs, ["y"], stored), module_inputs)
     index = [slice(None), slice(None)]
-    index[axis] = slice(start, end, step)
+    # Downwards, the standard begins at the first element where numpy begins before it.
+    index[axis] = slice(max(start, -size) if step < 0 and size else start, end, step)
     np.testing.assert_array_equal(result, x[tuple(index)])
 
 
@@ -264,3 +265,17 @@ def test_dropout_does_nothing():
 
 def test_identity():
     check("Identity", data(3))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("bounds", [(-7, 0), (-7, -100), (-3, -100), (-2, -100), (5, -100), (0, -100), (-9, 9)])
+@pytest.mark.parametrize("step", [1, -1, -2])
+def test_slices_that_begin_beyond_the_data(known, bounds, step):
+    """Downwards, the standard clamps the begin to the first element (ONNX's reference, like Python, has nothing)."""
+    places = [ints(bounds[0]), ints(bounds[1]), ints(0), ints(step)]
+    for length in (1, 2, 5):
+        check("Slice", data(length, 2), *places, constants=[1, 2, 3, 4] if known else [2, 3, 4])
+    node = onnx.helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])
+    stored = dict(zip(["starts", "ends", "axes", "steps"], places, strict=True))
+    given = {"x": data(0, 2)} | ({} if known else {"starts": stored.pop("starts")})
+    assert run_tilewright(make_model([node], given, ["y"], stored), given)[0].shape == (0, 2)

@@ -55,8 +55,9 @@ def test_pad():
     assert run("shape.pad", X, [1, 2], 5.0, axes=(0,), mode="constant")[0].tolist() == [5, *X, 5, 5]
     assert run("shape.pad", X, [-1, 1], 0.0, axes=(0,), mode="constant")[0].tolist() == [*X[1:], 0]
     assert run("shape.pad", X[:3], [2, 1], 0.0, axes=(0,), mode="reflect")[0].tolist() == [2, 1, 0, 1, 2, 1]
-    with pytest.raises(UserError, match="cannot cut off"):
-        run("shape.pad", X, [-1, 0], 0.0, axes=(0,), mode="edge")
+    assert run("shape.pad", X[:4], [-1, 2], 0.0, axes=(0,), mode="wrap")[0].tolist() == [1, 2, 3, 1, 2]
+    with pytest.raises(UserError, match="pads cut 3 and 2 off dimension 0, which is 4"):
+        run("shape.pad", X[:4], [-3, -2], 0.0, axes=(0,), mode="edge")
     with pytest.raises(UserError, match="do not fit axes"):
         run("shape.pad", X, [1], 0.0, axes=(0,), mode="constant")
 

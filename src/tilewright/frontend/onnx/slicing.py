@@ -80,7 +80,10 @@ def build_slice(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> GraphExpr:
-    """A slice with Python's meaning of bounds: negative ones count from the end, all are clamped."""
+    """A slice with Python's meaning of bounds: negative ones count from the end, all are clamped.
+
+    Downwards, one that starts before the first element starts at it, as the standard says (Python has nothing then).
+    """
     dims = sizes_of(data)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise UserError(
@@ -105,21 +108,23 @@ def _bounds(dim: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size, 
     """Begin, end and stride within a dimension; None if the sign of a bound is not known."""
     if isinstance(dim, int) and isinstance(start, int) and isinstance(stop, int):
         first, last, _ = slice(start, stop, step).indices(dim)
+        if step < 0:
+            first = min(max(first, 0), dim - 1)
         # Where nothing is left any valid bounds that are equal will do.
         return (0, 0, 1) if (last - first) * step <= 0 else (first, last, step)
     low: Size = 0 if step > 0 else -1
     high = dim if step > 0 else subtract(dim, 1)
     found: list[Size] = []
-    for bound in (start, stop):
+    for bound, least in ((start, 0), (stop, low)):
         if isinstance(bound, int) and abs(bound) >= _TO_THE_END:
-            found.append(high if bound > 0 else low)
+            found.append(high if bound > 0 else least)
         elif at_least(bound, 0):
             found.append(minimum(bound, high))
         elif at_least(-1, bound):
-            found.append(maximum(add(bound, dim), low))
+            found.append(maximum(add(bound, dim), least))
         else:
             return None
-    return found[0], found[1], step
+    return (found[0] if step > 0 else minimum(found[0], high)), found[1], step
 
 
 def _slice_of_unknown_sign(
@@ -181,14 +186,17 @@ def build_pad(
     before, after = [0] * len(dims), [0] * len(dims)
     for index, axis in enumerate(axes):
         before[axis], after[axis] = pads[index], pads[index + len(axes)]
-    if mode != "constant":
-        # Cutting first would change what is mirrored or wrapped: pad with what is positive, then cut.
-        return _pad_by_index(node, data, before, after, mode)
+    # What is cut off goes first: what is mirrored, repeated or wrapped is the rest, as in onnxruntime.
     cut_before, cut_after = [max(0, -item) for item in before], [max(0, -item) for item in after]
     starts = [minimum(cut, dim) for cut, dim in zip(cut_before, dims, strict=True)]
+    for axis, (dim, first, last) in enumerate(zip(dims, cut_before, cut_after, strict=True)):
+        if isinstance(dim, int) and first + last > dim:
+            raise UserError(f"pads cut {first} and {last} off dimension {axis}, which is {dim}")
     ends = [maximum(start, subtract(dim, cut)) for start, dim, cut in zip(starts, dims, cut_after, strict=True)]
     result = build_slice(node, data, starts, ends, range(len(dims)), [1] * len(dims))
     grown_before, grown_after = [max(0, item) for item in before], [max(0, item) for item in after]
+    if mode != "constant":
+        return _pad_by_index(node, result, grown_before, grown_after, mode)
     if any(grown_before) or any(grown_after):
         result = node.call("pad", result, before=tuple(grown_before), after=tuple(grown_after), value=value)
     return result
@@ -199,13 +207,12 @@ def _pad_by_index(
 ) -> GraphExpr:
     """Reflect and edge where the operator does it; otherwise elements chosen along each axis."""
     dims = sizes_of(data)
-    positive = all(item >= 0 for item in (*before, *after))
     room = all(
         not isinstance(dim, int) or (dim > max(low, high) if mode == "reflect" else dim > 0)
         for dim, low, high in zip(dims, before, after, strict=True)
         if low or high
     )
-    if mode in ("reflect", "edge") and positive and room:
+    if mode in ("reflect", "edge") and room:
         if not any(before) and not any(after):
             return data
         return node.call("pad", data, before=tuple(before), after=tuple(after), mode=mode)
@@ -215,17 +222,15 @@ def _pad_by_index(
             continue
         if not isinstance(dim, int):
             raise UnsupportedError(f"padding by {mode} of a symbolic dimension: {sizes_text(dims)}")
-        if dim == 0 or dim + max(0, low) + max(0, high) > LARGEST_MADE:
+        if dim == 0 or dim + low + high > LARGEST_MADE:
             raise UserError(f"cannot pad dimension {axis} of size {dim} by {low} and {high}")
         order = np.arange(dim)
-        grown = (max(0, low), max(0, high))
         if mode == "reflect":
-            places = np.pad(order, grown, mode="reflect")
+            places = np.pad(order, (low, high), mode="reflect")
         elif mode == "edge":
-            places = np.pad(order, grown, mode="edge")
+            places = np.pad(order, (low, high), mode="edge")
         else:
-            places = np.pad(order, grown, mode="wrap")
-        places = places[max(0, -low) : len(places) - max(0, -high)]
+            places = np.pad(order, (low, high), mode="wrap")
         result = node.call("take", result, node.builder.constant(places, "int64"), axis=axis)
     return result
 

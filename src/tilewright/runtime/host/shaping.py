@@ -74,7 +74,10 @@ def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue
 
 @register("shape.slice")
 def slice_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
-    """Elements from a place to another by a step along axes, with Python's meaning of bounds."""
+    """Elements from a place to another by a step along axes, with Python's meaning of bounds.
+
+    Downwards, a place before the first element means the first one, as importers have it for known bounds.
+    """
     data = tensor(values[0])
     axes = whole_numbers(attributes, "axes")
     begin, end, steps = (
@@ -85,8 +88,11 @@ def slice_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     chosen = [slice(None)] * data.ndim
     for axis, first, last, step in zip(axes, begin, end, steps, strict=True):
         start, stop, _ = slice(first, last, step).indices(data.shape[axis])
+        if step < 0:
+            start = min(max(start, 0), data.shape[axis] - 1)
         # Downwards, -1 stands for "before the first element", which as a bound would mean the last one.
-        chosen[axis] = slice(start, None if step < 0 and stop < 0 else stop, step)
+        none_left = step < 0 and start < 0
+        chosen[axis] = slice(0, 0) if none_left else slice(start, None if step < 0 and stop < 0 else stop, step)
     return [np.ascontiguousarray(data[tuple(chosen)])]
 
 
@@ -111,6 +117,9 @@ def pad(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     for place, axis in enumerate(axes):
         widths[axis] = (amounts[place], amounts[place + len(axes)])
     _checked([max(0, size + low + high) for size, (low, high) in zip(data.shape, widths, strict=True)])
+    for axis, (size, (low, high)) in enumerate(zip(data.shape, widths, strict=True)):
+        if max(0, -low) + max(0, -high) > size:
+            raise UserError(f"pads cut {max(0, -low)} and {max(0, -high)} off dimension {axis}, which is {size}")
     chosen = tuple(
         slice(max(0, -low), size - max(0, -high)) for size, (low, high) in zip(data.shape, widths, strict=True)
     )
@@ -118,10 +127,8 @@ def pad(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     if mode == "constant":
         value = tensor(values[2]).reshape(())
         return _moved(data[chosen], lambda item: np.pad(item, grown, constant_values=value), "pad")
-    if any(entry < 0 for pair in widths for entry in pair):
-        raise UserError(f"padding by {mode} cannot cut off: {widths}")
     chosen_mode: Any = mode
-    return _moved(data, lambda item: np.pad(item, grown, mode=chosen_mode), "pad")
+    return _moved(data[chosen], lambda item: np.pad(item, grown, mode=chosen_mode), "pad")
 
 
 @register("shape.range")
