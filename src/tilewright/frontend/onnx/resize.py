@@ -17,6 +17,7 @@ from tilewright.graph.dimensions import Size, Sizes, same
 from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.graph.ops.common import sizes_text
+from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
 _LARGEST_AXIS = 1 << 22
@@ -184,18 +185,20 @@ def _resample(
 ) -> GraphExpr:
     if rule.mode not in ("nearest", "linear", "cubic"):
         raise UserError(f"unknown mode {rule.mode!r} of Resize", hint="one of nearest, linear, cubic")
-    result = data
+    dims = sizes_of(data)
+    axes = [n for n, dim in enumerate(dims) if not (same(sizes[n], dim) and scales[n] == 1.0) or n in regions]
+    if not axes:
+        return data
+    result = data if rule.mode == "nearest" else node.builder.cast(data, _working_type(dtype_of(data)))
     outside: list[tuple[int, Array]] = []
-    for axis, dim in enumerate(sizes_of(data)):
-        size, scale = sizes[axis], scales[axis]
-        if same(size, dim) and scale == 1.0 and axis not in regions:
-            continue
+    for axis in axes:
+        dim, size, scale = dims[axis], sizes[axis], scales[axis]
         if not isinstance(size, int) or not isinstance(dim, int) or not isinstance(scale, float):
             if rule.antialias or regions:
                 raise UnsupportedError(f"Resize with antialias or roi of data of shape {sizes_text(sizes_of(data))}")
             result = resample_axis(node, result, axis, size, scale, rule)
             continue
-        if not 0 < size <= _LARGEST_AXIS or dim == 0:
+        if not 0 <= size <= _LARGEST_AXIS or (dim == 0 and size):
             raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
         places, weights, beyond = _taps(rule, dim, size, scale, regions.get(axis))
         result = _along(node, result, axis, places, weights)
@@ -206,7 +209,26 @@ def _resample(
         for axis, beyond in outside:
             shape = [-1 if at == axis else 1 for at in range(rank_of(result))]
             result = node.call("where", node.builder.constant(beyond.reshape(shape), "bool"), value, result)
-    return result
+    return _restored(node, result, dtype_of(data))
+
+
+def _working_type(dtype: DataType) -> DataType:
+    """The type in which weighted sums are made, over all axes: a result is rounded once."""
+    if dtype.is_float:
+        return dtype if dtype.bits >= 32 else FLOAT32
+    return FLOAT32 if dtype.bits <= 16 else FLOAT64
+
+
+def _restored(node: NodeContext, value: GraphExpr, dtype: DataType) -> GraphExpr:
+    """Weighted sums as the type of the data: integers are rounded to the nearest (halves to even), and saturate."""
+    working = dtype_of(value)
+    if working is dtype or dtype.is_float:
+        return node.builder.cast(value, dtype)
+    low, high = dtype.min_value(), dtype.max_value()
+    # The largest integers of 64 bits are no floats: the nearest float below stands for them.
+    limit = float(high) if int(float(high)) <= high else math.nextafter(float(high), 0.0)
+    rounded = node.call("round", value)
+    return node.builder.cast(node.call("clip", rounded, minimum=float(low), maximum=limit), dtype)
 
 
 def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights: Array) -> GraphExpr:
@@ -214,17 +236,15 @@ def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights
     builder = node.builder
     if places.shape[1] == 1 and (weights == 1).all():
         return node.call("take", data, builder.constant(places[:, 0], "int64"), axis=axis)
-    dtype = dtype_of(data)
-    value = data if dtype.is_float else builder.cast(data, "float32")
     shape = [-1 if at == axis else 1 for at in range(rank_of(data))]
     total: GraphExpr | None = None
     for tap in range(places.shape[1]):
-        chosen = node.call("take", value, builder.constant(places[:, tap], "int64"), axis=axis)
-        factor = builder.cast(builder.constant(weights[:, tap].reshape(shape), "float32"), dtype_of(value))
+        chosen = node.call("take", data, builder.constant(places[:, tap], "int64"), axis=axis)
+        factor = builder.constant(weights[:, tap].reshape(shape), dtype_of(data))
         part = node.call("multiply", chosen, factor)
         total = part if total is None else node.call("add", total, part)
     assert total is not None
-    return builder.cast(total if dtype.is_float else node.call("round", total), dtype)
+    return total
 
 
 def _coordinates(rule: Rule, dim: int, size: int, ratio: float, region: tuple[float, float] | None) -> Array:
@@ -282,6 +302,8 @@ def _taps(
     rule: Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
 ) -> tuple[Array, Array, Array]:
     """For each element of the result: the places it reads, their weights, and whether it lies outside the data."""
+    if size == 0:
+        return np.zeros((0, 1), np.int64), np.ones((0, 1)), np.zeros(0, np.bool_)
     x = _coordinates(rule, dim, size, scale, region).astype(np.float64)
     beyond = (x < 0) | (x > dim - 1)
     if rule.mode == "nearest":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import dtype_of, sizes_of
+from tilewright.frontend.builder import sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.resampling import cubic_at, linear_at, number, plain, take_at
 from tilewright.graph.dimensions import Size, subtract
@@ -34,17 +34,14 @@ def resample_axis(
     scale: float | GraphExpr | None,
     rule: Rule,
 ) -> GraphExpr:
-    """One axis to another size, stretched by a scale (None: by the ratio of the sizes)."""
-    builder, dtype = node.builder, dtype_of(data)
+    """One axis to another size, stretched by a scale (None: by the ratio of the sizes); of floats but for nearest."""
+    builder = node.builder
     places = _places(node, sizes_of(data)[axis], size, scale, rule)
     if rule.mode == "nearest":
         return take_at(builder, data, axis, _nearest(node, places, rule.nearest))
-    value = data if dtype.is_float else builder.cast(data, "float32")
     if rule.mode == "linear":
-        total = linear_at(builder, value, axis, places)
-    else:
-        total = cubic_at(builder, value, axis, places, rule.cubic, rule.exclude_outside)
-    return builder.cast(total if dtype.is_float else node.call("round", total), dtype)
+        return linear_at(builder, data, axis, places)
+    return cubic_at(builder, data, axis, places, rule.cubic, rule.exclude_outside)
 
 
 def _places(node: NodeContext, old: Size, new: Size, scale: float | GraphExpr | None, rule: Rule) -> GraphExpr:
