@@ -15,6 +15,19 @@ from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32")
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize(
+    ("kernel", "dilation", "padding"), [((2, 2), (2, 2), (1, 1, 1, 1)), ((1, 2), (1, 1), (1, 2, 1, 2))]
+)
+def test_windows_wholly_in_the_padding_average_to_zero(layout, dtype, kernel, dilation, padding) -> None:
+    data = np.full((1, 1, 1, 1), 3, dtype)
+    options = {"kernel": kernel, "dilation": dilation, "padding": padding, "layout": layout}
+    check("nn.avg_pool2d", data, **options)
+    (result,) = run_reference("nn.avg_pool2d", [data], **options)
+    assert np.isfinite(result).all() and (result == 0).any()
+
+
 @pytest.mark.parametrize("name", ["nn.max_pool2d", "nn.avg_pool2d"])
 @given(
     size=st.tuples(st.integers(2, 7), st.integers(2, 7)),

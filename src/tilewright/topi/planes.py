@@ -22,6 +22,7 @@ from tilewright.te.reduction import min_value
 from tilewright.te.tensor import Tensor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Stmt, seq
+from tilewright.topi.pooling import misses_data
 from tilewright.topi.reduce import mean_type
 from tilewright.topi.registry import compute_on_cpus, result_shape
 from tilewright.topi.statements import at_once, in_vectors, memory, put, repeat, when, with_memory
@@ -215,4 +216,5 @@ def _part(pool: _Pool, index: PrimExpr, axis: int) -> PrimExpr:
     start = index * stride - low
     skipped = build.maximum(build.floordiv(const(step - 1) - start, step), 0)
     reached = build.minimum(build.floordiv(build.sub(size + step - 1, start), step), kernel)
-    return const(1.0, pool.wide) / cast(build.maximum(reached - skipped, 0), pool.wide)
+    least = 1 if misses_data(a) else 0
+    return const(1.0, pool.wide) / cast(build.maximum(reached - skipped, least), pool.wide)

@@ -16,6 +16,14 @@ from tilewright.topi.reduce import mean_type
 from tilewright.topi.registry import compute_of, result_shape
 
 
+def misses_data(attributes: Any) -> bool:
+    """Whether a window of a pool, which counts no padding, may lie wholly in it."""
+    (top, left, bottom, right), (height, width) = attributes.padding, attributes.kernel
+    by_padding = max(top, bottom) >= height or max(left, right) >= width
+    # Taps that are apart may lie on both sides of the data.
+    return not attributes.count_include_pad and any(attributes.padding) and (by_padding or max(attributes.dilation) > 1)
+
+
 class _Window:
     """The window of one output element: positions in the input and whether they are inside it."""
 
@@ -94,8 +102,8 @@ def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def mean(*i: ExprLike) -> PrimExpr:
         number = count(i[h], 0, window.height) * count(i[w], 1, window.width)
-        if not wide.is_float:
-            # A window wholly in the padding averages nothing: 0 of an integer type.
+        if not wide.is_float or misses_data(attributes):
+            # A window wholly in the padding averages nothing: 0.
             number = build.maximum(number, 1)
         return cast(total[i] / cast(number, wide), x.dtype)
 

@@ -49,6 +49,8 @@ def test_swish():
 
 def test_prelu_broadcasts_its_slope():
     check("PRelu", _X, data(4, 1))
+    for values, slope in (((3,), (1, 1, 3)), ((2, 3), (2, 1, 3)), ((1, 3), (2, 3)), ((2, 3), (1, 1, 2, 3))):
+        check("PRelu", data(*values), data(*slope))
     check("PRelu", data(6, dtype="int32", low=-5, high=5), np.array([3], np.int32))
 
 

@@ -57,7 +57,7 @@ def test_pools_of_integers():
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"kernel": (9, 1)}, "does not fit along the height"),
+        ({"kernel": (11, 1)}, "does not fit along the height"),
         ({"kernel": (2,)}, "kernel must have 2 entries"),
         ({"kernel": (0, 1)}, "must be positive"),
         ({"kernel": (1, 1), "padding": (-1, 0, 0, 0)}, "must not be negative"),

@@ -48,8 +48,11 @@ def selu(node: NodeContext) -> GraphExpr:
 
 @converter("PRelu")
 def prelu(node: NodeContext) -> GraphExpr:
-    """Slopes as an input."""
+    """Slopes as an input; broadcast in both directions, as runtimes do beyond what the standard asks."""
     data, slope = node.input(0), node.input(1)
+    missing = rank_of(slope) - rank_of(data)
+    if missing > 0:
+        data = node.builder.reshape(data, (*(1,) * missing, *sizes_of(data)))
     if dtype_of(data).is_float:
         return node.call("nn.prelu", data, slope)
     zero = node.builder.constant_like(0, data)

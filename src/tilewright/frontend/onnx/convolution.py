@@ -94,7 +94,7 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
     padded = node.call("pad", data, before=before, after=after) if any((*before, *after)) else data
     batch, channels, _, *plane = sizes_of(padded)
     steps = add(floor_divide(subtract(sizes_of(padded)[2], (taps - 1) * space + 1), stride), 1)
-    if isinstance(steps, int) and steps < 1:
+    if isinstance(steps, int) and steps < 0:
         raise UserError(f"the window does not fit along the depth of data of shape {shape_of(data)}")
     total: GraphExpr | None = None
     for tap in range(taps):
@@ -174,10 +174,12 @@ def conv_transpose(node: NodeContext) -> GraphExpr:
     """In one, two or three dimensions; the padding may follow from the shape of the result."""
     data, weight = node.input(0), node.input(1)
     rank, kernel = _kernel_of(node, data, weight)
-    extents, extra = _transposed_window(node, kernel, sizes_of(data)[2:])
+    extents, extra, ahead = _transposed_window(node, kernel, sizes_of(data)[2:])
     groups = node.integer("group", 1)
+    bias = node.optional(2)
     if rank == 3:
-        return add_bias(node, _transposed_volume(node, data, weight, extents, extra, groups), node.optional(2))
+        volume = _transposed_volume(node, data, weight, extents, extra, groups)
+        return add_bias(node, _zeros_ahead(node, volume, ahead), bias)
     window = Window.of(*extents.fields())
     result = node.call(
         "nn.conv2d_transpose",
@@ -189,10 +191,21 @@ def conv_transpose(node: NodeContext) -> GraphExpr:
         dilation=window.dilation,
         groups=groups,
     )
-    return from_planes(node, add_bias(node, result, node.optional(2)), rank)
+    result = _zeros_ahead(node, result, (*(0,) * (2 - rank), *ahead))
+    return from_planes(node, add_bias(node, result, bias), rank)
 
 
-def _transposed_window(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> tuple[Extents, tuple[int, ...]]:
+def _zeros_ahead(node: NodeContext, value: GraphExpr, amounts: tuple[int, ...]) -> GraphExpr:
+    """Zeros before the first elements of spatial dimensions: what negative padding at the begin asks for."""
+    if not any(amounts):
+        return value
+    return node.call("pad", value, before=(0, 0, *amounts), after=(0,) * (2 + len(amounts)))
+
+
+def _transposed_window(
+    node: NodeContext, kernel: tuple[int, ...], size: Sizes
+) -> tuple[Extents, tuple[int, ...], tuple[int, ...]]:
+    """The window of a transposed convolution, what is added at the end of its result, and at the begin."""
     rank = len(kernel)
     ones = (1,) * rank
     strides, dilation = node.ints("strides", ones), node.ints("dilations", ones)
@@ -220,15 +233,19 @@ def _transposed_window(node: NodeContext, kernel: tuple[int, ...], size: Sizes) 
     before, after = list(pads[:rank]), list(pads[rank:])
     if mode == "VALID":
         before, after = [0] * rank, [0] * rank
+    ahead = [0] * rank
     if wanted is not None:
         lengths = known_sizes(size, "output_shape")
         for axis in range(rank):
             full = (lengths[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1 + extra[axis]
             total = full - wanted[axis]
-            if total < 0:
+            if total < 0 and not mode.startswith("SAME"):
                 # The result is larger than what the kernel reaches: the rest is rows that only hold the bias.
                 extra[axis] -= total
                 total = 0
             small, large = total // 2, total - total // 2
-            before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
-    return Extents(kernel, strides, tuple(before), tuple(after), dilation), tuple(extra)
+            first, last = (small, large) if mode == "SAME_UPPER" else (large, small)
+            # With strides over the kernel, SAME pads by less than nothing: rows are added on both sides.
+            before[axis], after[axis] = max(0, first), max(0, last)
+            ahead[axis], extra[axis] = max(0, -first), extra[axis] + max(0, -last)
+    return Extents(kernel, strides, tuple(before), tuple(after), dilation), tuple(extra), tuple(ahead)

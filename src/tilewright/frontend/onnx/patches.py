@@ -55,6 +55,8 @@ def positions_of_maxima(node: NodeContext, data: GraphExpr, extents: Extents, co
         along = [math.prod(size[:axis]) for axis in range(len(size))]
         named = sum((clipped[axis] * step for axis, step in enumerate(along)), np.zeros(inside.shape, np.int64))
     windows, taps = inside.shape
+    if windows == 0:
+        return builder.constant(np.zeros((batch, channels, *_counts(extents, size)), np.int64), INT64)
     dtype = dtype_of(data)
     lowest = -np.inf if dtype.is_float else dtype.min_value()
     planes = builder.reshape(data, (batch * channels, math.prod(size)))
@@ -66,11 +68,15 @@ def positions_of_maxima(node: NodeContext, data: GraphExpr, extents: Extents, co
     position = node.call("take", builder.constant(named.ravel(), INT64), row, axis=0)
     starts = builder.count(batch * channels, math.prod(size)).reshape(-1, 1)
     position = node.call("add", position, builder.constant(starts, INT64))
-    counts = [
-        (length + before + after - (taps_of - 1) * space - 1) // stride + 1
-        for length, taps_of, stride, before, after, space in zip(size, *extents.fields(), strict=True)
+    return builder.reshape(position, (batch, channels, *_counts(extents, size)))
+
+
+def _counts(extents: Extents, size: tuple[int, ...]) -> list[int]:
+    """How many windows there are along each axis."""
+    return [
+        (length + before + after - (taps - 1) * space - 1) // stride + 1
+        for length, taps, stride, before, after, space in zip(size, *extents.fields(), strict=True)
     ]
-    return builder.reshape(position, (batch, channels, *counts))
 
 
 @converter("MaxUnpool")

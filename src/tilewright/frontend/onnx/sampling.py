@@ -51,9 +51,11 @@ def affine_grid(node: NodeContext) -> GraphExpr:
         size = tuple(known_or_named(node, 1, "the size"))
         node.call("shape.broadcast", builder.constant(0, INT64), node.input(1), dims=as_dims(size))
     batch, rank = sizes_of(theta)[:1], len(size) - 2
-    if rank not in (2, 3) or sizes_of(theta)[1:] != (rank, rank + 1) or different(batch[0], size[0]):
+    fits = rank in (2, 3) and rank_of(theta) == 3 and not any(map(different, sizes_of(theta)[1:], (rank, rank + 1)))
+    if not fits or different(batch[0], size[0]):
         texts = sizes_text(sizes_of(theta)), sizes_text(size)
         raise UserError(f"a matrix of shape {texts[0]} does not fit a grid of size {texts[1]}")
+    theta = builder.match(theta, (batch[0], rank, rank + 1))
     dtype = dtype_of(theta)
     columns: list[GraphExpr] = []
     for axis in range(rank - 1, -1, -1):  # a grid names the last axis first

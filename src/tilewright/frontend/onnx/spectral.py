@@ -30,7 +30,7 @@ def fourier_transform(node: NodeContext) -> GraphExpr:
     """Along one axis of real or complex data; complex numbers are pairs along the last axis."""
     data = node.input(0)
     dims = sizes_of(data)
-    if len(dims) < 2 or dims[-1] not in (1, 2) or not dtype_of(data).is_float:
+    if len(dims) < 2 or size_at(data, len(dims) - 1) not in (1, 2) or not dtype_of(data).is_float:
         raise UserError(f"DFT needs real or complex data (a last dimension of 1 or 2), it is {sizes_text(dims)}")
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
     if node.opset < 20:

@@ -225,13 +225,16 @@ def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 
 
 def window_dim(size: Dim, kernel: Dim | int, stride: int, before: int, after: int, dilation: int, what: str) -> Dim:
-    """How often a dilated window fits along a padded dimension: (size + padding - extent) // stride + 1."""
+    """How often a dilated window fits along a padded dimension: (size + padding - extent) // stride + 1.
+
+    That may be 0, where at most a stride is missing; more is an error, as no size is negative.
+    """
     taps = kernel if isinstance(kernel, int) else constant_dim(kernel)
     if size is None or taps is None:
         return None
     reach = (taps - 1) * dilation + 1
     length = constant_dim(size)
-    if length is not None and length + before + after < reach:
+    if length is not None and length + before + after + stride < reach:
         raise UserError(
             f"the window does not fit along the {what}: it covers {reach}, "
             f"the padded input is {length + before + after}"

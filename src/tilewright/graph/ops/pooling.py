@@ -68,7 +68,7 @@ def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
         count = np.asarray(attributes.kernel[0] * attributes.kernel[1])
     else:
         ones = np.ones((1, 1, *data.shape[2:]), np.int64)
-        count = _windows(ones, attributes, 0).sum(axis=(4, 5))
+        count = np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1)
     with np.errstate(all="ignore"):
         result = total / count if floating else special.divide_toward_zero(total, count)
     result = result.transpose(0, 2, 3, 1) if attributes.layout == "NHWC" else result
@@ -115,5 +115,5 @@ def max_pool2d(types: Types, attributes: Pool2dAttributes) -> Type:
     "nn.avg_pool2d", inputs=("data",), kind=FusionKind.REDUCTION, reference=_avg_pool2d, attributes=Pool2dAttributes
 )
 def avg_pool2d(types: Types, attributes: Pool2dAttributes) -> Type:
-    """The average of each window; of integers, rounded toward zero."""
+    """The average of each window; of integers, rounded toward zero. That of a window wholly in the padding is 0."""
     return _infer(types, attributes)
