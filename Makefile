@@ -4,6 +4,7 @@
 #   make test    lint, then the whole test suite on two processes
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules (COUNT=5000 SEED=0)
+#   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
@@ -27,7 +28,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fuzz fuzz-onnx fuzz-templates bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -133,6 +134,9 @@ test: lint c-compiler emulator torch cluster devices
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
+fuzz-graphs: $(READY)
+	@$(BIN)/python -m tests.fuzz.graphs --count $(COUNT) --seed $(SEED)
 
 fuzz-onnx: $(READY)
 	@$(BIN)/python -m tests.fuzz.onnx_files --count $(COUNT) --seed $(SEED)

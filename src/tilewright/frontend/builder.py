@@ -289,6 +289,16 @@ class Builder:
             return self.call("assume_shape", value, shape=tuple(sizes))
         return self.call("shape.match", value, dims=as_dims(sizes))
 
+    def fitting(self, value: GraphExpr, *factors: GraphExpr) -> GraphExpr:
+        """A value whose open sizes are those of factors that broadcast to it; checked when it runs."""
+        sizes = list(sizes_of(value))
+        for factor in factors:
+            missing = len(sizes) - rank_of(factor)
+            for axis, size in enumerate(sizes_of(factor), missing):
+                if axis >= 0 and isinstance(size, int) and size != 1 and not isinstance(sizes[axis], int):
+                    sizes[axis] = size
+        return self.match(value, sizes)
+
     def under(self, value: GraphExpr, pairs: Sequence[tuple[Size, Size]]) -> GraphExpr:
         """A value that a run gives only if pairs of sizes are equal."""
         known = self.named(value, "size")

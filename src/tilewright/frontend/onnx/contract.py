@@ -51,6 +51,7 @@ def gemm(node: NodeContext) -> GraphExpr:
         return result
     if beta != 1.0:
         c = _scaled(node, c, beta)
+    result = node.builder.fitting(result, c)
     shape = sizes_of(result)
     total = node.call("add", result, c)
     if sizes_of(total) != shape:

@@ -351,7 +351,7 @@ class _Importer:
             with suppress(UseDefinition):
                 result = convert(context)
                 context.finish()
-                return (result,) if isinstance(result, GraphExpr) else result
+                return _outputs(node, result)
         function = schema_function(node, opset, inputs)
         if function is not None:
             self.in_definition += 1
@@ -365,7 +365,8 @@ class _Importer:
             raise UnsupportedError(f"the operator {node.op_type} is not supported{why}")
         raise UnsupportedError(
             f"unknown operator {node.op_type} in the domain {_domain_text(node.domain)}",
-            hint="operators of vendors are not known: export the model with standard operators",
+            hint="export the model with standard operators, or register a converter of your own: "
+            "@tilewright.frontend.onnx.registry.converter",
         )
 
     def _subgraph(
@@ -460,6 +461,18 @@ def _instantiate(node: OnnxNode, given: Mapping[str, AttributeValue], absent: se
             attributes[key] = value
     inputs = tuple("" if item in absent else item for item in node.inputs)
     return replace(node, attributes=attributes, inputs=inputs, name=name, proto=None)
+
+
+def _outputs(node: OnnxNode, result: object) -> Sequence[GraphExpr | None]:
+    """What a converter gave, checked: converters may be others' own."""
+    if isinstance(result, GraphExpr):
+        return (result,)
+    if isinstance(result, (list, tuple)) and all(item is None or isinstance(item, GraphExpr) for item in result):
+        return result
+    raise UserError(
+        f"the converter of {node.op_type} gave {type(result).__name__}, not graph values",
+        hint="give one value, or a list with one for each output: return node.call(...)",
+    )
 
 
 def _domain_text(domain: str) -> str:

@@ -66,17 +66,6 @@ def _normalised(
     return node.call("multiply", centred, inverse), mean, inverse
 
 
-def _fitting(node: NodeContext, data: GraphExpr, factor: GraphExpr | None) -> GraphExpr:
-    """Data whose open sizes are those of a factor that is to fit its last dimensions; checked when the model runs."""
-    sizes, missing = list(sizes_of(data)), 0 if factor is None else rank_of(data) - rank_of(factor)
-    if factor is None or missing < 0:
-        return data
-    for axis, size in enumerate(sizes_of(factor), missing):
-        if isinstance(size, int) and size != 1 and not isinstance(sizes[axis], int):
-            sizes[axis] = size
-    return node.builder.match(data, sizes)
-
-
 @converter("LayerNormalization")
 def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     """Over all axes from one on; mean and inverse deviation on demand."""
@@ -90,7 +79,7 @@ def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     if node.wants_output(1) or node.wants_output(2):
         wide = node.builder.cast(data, stash)
         _, mean, inverse = _normalised(node, wide, range(axis, len(shape)), epsilon)
-    data = _fitting(node, _fitting(node, data, scale), bias)
+    data = node.builder.fitting(data, *(item for item in (scale, bias) if item is not None))
     shape = sizes_of(data)
     if rank_of(scale) <= len(shape) - axis and (bias is None or rank_of(bias) <= len(shape) - axis):
         if bias is None:
@@ -105,7 +94,7 @@ def layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
 def rms_normalization(node: NodeContext) -> GraphExpr:
     """x / sqrt(mean of squares + epsilon) * scale, over all axes from one on."""
     scale = node.input(1)
-    data = _fitting(node, node.input(0), scale)
+    data = node.builder.fitting(node.input(0), scale)
     axis = node.axis(node.integer("axis", -1), rank_of(data))
     epsilon = node.number("epsilon", 1e-5)
     wide = node.builder.cast(data, data_type(node.integer("stash_type", 1), "the statistics of RMSNormalization"))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.expr import GraphExpr
-from tilewright.support.errors import CompilerBug
+from tilewright.support.errors import UserError
 from tilewright.support.extensions import note_registration
 
 Converter = Callable[[NodeContext], GraphExpr | Sequence[GraphExpr | None]]
@@ -39,18 +39,35 @@ _TABLE: dict[tuple[str, str], list[Entry]] = {}
 
 
 def converter(*op_types: str, since: int = 1, until: int = 1 << 30, domain: str = "") -> Callable[[C], C]:
-    """Register a converter for operators of a domain, from an opset on and up to another."""
+    """Register a converter for operators of a domain, from an opset on and up to another.
+
+    Others may register converters for domains of their own. One that is defined again (a cell of a notebook that runs
+    twice) takes the place of its former self.
+    """
 
     def register(convert: C) -> C:
-        note_registration(convert)
         for op_type in op_types:
-            entries = _TABLE.setdefault((domain, op_type), [])
+            entries = [entry for entry in _TABLE.get((domain, op_type), ()) if not _is_same(entry.convert, convert)]
             if any(entry.since <= until and since <= entry.until for entry in entries):
-                raise CompilerBug(f"two converters for {op_type} in one opset")
-            entries.append(Entry(since, until, convert))
+                raise UserError(
+                    f"there is a converter for {op_type} of the domain {domain or 'ai.onnx'} in these opsets already",
+                    hint="choose other opsets with since= and until=, or a domain of your own with domain=",
+                )
+            _TABLE[domain, op_type] = [*entries, Entry(since, until, convert)]
+        note_registration(convert)
         return convert
 
     return register
+
+
+def _is_same(old: Converter, new: Converter) -> bool:
+    """Whether a converter was defined at the place of another one."""
+    return _place(old) == _place(new) and _place(new) is not None
+
+
+def _place(convert: Converter) -> tuple[str, str] | None:
+    module, name = getattr(convert, "__module__", None), getattr(convert, "__qualname__", "<lambda>")
+    return None if module is None or "<lambda>" in name else (module, name)
 
 
 def find_converter(domain: str, op_type: str, opset: int) -> Converter | None:

@@ -27,9 +27,11 @@ def grid_sample(node: NodeContext) -> GraphExpr:
     """Data read at the places of a grid, whose coordinates run from -1 to 1."""
     data, grid = node.input(0), node.input(1)
     places, rank = sizes_of(grid), rank_of(data) - 2
-    if rank < 1 or len(places) != rank + 2 or places[-1] != rank or different(places[0], sizes_of(data)[0]):
+    fits = rank >= 1 and len(places) == rank + 2 and not different(places[-1], rank)
+    if not fits or different(places[0], sizes_of(data)[0]):
         texts = sizes_text(places), sizes_text(sizes_of(data))
         raise UserError(f"a grid of shape {texts[0]} does not fit data of shape {texts[1]}")
+    grid = node.builder.match(grid, (*places[:-1], rank))
     mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
