@@ -65,8 +65,8 @@ def donate(draft: Draft, key: tuple[str, str]) -> list[str] | None:
     given = iter(values)
     inputs = [_added(draft, next(given)) if name else "" for name in node.input]
     for place, name in enumerate(inputs):
-        if name and draft.chance(0.3):
-            wanted = draft.values[name]
+        wanted = draft.values.get(name)
+        if wanted is not None and wanted.dtype.kind == "f" and draft.chance(0.3):
             same = [
                 n
                 for n, v in draft.values.items()

@@ -25,6 +25,8 @@ SIZES = (1, 2, 3, 4, 5, 7)
 LARGEST = 1e4
 """Numbers beyond this are not kept: their rounding would hide that of others."""
 NOISE = 1e-4
+TRIES = 3
+"""How much noise a node must bear, and how often."""
 DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 4}
 
 
@@ -162,16 +164,15 @@ class Draft:
         results = self._run(node, given)
         if results is None or not all(map(_is_useful, results)):
             return None
-        noisy = {name: self._noisy(value) if self.kinds[name] == "computed" else value for name, value in given.items()}
-        if any(noisy[name] is not given[name] for name in given):
+        computed = {name for name, value in given.items() if self.kinds[name] == "computed" and _is_float(value)}
+        for _ in range(TRIES if computed else 0):
+            noisy = {name: self._noisy(value) if name in computed else value for name, value in given.items()}
             again = self._run(node, noisy)
             if again is None or not all(map(_is_near, results, again)):
                 return None
         return results
 
     def _noisy(self, value: Array) -> Array:
-        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-            return value
         size = max(NOISE, 4 * float(np.finfo(value.dtype).eps))
         # Noise of the largest number: what is nearly zero is rounding itself.
         wide = value.astype(np.float64)
@@ -185,6 +186,10 @@ class Draft:
             return run_any(model, given)
         except (Refused, onnx.checker.ValidationError):
             return None
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
 def _same_kind(one: Any, other: Array) -> bool:

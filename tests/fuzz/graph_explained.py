@@ -45,6 +45,14 @@ TABLE: tuple[Explained, ...] = (
         is_avoided=True,
     ),
     Explained(
+        "SAME padding below zero (strides over the kernel) is undefined: onnxruntime refuses, the reference cuts off",
+        lambda op, a, node: op.endswith("Pool") and _is_same(a) and max(a.get("strides", [1])) > min(a["kernel_shape"]),
+    ),
+    Explained(
+        "ArgMax and ArgMin of nothing are undefined: refused here and by the reference",
+        lambda op, a, node: op in ("ArgMax", "ArgMin"),
+    ),
+    Explained(
         "the standard divides 0 by 0 in DynamicQuantizeLinear of zeros",
         lambda op, a, node: op == "DynamicQuantizeLinear",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,19 @@ def run_reference(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
         raise Refused(str(error).replace("\n", " ")[-200:]) from error
 
 
+def run_referred(nodes: Sequence[onnx.ModelProto], inputs: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
+    """The outputs by models of one node each: by the reference, or else by onnxruntime."""
+    values = dict(inputs)
+    for model in nodes:
+        given = {info.name: values[info.name] for info in model.graph.input}
+        try:
+            results = run_reference(model, given)
+        except Refused:
+            results = run_onnxruntime(model, given)
+        values |= dict(zip((info.name for info in model.graph.output), results, strict=True))
+    return [values[name] for name in outputs]
+
+
 def run_any(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
     """The outputs by onnxruntime, or else by the reference."""
     try:
@@ -76,8 +90,3 @@ def difference(mine: Any, other: Any) -> str | None:
     room = TOLERANCES[other.dtype.name] * max(1.0, float(np.abs(b[finite]).max(initial=0)))
     worst = float(np.abs(a[finite] - b[finite]).max(initial=0))
     return f"values by {worst:.3g}" if worst > room else None
-
-
-def differences(mine: list[Any], other: list[Any]) -> str | None:
-    """What is different about the first outputs that are."""
-    return next((found for found in map(difference, mine, other) if found), None)

@@ -72,8 +72,9 @@ def cut_and_joined(d: Draft, op: str) -> list[str] | None:
     if op == "Slice":
         axes = d.axes(value.ndim)
         starts, ends = ([d.whole(-8, 8) for _ in axes] for _ in range(2))
-        ends = [int(d.one(end, 2**31 - 1, -(2**31))) for end in ends]
         steps = [int(d.one(1, 1, 2, 3, -1, -2)) for _ in axes]
+        # onnxruntime takes the largest number, downwards, for the begin.
+        ends = [int(d.one(end, 2**31 - 1 if step > 0 else -(2**31))) for end, step in zip(ends, steps, strict=True)]
         return d.node(op, [a, d.parameter(starts), d.parameter(ends), d.constant(axes), d.constant(steps)])
     mode = str(d.one("constant", "constant", "reflect", "edge", "wrap"))
     amounts = [d.whole(-2 if d.chance(0.2) else 0, 2) for _ in range(2 * value.ndim)]

@@ -9,6 +9,7 @@ from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.node import Node
 
 N = TypeVar("N", bound=Node)
+E = TypeVar("E", bound=PrimExpr)
 
 
 def post_order(root: Node) -> Iterator[Node]:
@@ -73,9 +74,14 @@ def transform(root: N, function: Callable[[Node], Node | None]) -> N:
 
 def substitute(root: N, mapping: Mapping[Var, PrimExpr]) -> N:
     """Replace free occurrences of variables by expressions (binders are assumed unique, so nothing is captured)."""
+    return rewrite_nodes(root, mapping)
+
+
+def rewrite_nodes(root: N, mapping: Mapping[E, PrimExpr]) -> N:
+    """Replace expressions, wherever they occur, by others (expressions are interned: equal ones are one object)."""
     if not mapping:
         return root
-    done: dict[int, Node] = {id(var): value for var, value in mapping.items()}
+    done: dict[int, Node] = {id(item): value for item, value in mapping.items()}
 
     def visit(item: Node) -> Node:
         result = done.get(id(item))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tilewright.lower.opaque_sizes import hide_sizes, show_sizes
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
@@ -35,7 +36,11 @@ def schedule_kernel(
     """
     try:
         with trace.span("schedule"):
-            return (schedule_cpu if target.is_cpu else schedule_gpu)(func, target, choices, sch)
+            schedule = schedule_cpu if target.is_cpu else schedule_gpu
+            if sch is not None:
+                return schedule(func, target, choices, sch)
+            plain, hidden = hide_sizes(func)
+            return show_sizes(schedule(plain, target, choices, None), hidden)
     except (ScheduleError, CompilerBug, MemoryError):
         raise
     except Exception as error:

@@ -73,3 +73,8 @@ def test_gelu_has_two_forms():
 def test_axes_out_of_range_are_refused():
     with pytest.raises(UserError, match="axis 3 is out of range"):
         import_one("Softmax", _X, axis=3)
+
+
+def test_hardmax_of_nothing():
+    for axis in (0, 1):
+        check("Hardmax", data(0, 3), axis=axis)

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.frontend.onnx.helpers import agree, check, data, import_one, open_model, operators_of
+import tilewright as tw
+from tests.frontend.onnx.helpers import (
+    agree,
+    check,
+    data,
+    import_one,
+    make_model,
+    open_model,
+    operators_of,
+    run_onnxruntime,
+)
 from tilewright.support.errors import UnsupportedError, UserError
 
 _STEPS, _BATCH, _IN, _HIDDEN = 4, 2, 3, 5
@@ -185,3 +195,14 @@ def test_any_number_of_steps_and_sequences(op_type, direction, with_lengths):
         if with_lengths:
             call["lengths"] = np.arange(call["x"].shape[1], dtype=np.int32) % call["x"].shape[0] + 1
     agree(model, *calls)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_a_hidden_size_of_one_is_compiled(op_type):
+    """The product with the state has no sum: there is no loop to read weights ahead in."""
+    gates = _GATES[op_type]
+    node = helper.make_node(op_type, ["x", "w", "r"], ["y"], hidden_size=1)
+    given = {"x": data(3, 1, 2)}
+    model = make_model([node], given, ["y"], {"w": data(1, gates, 2), "r": data(1, gates, 1)})
+    (mine,), (other,) = tw.compile(model, threads=1).run(given), run_onnxruntime(model, given)
+    np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)

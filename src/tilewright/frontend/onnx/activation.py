@@ -172,6 +172,8 @@ def hardmax(node: NodeContext) -> GraphExpr:
     else:
         first = node.axis(node.integer("axis", 1), len(shape))
         axis, flat = 1, (product(shape[:first]), product(shape[first:]))
+    if flat[axis] == 0:
+        return data
     value = node.builder.reshape(data, flat)
     place = node.call("argmax", value, axis=axis, keepdims=True, select_last=False)
     counter: list[Size] = [1] * len(flat)

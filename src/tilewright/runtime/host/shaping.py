@@ -67,7 +67,7 @@ def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue
     data, wanted = tensor(values[0]), _checked(_entries(values[1], "the shape"))
 
     def expand(item: Array) -> Array:
-        return np.ascontiguousarray(np.broadcast_to(item, np.broadcast_shapes(item.shape, wanted)))
+        return np.array(np.broadcast_to(item, np.broadcast_shapes(item.shape, wanted)), order="C")
 
     return _moved(data, expand, f"broadcast to {wanted}")
 
@@ -93,7 +93,7 @@ def slice_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
         # Downwards, -1 stands for "before the first element", which as a bound would mean the last one.
         none_left = step < 0 and start < 0
         chosen[axis] = slice(0, 0) if none_left else slice(start, None if step < 0 and stop < 0 else stop, step)
-    return [np.ascontiguousarray(data[tuple(chosen)])]
+    return [np.array(data[tuple(chosen)], order="C")]
 
 
 @register("shape.tile")

@@ -72,7 +72,7 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     reduction = schedule_tile(context, product, batch_outer, tile)
     across = _gates(context, product) * vectors
     width = across * lanes * context.block(product).writes[0].buffer.dtype.itemsize
-    if not (packed and read_in_streams(context, reduction[-1], rows * across, width)):
+    if not (packed and reduction and read_in_streams(context, reduction[-1], rows * across, width)):
         unroll_reduction(context, reduction, tile)
     sch.unroll(batch_inner)
     sch.unroll(vector)
