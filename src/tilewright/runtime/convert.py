@@ -139,8 +139,23 @@ def _from_dlpack(value: Any, where: str) -> tuple[Array, str]:
     return _storage_of(array, where)
 
 
+_SMALL = {
+    **dict.fromkeys(("int4", "int2"), "int8"),
+    **dict.fromkeys(("uint4", "uint2"), "uint8"),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), "uint8"),
+    "float4_e2m1fn": "uint8",
+}
+"""Types of the package ml_dtypes that models hold in bytes, and in which."""
+
+
 def _storage_of(array: Array, where: str) -> tuple[Array, str]:
-    """An array of numbers and its type's name; bfloat16 arrays of other packages become their bits."""
+    """An array of numbers and its type's name; bfloat16 arrays of other packages become their bits.
+
+    Arrays of small types become what models hold them in: integers of 4 and 2 bits one to a byte, floats their bits.
+    """
+    small = _SMALL.get(array.dtype.name)
+    if small is not None:
+        return (array.astype(small) if array.dtype.name.lstrip("u").startswith("int") else array.view(small)), small
     if array.dtype.kind in "SUVMmcO" and array.dtype.name != "bfloat16":
         raise UserError(f"{where} holds {array.dtype} elements, not numbers", hint="pass an array of a numeric dtype")
     name = dtype_name(array.dtype)

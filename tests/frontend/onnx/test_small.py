@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import tilewright as tw
 from tests.frontend.onnx.helpers import main_of
 from tilewright.frontend import from_onnx
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallFloat, SmallInteger, values_of
@@ -115,3 +116,20 @@ def test_powers_of_two():
     np.testing.assert_array_equal(down[:3], [127, 127, 128])
     with pytest.raises(UnsupportedError, match="round_mode='nearest'"):
         _cast(x, TensorProto.FLOAT, TensorProto.FLOAT8E8M0, round_mode="nearest")
+
+
+INTEGERS = {
+    TensorProto.INT4: ml_dtypes.int4,
+    TensorProto.UINT4: ml_dtypes.uint4,
+    TensorProto.INT2: ml_dtypes.int2,
+    TensorProto.UINT2: ml_dtypes.uint2,
+}
+
+
+@pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
+def test_arrays_of_small_types_are_taken_as_they_are(element):
+    """The package's arrays are what models hold: integers one to a byte, floats as their bits."""
+    values = np.array([1, 0.5, 1, 2], np.float32).astype((FLOATS | INTEGERS)[element])
+    model = _model([helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], element, (4,))
+    (result,) = tw.compile(model, threads=1).run({"x": values})
+    np.testing.assert_array_equal(result, values.astype(np.float32))

@@ -474,10 +474,18 @@ def test_zero_length_inputs():
 
 
 def test_what_needs_a_number_says_so():
-    node = helper.make_node("Squeeze", ["x"], ["y"], name="narrow")
-    model = open_model([node], {"x": (FLOAT, ["n", 3])}, ["y"])
-    with pytest.raises(UnsupportedError, match=r"(?s)Squeeze without axes of a tensor of shape \(n, 3\).*narrow"):
+    node = helper.make_node("Det", ["x"], ["y"], name="narrow")
+    model = open_model([node], {"x": (FLOAT, ["n", "n"])}, ["y"])
+    with pytest.raises(UnsupportedError, match=r"(?s)\(n, n\).*narrow"):
         from_onnx(model)
+
+
+def test_squeeze_without_axes_leaves_open_sizes_which_are_not_one():
+    model = open_model([helper.make_node("Squeeze", ["x"], ["y"])], {"x": (FLOAT, ["n", 1, "m", 3, 1])}, ["y"])
+    agree(model, {"x": data(2, 1, 4, 3, 1)}, {"x": data(0, 1, 5, 3, 1)})
+    executable = tw.compile(model, threads=1)
+    with pytest.raises(UserError, match=r"the model needs n \* max\(n, 2\) and n \* n to be equal.*for n = 1"):
+        executable.run({"x": data(1, 1, 4, 3, 1)})
 
 
 def test_static_models_have_no_symbols():

@@ -26,6 +26,7 @@ from tilewright.graph.dimensions import (
     divide_exactly,
     maximum,
     minimum,
+    multiply,
     product,
     subtract,
 )
@@ -268,10 +269,9 @@ def squeeze(node: NodeContext) -> GraphExpr:
     dims = sizes_of(data)
     given = _given_axes(node)
     if given is None and constants(dims) is None:
-        raise UnsupportedError(
-            f"Squeeze without axes of a tensor of shape {sizes_text(dims)}",
-            hint="export the model with the axes that are squeezed",
-        )
+        # Open sizes are taken not to be 1, and checked: n * max(n, 2) is n * n for every size but 1.
+        open_sizes = [dim for dim in dims if not isinstance(dim, int)]
+        data = node.builder.under(data, [(multiply(n, maximum(n, 2)), multiply(n, n)) for n in open_sizes])
     axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1) if given is None else node.axes(given, len(dims))
     for axis in axes:
         if isinstance(dims[axis], int) and dims[axis] != 1:
