@@ -27,7 +27,7 @@ def donors() -> dict[tuple[str, str], list[tuple[onnx.NodeProto, list[Any]]]]:
     found: dict[tuple[str, str], list[tuple[onnx.NodeProto, list[Any]]]] = {}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases  # noqa: PLC0415 - it computes every case, in seconds
+        from onnx.backend.test.case.node import collect_testcases
 
         cases = collect_testcases(None)
     for case in cases:

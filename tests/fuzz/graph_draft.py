@@ -25,8 +25,7 @@ SIZES = (1, 2, 3, 4, 5, 7)
 LARGEST = 1e4
 """Numbers beyond this are not kept: their rounding would hide that of others."""
 NOISE = 1e-4
-TRIES = 3
-"""How much noise a node must bear, and how often."""
+"""How much noise a node must bear, of the largest number."""
 DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 4}
 
 
@@ -165,18 +164,19 @@ class Draft:
         if results is None or not all(map(_is_useful, results)):
             return None
         computed = {name for name, value in given.items() if self.kinds[name] == "computed" and _is_float(value)}
-        for _ in range(TRIES if computed else 0):
-            noisy = {name: self._noisy(value) if name in computed else value for name, value in given.items()}
-            again = self._run(node, noisy)
+        noise = {name: self._noise(given[name]) for name in computed}
+        # In both directions: whatever is near a step, of Floor or Sign, is moved over it by one of them.
+        for sign in (1, -1) if computed else ():
+            moved = {name: (given[name] + sign * noise[name]).astype(given[name].dtype) for name in computed}
+            again = self._run(node, given | moved)
             if again is None or not all(map(_is_near, results, again)):
                 return None
         return results
 
-    def _noisy(self, value: Array) -> Array:
-        size = max(NOISE, 4 * float(np.finfo(value.dtype).eps))
-        # Noise of the largest number: what is nearly zero is rounding itself.
-        wide = value.astype(np.float64)
-        return (wide + size * np.abs(wide).max(initial=0) * self.random.uniform(-1, 1, value.shape)).astype(value.dtype)
+    def _noise(self, value: Array) -> Array:
+        """Of the largest number, since what is nearly zero is rounding itself; at least a tenth of it everywhere."""
+        size = max(NOISE, 4 * float(np.finfo(value.dtype).eps)) * float(np.abs(value).max(initial=0))
+        return np.asarray(size * self.random.uniform(0.1, 1, value.shape) * self.random.choice([-1, 1], value.shape))
 
     def _run(self, node: onnx.NodeProto, given: dict[str, Array]) -> list[Array] | None:
         model = model_of([node], given, {}, list(node.output), self.opset)

@@ -9,7 +9,7 @@ from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.node import Node
 
 N = TypeVar("N", bound=Node)
-E = TypeVar("E", bound=PrimExpr)
+M = TypeVar("M", bound=Node)
 
 
 def post_order(root: Node) -> Iterator[Node]:
@@ -77,8 +77,8 @@ def substitute(root: N, mapping: Mapping[Var, PrimExpr]) -> N:
     return rewrite_nodes(root, mapping)
 
 
-def rewrite_nodes(root: N, mapping: Mapping[E, PrimExpr]) -> N:
-    """Replace expressions, wherever they occur, by others (expressions are interned: equal ones are one object)."""
+def rewrite_nodes(root: N, mapping: Mapping[M, Node]) -> N:
+    """Replace nodes, wherever they occur, by others of their kind (expressions are interned: equal ones are one)."""
     if not mapping:
         return root
     done: dict[int, Node] = {id(item): value for item, value in mapping.items()}

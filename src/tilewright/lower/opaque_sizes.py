@@ -10,10 +10,15 @@ What schedules must prove of tiles holds for any size; the parts of such an expr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from tilewright.ir.expr import Max, PrimExpr, Var, const_value
+from tilewright.ir.node import Node
 from tilewright.ir.visit import post_order, pre_order, rewrite_nodes
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+
+E = TypeVar("E", bound=PrimExpr)
 
 
 def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
@@ -29,16 +34,37 @@ def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
     hidden = {Var(f"size{n}"): item for n, item in enumerate(sizes)}
     if not hidden:
         return func, {}
-    result = rewrite_nodes(func, {item: var for var, item in hidden.items()})
+    result = _rewritten(func, {item: var for var, item in hidden.items()})
     symbols = {symbol for item in sizes for symbol in pre_order(item) if type(symbol) is Var}
-    if any(item in symbols for item in pre_order(result) if type(item) is Var):
+    parts = [result.body, *(expr for buffer in _buffers(result) for expr in _expressions(buffer))]
+    if any(item in symbols for part in parts for item in pre_order(part) if type(item) is Var):
         return func, {}
     return result, hidden
 
 
 def show_sizes(func: PrimFunc, hidden: Mapping[Var, PrimExpr]) -> PrimFunc:
     """The program with the sizes that variables stand for."""
-    return rewrite_nodes(func, hidden) if hidden else func
+    return _rewritten(func, hidden) if hidden else func
+
+
+def _rewritten(func: PrimFunc, mapping: Mapping[E, PrimExpr]) -> PrimFunc:
+    """A program with expressions replaced, in the shapes of its buffers too."""
+    changed: dict[Node, Node] = dict(mapping)
+    for buffer in _buffers(func):
+        shape, strides = (tuple(rewrite_nodes(e, mapping) for e in part) for part in (buffer.shape, buffer.strides))
+        fresh = buffer.replace(shape=shape, strides=strides, offset=rewrite_nodes(buffer.offset, mapping))
+        if any(old is not new for old, new in zip(_expressions(buffer), _expressions(fresh), strict=True)):
+            changed[buffer] = fresh
+    return rewrite_nodes(func, changed)
+
+
+def _buffers(func: PrimFunc) -> list[Buffer]:
+    """All buffers, parameters or not."""
+    return list(dict.fromkeys(item for item in pre_order(func) if isinstance(item, Buffer)))
+
+
+def _expressions(buffer: Buffer) -> tuple[PrimExpr, ...]:
+    return (*buffer.shape, *buffer.strides, buffer.offset)
 
 
 def _is_opaque(item: object) -> bool:

@@ -1,0 +1,50 @@
+"""Sizes hidden from schedules: those that are at least 0 by their form, where nothing else has their symbols."""
+
+from __future__ import annotations
+
+from tilewright.ir import build
+from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.structural import structural_equal
+from tilewright.lower.opaque_sizes import hide_sizes, show_sizes
+from tilewright.te.language import compute, placeholder
+from tilewright.te.program import create_prim_func
+from tilewright.tir.function import PrimFunc
+
+
+def program(size: PrimExpr, result: PrimExpr) -> PrimFunc:
+    x = placeholder((size, 3), "float32", "x")
+    return create_prim_func([x, compute((result, 3), lambda i, j: x[i, j] * 2.0, "y")], "f")
+
+
+def test_sizes_are_hidden_and_shown_again() -> None:
+    n = Var("n")
+    size = build.maximum(build.floordiv(n, 384) - 1, 0)
+    func = program(size, build.floordiv(size + 1, 2))
+    plain, hidden = hide_sizes(func)
+    assert list(hidden.values()) == [size]
+    assert plain.symbolic_dims() == tuple(hidden)
+    assert structural_equal(plain, program(*[(m := next(iter(hidden))), build.floordiv(m + 1, 2)]))
+    shown = show_sizes(plain, hidden)
+    assert structural_equal(shown, func) and shown.symbolic_dims() == (n,)
+
+
+def test_what_relates_sizes_stays() -> None:
+    n = Var("n")
+    func = program(n, build.maximum(n - 2, 0))
+    assert hide_sizes(func) == (func, {})
+
+
+def test_other_sizes_stay() -> None:
+    n = Var("n")
+    for size in (n, n * 2 + 1, build.minimum(n, 1), build.maximum(n, 2)):
+        func = program(size, size)
+        assert hide_sizes(func) == (func, {})
+
+
+def test_the_outermost_size_is_hidden() -> None:
+    n = Var("n")
+    inner = build.maximum(n - 2, 0)
+    outer = build.maximum(build.floordiv(inner, 3) - 1, 0)
+    func = program(outer, outer)
+    _, hidden = hide_sizes(func)
+    assert list(hidden.values()) == [outer]
