@@ -10,7 +10,7 @@ What schedules must prove of tiles holds for any size; the parts of such an expr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeGuard, TypeVar, cast
 
 from tilewright.ir.expr import Max, PrimExpr, Var, const_value
 from tilewright.ir.node import Node
@@ -49,7 +49,7 @@ def show_sizes(func: PrimFunc, hidden: Mapping[Var, PrimExpr]) -> PrimFunc:
 
 def _rewritten(func: PrimFunc, mapping: Mapping[E, PrimExpr]) -> PrimFunc:
     """A program with expressions replaced, in the shapes of its buffers too."""
-    changed: dict[Node, Node] = dict(mapping)
+    changed = cast(dict[Node, Node], dict(mapping))
     for buffer in _buffers(func):
         shape, strides = (tuple(rewrite_nodes(e, mapping) for e in part) for part in (buffer.shape, buffer.strides))
         fresh = buffer.replace(shape=shape, strides=strides, offset=rewrite_nodes(buffer.offset, mapping))
@@ -67,5 +67,5 @@ def _expressions(buffer: Buffer) -> tuple[PrimExpr, ...]:
     return (*buffer.shape, *buffer.strides, buffer.offset)
 
 
-def _is_opaque(item: object) -> bool:
+def _is_opaque(item: Node) -> TypeGuard[Max]:
     return isinstance(item, Max) and 0 in (const_value(item.a), const_value(item.b))
