@@ -25,6 +25,8 @@ class Explained:
     reason: str
     fits: Fits
     is_avoided: bool = False
+    said: str = ""
+    """What the text of the difference must have."""
 
 
 def _is_same(attributes: dict[str, Any]) -> bool:
@@ -65,6 +67,11 @@ TABLE: tuple[Explained, ...] = (
         lambda op, a, node: op == "MaxUnpool" and len(node.input) == 3,
     ),
     Explained(
+        "onnxruntime's Resize cuts integers off, and halves round by the noise of floats",
+        lambda op, a, node: op == "Resize" and a.get("mode") in ("linear", "cubic"),
+        said=" elements",  # of integers
+    ),
+    Explained(
         "onnxruntime's Resize stretches by the rounded size, and leaves out what is outside with antialias",
         lambda op, a, node: (
             op == "Resize" and (a.get("coordinate_transformation_mode") == "align_corners" or bool(a.get("antialias")))
@@ -73,12 +80,13 @@ TABLE: tuple[Explained, ...] = (
 )
 
 
-def explain(nodes: Sequence[onnx.NodeProto], avoided_only: bool = False) -> str | None:
+def explain(nodes: Sequence[onnx.NodeProto], text: str = "", avoided_only: bool = False) -> str | None:
     """The reason for a difference that some nodes show, if it is known."""
     for node in nodes:
         attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
         plain = {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
         for entry in TABLE:
-            if (entry.is_avoided or not avoided_only) and entry.fits(node.op_type, plain, node):
+            asked = entry.said in text and (entry.is_avoided or not avoided_only)
+            if asked and entry.fits(node.op_type, plain, node):
                 return entry.reason
     return None

@@ -211,7 +211,7 @@ def run_seed(seed: int) -> dict[str, Any]:
     record["operators"] = sorted({node.op_type for node in case.nodes})
     if verdict.is_failure:
         small, said = shrink(case, verdict)
-        reason = explain(small.nodes)
+        reason = explain(small.nodes, said.text)
         record |= {"text": said.text, "shrunk": [node.op_type for node in small.nodes], "reason": reason}
         if reason is None:
             SAVED.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def test_conv_transpose_in_three_dimensions(attributes):
 
 def test_three_dimensions_that_leave_nothing():
     with pytest.raises(UserError, match="does not fit along the depth"):
-        import_one("Conv", data(1, 2, 2, 5, 5), data(3, 2, 3, 3, 3))
+        import_one("Conv", data(1, 2, 2, 5, 5), data(3, 2, 4, 3, 3))
     with pytest.raises(UserError, match="leaves nothing of the depth"):
         import_one("ConvTranspose", data(1, 2, 1, 5, 5), data(2, 2, 2, 3, 3), pads=[1, 0, 0, 1, 0, 0])
 

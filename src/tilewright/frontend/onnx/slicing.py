@@ -120,11 +120,15 @@ def _bounds(dim: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size, 
             found.append(high if bound > 0 else least)
         elif at_least(bound, 0):
             found.append(minimum(bound, high))
+        elif bound == -1 and step < 0:
+            found.append(high)
         elif at_least(-1, bound):
-            found.append(maximum(add(bound, dim), least))
+            # Downwards from before the first element of nothing, there is no element to begin at.
+            first = maximum(add(bound, dim), least)
+            found.append(first if step > 0 or least else minimum(first, high))
         else:
             return None
-    return (found[0] if step > 0 else minimum(found[0], high)), found[1], step
+    return found[0], found[1], step
 
 
 def _slice_of_unknown_sign(
