@@ -24,7 +24,7 @@ INTEGERS = ("int64", "int32", "int8", "uint8")
 SIZES = (1, 2, 3, 4, 5, 7)
 LARGEST = 1e4
 """Numbers beyond this are not kept: their rounding would hide that of others."""
-NOISE = 1e-4
+NOISE = 2e-5
 """How much noise a node must bear, of the largest number."""
 DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 4}
 
@@ -211,7 +211,7 @@ def _is_near(one: Any, other: Any) -> bool:
         return False
     if one.dtype.kind != "f":
         return np.array_equal(one, other)
-    room = 300 * max(NOISE, 4 * float(np.finfo(one.dtype).eps)) * max(1.0, float(np.abs(one).max(initial=0)))
+    room = 30 * max(NOISE, 4 * float(np.finfo(one.dtype).eps)) * max(1.0, float(np.abs(one).max(initial=0)))
     return bool(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0) <= room)
 
 

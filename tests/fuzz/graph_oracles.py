@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,12 @@ def run_any(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
         return run_reference(model, inputs)
 
 
-def difference(mine: Any, other: Any) -> str | None:
-    """What is different about two results; None if nothing is but rounding."""
+def difference(mine: Any, other: Any, tolerance: float = 0.0) -> str | None:
+    """What is different about two results; None if nothing is but rounding, of their type or a given one."""
     if isinstance(other, list):
         if not isinstance(mine, list) or len(mine) != len(other):
             return "another sequence"
-        return next((found for found in map(difference, mine, other) if found), None)
+        return next((found for found in map(difference, mine, other, repeat(tolerance)) if found), None)
     if mine is None or other is None:
         return None if mine is other else "nothing, or something"
     mine, other = np.asarray(mine), np.asarray(other)
@@ -87,6 +88,6 @@ def difference(mine: Any, other: Any) -> str | None:
     if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(np.isinf(a), np.isinf(b)):
         return "other elements are finite"
     finite = np.isfinite(b)
-    room = TOLERANCES[other.dtype.name] * max(1.0, float(np.abs(b[finite]).max(initial=0)))
+    room = max(tolerance, TOLERANCES[other.dtype.name]) * max(1.0, float(np.abs(b[finite]).max(initial=0)))
     worst = float(np.abs(a[finite] - b[finite]).max(initial=0))
     return f"values by {worst:.3g}" if worst > room else None
