@@ -124,8 +124,8 @@ def _bounds(dim: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size, 
             found.append(high)
         elif at_least(-1, bound):
             # Downwards from before the first element of nothing, there is no element to begin at.
-            first = maximum(add(bound, dim), least)
-            found.append(first if step > 0 or least else minimum(first, high))
+            place = maximum(add(bound, dim), least)
+            found.append(place if step > 0 or least else minimum(place, high))
         else:
             return None
     return found[0], found[1], step
