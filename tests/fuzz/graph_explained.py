@@ -55,6 +55,16 @@ TABLE: tuple[Explained, ...] = (
         lambda op, a, node: op in ("ArgMax", "ArgMin"),
     ),
     Explained(
+        "open sizes in broadcasts are taken to fit, and checked (docs/frontend_onnx.md)",
+        lambda op, a, node: True,
+        said="the model needs",
+    ),
+    Explained(
+        "TopK of more elements than there are is undefined",
+        lambda op, a, node: op == "TopK",
+        said="k is",
+    ),
+    Explained(
         "the standard divides 0 by 0 in DynamicQuantizeLinear of zeros",
         lambda op, a, node: op == "DynamicQuantizeLinear",
     ),
