@@ -69,8 +69,11 @@ class Compilation:
         specialize: Sequence[Mapping[str, int]] = (),
         database: DatabaseLike = None,
         precision: str = "float32",
+        unchecked: bool = False,
     ) -> None:
-        self._start(request(model, target, threads, shapes, winograd, infinities, specialize, database, precision))
+        self._start(
+            request(model, target, threads, shapes, winograd, infinities, specialize, database, precision, unchecked)
+        )
 
     @classmethod
     def of(cls, wanted: CompileRequest) -> Compilation:
@@ -119,6 +122,7 @@ class Compilation:
                 half=half,
                 winograd=winograd,
                 infinities=self.request.infinities,
+                unchecked=self.request.unchecked,
                 choices=self._choices,
             )
             return optimize(module, options)

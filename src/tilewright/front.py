@@ -24,6 +24,7 @@ def compile(
     specialize: Sequence[Mapping[str, int]] = (),
     database: DatabaseLike = None,
     precision: str = "float32",
+    unchecked: bool = False,
 ) -> Executable:
     """Compile a model for a target: `exe = tw.compile(mod); y = exe(x)`.
 
@@ -42,8 +43,10 @@ def compile(
     `precision` is what float32 models are computed in: "float32"; "tf32", which lets tensor cores of NVIDIA GPUs round
     the operands of products; "float16" or "bfloat16", in which products and what lies between them are computed, with
     sums in float32. Inputs and results keep their types.
+    `unchecked=True` leaves out the checks of data: an index out of range then reads or writes some other element (never
+    outside the data), and what a division of whole numbers by zero gives is anything.
     """
-    wanted = request(model, target, threads, shapes, winograd, infinities, specialize, database, precision)
+    wanted = request(model, target, threads, shapes, winograd, infinities, specialize, database, precision, unchecked)
     if wanted.runs_here and wanted.key is not None:
         artifact = load_model(wanted.key)
         if artifact is not None:

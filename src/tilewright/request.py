@@ -51,6 +51,8 @@ class CompileRequest:
     """One of `PRECISIONS`."""
     answers: Mapping[str, Mapping[str, Answer]]
     """Tuned choices of schedules, by the kernel's symbol."""
+    unchecked: bool = False
+    """Whether indices and divisors are not checked when the model runs."""
 
     @cached_property
     def key(self) -> str | None:
@@ -65,6 +67,7 @@ class CompileRequest:
             "infinities": self.infinities,
             "specialize": self.specialize,
             "precision": self.precision,
+            "unchecked": self.unchecked,
             "answers": {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())},
         }
         return model_key(self.model, self.target, options)
@@ -85,6 +88,7 @@ def request(
     specialize: Sequence[Mapping[str, int]],
     database: DatabaseLike = None,
     precision: str = "float32",
+    unchecked: bool = False,
 ) -> CompileRequest:
     """A checked request; a model for one thread is scheduled as for one core."""
     if precision not in PRECISIONS:
@@ -112,6 +116,7 @@ def request(
         tuple(dict(sizes) for sizes in specialize),
         precision,
         _answers(database, resolved),
+        unchecked,
     )
 
 

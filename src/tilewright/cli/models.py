@@ -38,6 +38,7 @@ def as_asked(options: argparse.Namespace) -> dict[str, Any]:
         "shapes": parse_shapes(options.shape),
         "winograd": options.winograd,
         "infinities": options.infinities,
+        "unchecked": options.unchecked,
         "database": options.database,
         "precision": options.precision,
     }
@@ -54,6 +55,7 @@ def open_executable(options: argparse.Namespace) -> Executable:
         "--precision": options.precision != "float32",
         "--no-winograd": not options.winograd,
         "--infinities": options.infinities,
+        "--unchecked": options.unchecked,
     }
     for option, value in given.items():
         if value:

@@ -60,7 +60,7 @@ def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> N
 
 
 def add_algorithms(parser: argparse.ArgumentParser) -> None:
-    """Options that forbid algorithms which round differently from the plain ones, or spread infinities."""
+    """Options that forbid algorithms which round differently from the plain ones or spread infinities, or checks."""
     parser.add_argument(
         "--no-winograd",
         dest="winograd",
@@ -71,6 +71,11 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
         "--infinities",
         action="store_true",
         help="infinities and NaN reach only what is computed from them: no algorithms that spread them",
+    )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="do not check indices and divisors when the model runs",
     )
 
 

@@ -12,6 +12,7 @@ from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.convert_layout import convert_layout
+from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
@@ -51,6 +52,8 @@ class GraphOptions:
     """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
     infinities: bool = False
     """Whether infinities and NaN must not spread: no zeros among weights, no Winograd's algorithm."""
+    unchecked: bool = False
+    """Whether indices and divisors are not checked when the model runs."""
     choices: GraphChoices = field(default_factory=GraphChoices)
     """What was measured, and goes before estimates of speed; notes what was asked."""
 
@@ -71,6 +74,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     winograd = options.winograd and not options.infinities
     passes: list[Pass[IRModule]] = [
         module_pass("infer_types", leaves="graph_typed")(_infer),
+        *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
         module_pass("quantized_products", requires="graph_typed")(quantized_products).with_options(
             target=options.target

@@ -97,7 +97,7 @@ class LoweredModel:
                 replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in special
             )
             info = parts[0] if self.program is None else self.program.model(store, parts)
-            info = replace(info, constants=store.table(), variants=variants)
+            info = replace(info, constants=store.table(), variants=_numbered(info, variants))
         objects = [result.code for result in by_symbol.values() if result.device is None or result.device.on_host]
         if self.target.is_cpu:
             objects.append(self._entry(info))
@@ -156,6 +156,16 @@ def _warn_of_failures(compiled: Mapping[str, CompiledKernel]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def _numbered(info: ModelInfo, variants: Sequence[ModelInfo]) -> tuple[ModelInfo, ...]:
+    """Variants whose checks have codes of their own."""
+    count = len(info.checks)
+    found: list[ModelInfo] = []
+    for variant in variants:
+        found.append(replace(variant, first_check=count))
+        count += len(variant.checks)
+    return tuple(found)
 
 
 def _with_constants(segment: Segment, compiled: Mapping[str, CompiledKernel], store: ConstantStore) -> ModelInfo:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.graph.dimensions import as_dims
 from tilewright.graph.expr import Function
+from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.ir.expr import PrimExpr
@@ -17,7 +19,7 @@ from tilewright.lower.cost import Work
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo, ModelInfo, Step, TensorInfo
+from tilewright.runtime.artifact import ArgKind, ArgRef, CheckInfo, Extent, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
@@ -145,8 +147,23 @@ def lower_segment(
         symbols=tuple(table.name(symbol) for symbol in symbols),
         slots=tuple(table.extent(size) for size in plan.slots),
         requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
+        checks=_checks(plan, table),
     )
     return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots)
+
+
+def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
+    """The steps of a plan that check data."""
+    found: list[CheckInfo] = []
+    for number, step in enumerate(plan.steps):
+        call = check_of(step.function)
+        if call is not None:
+            attributes = call.attributes
+            assert isinstance(attributes, CheckAttributes)
+            node = "" if call.span is None else call.span.described()
+            shape = tuple(table.extent(dim) for dim in as_dims(attributes.shape))
+            found.append(CheckInfo(number, node, attributes.what, attributes.axes, shape))
+    return tuple(found)
 
 
 def _plan(function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> MemoryPlan:

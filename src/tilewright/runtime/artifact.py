@@ -173,6 +173,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckInfo:
+    """A step that checks data (`runtime/checks.py`): of which node, what, along which axes, values of which shape.
+
+    What it finds goes to its only result, the second argument of the step.
+    """
+
+    step: int
+    node: str
+    what: str
+    axes: tuple[int, ...] = ()
+    shape: Shape = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A compiled model: its interface, memory plan and steps. `threads` is the number it was compiled for, if any.
 
@@ -202,6 +216,10 @@ class ModelInfo:
     """The same model for fixed values of the symbols, quicker there."""
     fixed: tuple[int, ...] = ()
     """In a variant: the values of the symbols."""
+    checks: tuple[CheckInfo, ...] = ()
+    """Steps that check data. If one fails, the entry returns its code: 16, `first_check` and its number, added up."""
+    first_check: int = 0
+    """In a variant: how many checks those before it have, so that codes of all are different."""
 
     @property
     def entry(self) -> str:
@@ -380,6 +398,11 @@ def _step(data: Mapping[str, Any]) -> Step:
     return Step(_number(data["kernel"]), tuple(_each(_arg, data["args"])))
 
 
+def _check(data: Mapping[str, Any]) -> CheckInfo:
+    axes, shape = tuple(_each(_number, data["axes"])), tuple(_each(_extent, data["shape"]))
+    return CheckInfo(_number(data["step"]), _text(data["node"]), _text(data["what"]), axes, shape)
+
+
 def _model(data: Mapping[str, Any]) -> ModelInfo:
     return ModelInfo(
         name=_text(data["name"]),
@@ -398,6 +421,8 @@ def _model(data: Mapping[str, Any]) -> ModelInfo:
         segments=tuple(_each(_model, data.get("segments", ()))),
         variants=tuple(_each(_model, data.get("variants", ()))),
         fixed=tuple(_each(_number, data.get("fixed", ()))),
+        checks=tuple(_each(_check, data.get("checks", ()))),
+        first_check=_number(data.get("first_check", 0)),
     )
 
 

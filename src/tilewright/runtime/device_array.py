@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.convert import Array, aligned_empty
+from tilewright.runtime.device_checks import PendingChecks
 from tilewright.runtime.device_program import Device
 from tilewright.runtime.dlpack import make_capsule
 from tilewright.runtime.dtypes import storage_dtype
@@ -16,17 +17,32 @@ from tilewright.support.errors import UnsupportedError
 class DeviceArray:
     """A contiguous array on a device: `shape` and `dtype` (a name); `numpy()` copies it to the host.
 
-    What computes it may still run: whoever reads it through this class, or through DLPack, reads it afterwards.
+    What computes it may still run: whoever reads it through this class, or through DLPack, reads it afterwards. If its
+    data was wrong (an index out of range), that is an error then; where checks are pending, DLPack waits for them.
     """
 
-    __slots__ = ("_host", "device", "dtype", "memory", "shape")
+    __slots__ = ("_host", "checks", "device", "dtype", "memory", "shape")
 
-    def __init__(self, memory: Any, shape: tuple[int, ...], dtype: str, device: Device) -> None:
+    def __init__(
+        self,
+        memory: Any,
+        shape: tuple[int, ...],
+        dtype: str,
+        device: Device,
+        checks: PendingChecks | None = None,
+    ) -> None:
         self.memory = memory
         self.shape = shape
         self.dtype = dtype
         self.device = device
+        self.checks = checks
+        """What the run that computes the array checks of its data, until somebody has looked."""
         self._host: Array | None = None
+
+    def _verify(self) -> None:
+        if self.checks is not None:
+            self.checks.verify()
+            self.checks = None
 
     @property
     def nbytes(self) -> int:
@@ -45,6 +61,7 @@ class DeviceArray:
         """A copy on the host (the bits as uint16 for bfloat16)."""
         array = aligned_empty(self.shape, storage_dtype(self.dtype))
         self.device.activate()
+        self._verify()
         self.device.download(self.memory, array)
         return array
 
@@ -56,7 +73,7 @@ class DeviceArray:
 
     def view(self, start: int, shape: tuple[int, ...]) -> DeviceArray:
         """The elements from `start` on, as an array of another shape; a copy where memory cannot start there."""
-        part = DeviceArray(self.memory, shape, self.dtype, self.device)
+        part = DeviceArray(self.memory, shape, self.dtype, self.device, self.checks)
         if start:
             offset = start * storage_dtype(self.dtype).itemsize
             self.device.activate()
@@ -81,6 +98,7 @@ class DeviceArray:
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         place = self.__dlpack_device__()
         self.device.activate()
+        self._verify()
         if stream is not None:
             self.device.order_after(stream)
         return make_capsule(self.memory.address, self.shape, self.dtype, place, self.memory)

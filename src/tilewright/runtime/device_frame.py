@@ -186,7 +186,8 @@ class Frame:
             args.append(memory)
         return args, used
 
-    def _base(self, place: Place) -> tuple[Any, int]:
+    def base(self, place: Place) -> tuple[Any, int]:
+        """The memory that a place is in, and the bytes from its start."""
         if place.kind is ArgKind.CONSTANT:
             return self._constants(place.offset, place.size), 0
         if place.kind is ArgKind.WORKSPACE:
@@ -195,12 +196,12 @@ class Frame:
 
     def memory(self, place: Place) -> Any | None:
         """The memory of a place as kernels take it; None where memory cannot start there."""
-        base, offset = self._base(place)
+        base, offset = self.base(place)
         return base if not offset else self.device.view(base, offset, place.size)
 
     def read(self, place: Place, array: Array) -> None:
         """Copy a place to the host."""
-        base, offset = self._base(place)
+        base, offset = self.base(place)
         self.device.read(base, offset, array)
 
     def write(self, place: Place, array: Array) -> None:
@@ -209,12 +210,12 @@ class Frame:
         if memory is not None:
             self.device.write(memory, array)
             return
-        base, offset = self._base(place)
+        base, offset = self.base(place)
         self.device.copy(self.device.upload(array), 0, base, offset, place.size)
 
     def copy(self, place: Place, memory: Any) -> None:
         """Copy a place to memory that stands for it. Only views start inside other memory, and they are only read."""
-        base, offset = self._base(place)
+        base, offset = self.base(place)
         self.device.copy(base, offset, memory, 0, place.size)
 
 

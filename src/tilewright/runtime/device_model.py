@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, DeviceKernelInfo, Extent, ModelInfo, Step
+from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, CheckInfo, DeviceKernelInfo, Extent, ModelInfo, Step
 from tilewright.runtime.convert import Array, direct, to_storage
 from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device_checks import PendingChecks, gathered
 from tilewright.runtime.device_frame import Frame, Place, PlannedLaunch, PlannedStep
 from tilewright.runtime.device_program import BoundCall, Device, Scalar
 from tilewright.runtime.dtypes import storage_dtype
@@ -108,7 +109,14 @@ class DevicePrepared:
             _nbytes(tuple(self._number(extent) for extent in item.shape), item.dtype) for item in info.inputs
         ]
         self._output_bytes = [_nbytes(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
+        self._statuses = [self._status(check) for check in info.checks]
         self._free: deque[Frame] = deque()
+
+    def _status(self, check: CheckInfo) -> Place:
+        """Where a check leaves what it finds."""
+        place = self.steps[check.step].args[1]
+        assert isinstance(place, Place)
+        return place
 
     def _outputs_with_infos(self) -> Any:
         return zip(self.outputs, self.part.info.outputs, strict=True)
@@ -199,13 +207,24 @@ class DevicePrepared:
                     own, places = places, self._outputs(frame, on_device)
                     for source, target, size in zip(own, places, self._output_bytes, strict=True):
                         self.device.copy(source, 0, target, 0, size)
+                checks = self._pending(frame)
+            if checks is not None and not on_device:
+                checks.verify()
+                checks = None
             results = [
-                DeviceArray(place, shape, info.dtype, self.device)
+                DeviceArray(place, shape, info.dtype, self.device, checks)
                 for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
             ]
             return list(results) if on_device else [result.numpy() for result in results]
         finally:
             self.give_back(frame)
+
+    def _pending(self, frame: Frame) -> PendingChecks | None:
+        """What the run of a frame checks of its data."""
+        if not self._statuses:
+            return None
+        places = [frame.base(place) for place in self._statuses]
+        return gathered(self.device, places, self.part.info.checks, self._symbols)
 
     def _inputs(self, frame: Frame, inputs: Sequence[Value]) -> list[Any]:
         memory = []

@@ -14,11 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.artifact import Artifact, ModelInfo, TensorInfo
-from tilewright.runtime.convert import Array, address_of, aligned_empty, direct, lasting_empty, placed_empty, to_storage
+from tilewright.runtime.artifact import ArgKind, Artifact, ModelInfo, TensorInfo
+from tilewright.runtime.checks import FIRST_CODE, STATUS_SIZE, failed_check
+from tilewright.runtime.convert import (
+    ALIGNMENT,
+    Array,
+    address_of,
+    aligned_empty,
+    direct,
+    lasting_empty,
+    placed_empty,
+    to_storage,
+)
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
-from tilewright.runtime.shapes import bind_shape
+from tilewright.runtime.shapes import bind_shape, evaluate
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes
 
@@ -65,7 +75,7 @@ class Prepared:
                 self.symbols,
             )
         if code:
-            check_code(code, f"the model '{part.info.name}'")
+            self._fail(code, workspace, outputs)
 
     def call_in(self, frame: Frame) -> None:
         """Run the entry on the addresses of a frame."""
@@ -83,7 +93,29 @@ class Prepared:
                 self.symbols,
             )
         if code:
-            check_code(code, f"the model '{part.info.name}'")
+            self._fail(code, frame.workspace_address, frame.outputs)
+
+    def _fail(self, code: int, workspace: int, outputs: Sequence[int]) -> None:
+        """Raise what a code of the entry stands for; what a check found is in the workspace."""
+        info = self.part.info
+        number = code - FIRST_CODE - info.first_check
+        if not 0 <= number < len(info.checks):
+            check_code(code, f"the model '{info.name}'")
+        check = info.checks[number]
+        symbols = dict(zip(info.symbols, self.values, strict=True))
+        place = info.steps[check.step].args[1]
+        # It is an output of a segment of which nothing else is needed.
+        starts = outputs if place.kind is ArgKind.OUTPUT else [workspace + at for at in slot_starts(info, symbols)]
+        status = (ctypes.c_int64 * STATUS_SIZE).from_address(starts[place.index] + place.offset)
+        raise failed_check(check, tuple(status), symbols)
+
+
+def slot_starts(info: ModelInfo, symbols: dict[str, int]) -> list[int]:
+    """Where the slots of a symbolic workspace start; a static one is a single slot."""
+    starts = [0]
+    for size in info.slots:
+        starts.append(starts[-1] + -(-max(evaluate(size, symbols) or 0, 0) // ALIGNMENT) * ALIGNMENT)
+    return starts
 
 
 class Part:
@@ -174,6 +206,11 @@ class Frame:
     def workspace_bytes(self) -> int:
         """The size of the workspace."""
         return self._workspace.nbytes
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """The addresses of the results."""
+        return [address or 0 for address in self._outputs]
 
     def place(self, inputs: Sequence[Array], prepared: Prepared) -> list[Array]:
         """Fill in the addresses of inputs and of new arrays for the results, which it gives."""

@@ -135,8 +135,9 @@ def _static_functions(model: ModelInfo) -> list[str]:
     name = model.name
     return [
         f"   `workspace` has {name}_workspace_bytes() bytes, 64-byte aligned, for one call at a time; NULL lets a call",
-        "   allocate and free it. Returns 0, or 1 (a check failed), or 2 (out of memory). */",
+        f"   allocate and free it. Returns 0, or an error code: {name}_message says what it means. */",
         f"int32_t {name}_run(void* const* inputs, void* const* outputs, void* workspace);",
+        *_message_function(name),
         "",
         f"int64_t {name}_workspace_bytes(void);",
     ]
@@ -155,8 +156,18 @@ def _symbolic_functions(model: ModelInfo) -> list[str]:
         "    int64_t* workspace_bytes);",
         "",
         "/* `workspace` has that many bytes, 64-byte aligned, for one call at a time; NULL lets a call allocate and",
-        "   free it. Returns 0, or 1 (a check failed), or 2 (out of memory). */",
+        f"   free it. Returns 0, or an error code: {name}_message says what it means. */",
         f"int32_t {name}_run(void* const* inputs, void* const* outputs, void* workspace, const int64_t* symbols);",
+        *_message_function(name),
+    ]
+
+
+def _message_function(name: str) -> list[str]:
+    return [
+        "",
+        f"/* The meaning of a code of {name}_run: 1 (a check failed), 2 (out of memory), and from 16 on which node of",
+        "   the model was given an index out of range, or a divisor of zero. */",
+        f"const char* {name}_message(int32_t code);",
     ]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, KernelInfo
-from tilewright.runtime.convert import ALIGNMENT, Array, address_of
-from tilewright.runtime.entry import EntryRunner, Prepared
+from tilewright.runtime.convert import Array, address_of
+from tilewright.runtime.entry import EntryRunner, Prepared, slot_starts
 from tilewright.runtime.library import Library, bind, check_code
 from tilewright.runtime.shapes import evaluate
 from tilewright.runtime.vm.program import Opcode
@@ -218,9 +218,7 @@ class _Slots:
         self.workspace = workspace
         model = prepared.part.info
         self.symbols = dict(zip(model.symbols, prepared.values, strict=True))
-        self.starts = [0]
-        for size in model.slots:
-            self.starts.append(self.starts[-1] + -(-max(self.number(size), 0) // ALIGNMENT) * ALIGNMENT)
+        self.starts = slot_starts(model, self.symbols)
 
     def number(self, extent: Extent) -> int:
         """An extent in this call."""

@@ -2,6 +2,7 @@
 
 from tilewright.topi import (
     attention,
+    checks,
     contract,
     convolution,
     cumulative,
@@ -25,6 +26,7 @@ from tilewright.topi.registry import compute_operator
 
 FAMILIES = (
     attention,
+    checks,
     contract,
     convolution,
     cumulative,

@@ -92,6 +92,8 @@ def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Te
                         value = _REDUCTIONS[attributes.reduction][2](target[(place, *rest)], value)
                     return put(target, (place, *rest), value)
 
+                if attributes.inside:
+                    return over_row(element, target.shape[1:])
                 inside = build.logical_and(build.le(0, place), build.lt(place, target.shape[0]))
                 return when(inside, over_row(element, target.shape[1:]))
 

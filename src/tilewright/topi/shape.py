@@ -153,6 +153,21 @@ def _slice(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return compute(result_shape(result), element, "slice")
 
 
+@compute_on_cpus("take")
+def _take_inside(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    """Places that were checked: on a CPU nothing runs if one of them is wrong."""
+    if attributes.mode != "inside":
+        return None
+    data, indices = inputs
+    axis, count = attributes.axis, indices.ndim
+
+    def element(*i: ExprLike) -> PrimExpr:
+        place = cast(indices[i[axis : axis + count]], INDEX)
+        return data[(*i[:axis], place, *i[axis + count :])]
+
+    return compute(result_shape(result), element, "take")
+
+
 @compute_of("take")
 def _take(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     x, indices = inputs

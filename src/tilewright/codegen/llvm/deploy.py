@@ -19,6 +19,7 @@ from tilewright.codegen.llvm.jit import JitLibrary
 from tilewright.codegen.llvm.link import find_linker, link_shared, work_folder_beside
 from tilewright.codegen.llvm.pool import pool_object, runtime_imports
 from tilewright.runtime.artifact import Artifact, ModelInfo
+from tilewright.runtime.checks import code_messages
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.header import header_path, write_header
 from tilewright.runtime.module import Module
@@ -89,8 +90,7 @@ def wrapper_object(artifact: Artifact) -> bytes:
 def wrapper_ir(artifact: Artifact) -> str:
     """The functions an exported library adds around its code: its own description, threads, and the model's run."""
     text = json.dumps(artifact.metadata(), separators=(",", ":")).encode() + b"\0"
-    # JSON is ASCII here; only what would end an LLVM string is escaped.
-    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in text)
+    escaped = _escaped(text)
     prefix = "tilewright" if artifact.model is None else artifact.model.name
     parts = [_COMMON.format(count=len(text), text=escaped, prefix=prefix)]
     if artifact.model is not None:
@@ -100,9 +100,32 @@ def wrapper_ir(artifact: Artifact) -> str:
         parts.append(_CONSTANTS.format(name=model.name))
         if not model.program and artifact.device is None:
             parts.append(_symbolic_run(model) if model.symbols else _static_run(model))
+            parts.append(_message(model))
         if model.threads is not None:
             parts.append(_THREADS.format(threads=model.threads))
     return "\n".join(parts)
+
+
+def _escaped(text: bytes) -> str:
+    """Bytes inside an LLVM string."""
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in text)
+
+
+def _message(model: ModelInfo) -> str:
+    """`<model>_message`: what a code of `<model>_run` means."""
+    texts = code_messages(model)
+    lines: list[str] = []
+    for code, text in texts.items():
+        held = text.encode() + b"\0"
+        lines.append(f'@message{code} = private constant [{len(held)} x i8] c"{_escaped(held)}"')
+    other = b"an unknown code\0"
+    lines.append(f'@message.other = private constant [{len(other)} x i8] c"{_escaped(other)}"')
+    lines.append(f"define ptr @{model.name}_message(i32 %code) {{")
+    cases = " ".join(f"i32 {code}, label %code{code}" for code in texts)
+    lines.append(f"  switch i32 %code, label %other [ {cases} ]")
+    for code in texts:
+        lines.append(f"code{code}:\n  ret ptr @message{code}")
+    return "\n".join([*lines, "other:", "  ret ptr @message.other", "}"])
 
 
 def _static_run(model: ModelInfo) -> str:

@@ -4,7 +4,8 @@
     i32 @<model>_plan(ptr symbols, ptr output_shapes, ptr workspace_bytes)
     i32 @<model>_shapes(ptr input_shapes, ptr symbols, ptr output_shapes, ptr workspace_bytes)
 
-The entry calls the kernels in order and returns the first nonzero code, or 0 (docs/abi.md). The other two are there
+The entry calls the kernels in order and returns the first nonzero code, or 0; kernels that check data have codes of
+their own (docs/abi.md). The other two are there
 when shapes are symbolic: `_plan` computes output shapes and the size of the workspace, `_shapes` first binds the
 symbols from the shapes of the inputs and checks these.
 """
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from tilewright.codegen.llvm.extents import DECLARATIONS, ExtentEmitter
 from tilewright.codegen.llvm.names import check_symbol
 from tilewright.runtime.artifact import ArgKind, ArgRef, Extent, ModelInfo, Step
+from tilewright.runtime.checks import FIRST_CODE
+from tilewright.runtime.library import ERROR_ASSERT
 from tilewright.runtime.shapes import symbols_in
 from tilewright.support.errors import CompilerBug
 
@@ -45,6 +48,8 @@ def _entry(model: ModelInfo, declared: dict[str, str]) -> str:
     check_symbol(model.name)
     places = _Places(model)
     lines: list[str] = []
+    first = FIRST_CODE + model.first_check
+    checks = {check.step: first + number for number, check in enumerate(model.checks)}
     for number, step in enumerate(model.steps):
         if not 0 <= step.kernel < len(model.kernels):
             raise CompilerBug(f"step {number} of model {model.name} calls kernel {step.kernel}, which does not exist")
@@ -52,7 +57,7 @@ def _entry(model: ModelInfo, declared: dict[str, str]) -> str:
         check_symbol(symbol)
         types = ", ".join("i64" if arg.kind in (ArgKind.SCALAR, ArgKind.SYMBOL) else "ptr" for arg in step.args)
         declared.setdefault(symbol, f"declare i32 @{symbol}({types})")
-        lines += _call(number, step, symbol, places)
+        lines += _call(number, step, symbol, places, checks.get(number))
     extra = ", ptr %symbols" if model.symbols else ""
     header = f"define i32 @{model.entry}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants{extra}) nounwind {{"
     arms = [f"[ %code{number}, %step{number} ]" for number in range(len(model.steps))]
@@ -98,14 +103,19 @@ def _slot_offsets(extents: ExtentEmitter, slots: Sequence[Extent]) -> tuple[list
     return offsets, total
 
 
-def _call(number: int, step: Step, symbol: str, places: _Places) -> list[str]:
+def _call(number: int, step: Step, symbol: str, places: _Places, check: int | None) -> list[str]:
+    """A step; one that checks data fails with a code of its own."""
     lines = [f"step{number}:"]
     arguments: list[str] = []
     for position, arg in enumerate(step.args):
         operand, setup = _argument(arg, f"{number}_{position}", places)
         lines += setup
         arguments.append(operand)
-    lines.append(f"  %code{number} = call i32 @{symbol}({', '.join(arguments)})")
+    returned = f"%code{number}" if check is None else f"%returned{number}"
+    lines.append(f"  {returned} = call i32 @{symbol}({', '.join(arguments)})")
+    if check is not None:
+        lines.append(f"  %wrong{number} = icmp eq i32 {returned}, {ERROR_ASSERT}")
+        lines.append(f"  %code{number} = select i1 %wrong{number}, i32 {check}, i32 {returned}")
     lines.append(f"  %failed{number} = icmp ne i32 %code{number}, 0")
     lines.append(f"  br i1 %failed{number}, label %exit, label %step{number + 1}")
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_classifiers import rows_of_features
 from tilewright.frontend.onnx.ml_labels import lookup
@@ -21,6 +22,7 @@ from tilewright.support.errors import UnsupportedError, UserError
 def array_feature_extractor(node: NodeContext) -> GraphExpr:
     """Columns of the last axis."""
     data, chosen = _features(node), node.input(1)
+    chosen = checked_index(node.builder, chosen, [sizes_of(data)[-1]], [rank_of(data) - 1], negative=False)
     flat = node.builder.reshape(chosen, (product(sizes_of(chosen)),))
     name = "text.take" if dtype_of(data) is STRING else "take"
     result = node.call(name, data, flat, axis=rank_of(data) - 1)

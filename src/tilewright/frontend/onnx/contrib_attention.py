@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
 from tilewright.frontend.onnx.registry import converter
@@ -266,7 +267,8 @@ def _rotary_tables(
     node: NodeContext, cosines: GraphExpr, sines: GraphExpr, places: GraphExpr
 ) -> tuple[GraphExpr, GraphExpr]:
     """The rows of the tables at some places (batch, length), ready for (batch, heads, length, half)."""
-    tables = (node.call("take", table, places, axis=0) for table in (cosines, sines))
+    inside = checked_index(node.builder, places, [sizes_of(cosines)[0]], [0], negative=False)
+    tables = (node.call("take", table, inside, axis=0) for table in (cosines, sines))
     cosine, sine = (node.builder.expand_dims(item, (1,)) for item in tables)
     return cosine, sine
 

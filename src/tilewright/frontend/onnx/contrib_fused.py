@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.onnx.activation import build_softsign
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import gemm
@@ -192,6 +193,12 @@ def _layer_norm(
     return node.call("nn.layer_norm", data, gamma, beta, axis=rank_of(data) - 1, epsilon=epsilon)
 
 
+def _rows(node: NodeContext, table: GraphExpr, places: GraphExpr) -> GraphExpr:
+    """Rows of a table."""
+    inside = checked_index(node.builder, places, [sizes_of(table)[0]], [0], negative=False)
+    return node.call("take", table, inside, axis=0)
+
+
 @converter("EmbedLayerNormalization", domain=DOMAIN)
 def embed_layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     """The sum of word, position and segment embeddings, normalised; how many words each mask keeps."""
@@ -200,13 +207,13 @@ def embed_layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
     if rank_of(ids) != 2:
         raise UserError(f"EmbedLayerNormalization needs words of 2 dimensions, there are {rank_of(ids)}")
     batch, length = sizes_of(ids)
-    total = node.call("take", words, ids, axis=0)
+    total = _rows(node, words, ids)
     if node.has_input(8):
-        total = node.call("add", total, node.call("take", positions, node.input(8), axis=0))
+        total = node.call("add", total, _rows(node, positions, node.input(8)))
     else:
         total = node.call("add", total, node.builder.slice_axis(positions, 0, 0, length))
     if node.has_input(1) and node.has_input(4):
-        total = node.call("add", total, node.call("take", node.input(4), node.input(1), axis=0))
+        total = node.call("add", total, _rows(node, node.input(4), node.input(1)))
     result = _layer_norm(node, total, node.input(5), node.input(6), node.number("epsilon", 1e-12))
     mask_kind = node.integer("mask_index_type", 0)
     index: GraphExpr | None = None

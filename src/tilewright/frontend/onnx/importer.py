@@ -434,7 +434,7 @@ class _Importer:
     def _located(self, node: OnnxNode, opset: int | None) -> Iterator[None]:
         """Put the node's name on what is built, and on errors that do not say where they are."""
         if not self.in_definition:
-            self.builder.span = Span(node.name)
+            self.builder.span = Span(node.name, operation=node.op_type)
         try:
             yield
         except UserError as error:

@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.symbolic_values import symbolic_value
 from tilewright.graph.dimensions import Size, Sizes, add, at_least, constants, different, product, same
-from tilewright.graph.expr import Constant, GraphExpr
+from tilewright.graph.expr import GraphExpr
 from tilewright.graph.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import BOOL, INT64, DataType
@@ -29,17 +30,11 @@ def gather(node: NodeContext) -> GraphExpr:
     """Slices along an axis; a single index is a slice and a reshape."""
     data, indices = node.input(0), node.input(1)
     axis = node.axis(node.integer("axis", 0), rank_of(data))
-    _check_range(indices, sizes_of(data)[axis])
+    size = sizes_of(data)[axis]
+    # Elements at constant places are slices, which nothing may come between; they are clamped to what there is.
+    if isinstance(size, int) or symbolic_value(indices) is None:
+        indices = checked_index(node.builder, indices, [size], [axis])
     return node.call("take", data, indices, axis=axis)
-
-
-def _check_range(indices: GraphExpr, size: Size) -> None:
-    """Indices that are known now must lie in the data; those that come at run time are clamped."""
-    if isinstance(indices, Constant) and indices.data.size and isinstance(size, int):
-        least, most = int(indices.data.min()), int(indices.data.max())
-        if least < -size or most >= size:
-            wrong = least if least < -size else most
-            raise UserError(f"the index {wrong} is out of range for a dimension of {size}")
 
 
 def _wrapped(node: NodeContext, indices: GraphExpr, size: Size) -> GraphExpr:
@@ -70,7 +65,7 @@ def gather_elements(node: NodeContext) -> GraphExpr:
     if len(wanted) != len(dims):
         raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(dims)}")
     steps = [product(dims[place + 1 :]) for place in range(len(dims))]
-    _check_range(indices, dims[axis])
+    indices = checked_index(node.builder, indices, [dims[axis]], [axis])
     place = _wrapped(node, indices, dims[axis])
     place = node.call("multiply", place, _scalar(node, steps[axis]))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
@@ -81,7 +76,7 @@ def gather_elements(node: NodeContext) -> GraphExpr:
         if not same(size, 1):
             place = node.call("add", place, _along(node, other, len(dims), size, steps[other]))
     flat = node.builder.reshape(data, (product(dims),))
-    return node.call("take", flat, place, axis=0)
+    return node.call("take", flat, place, axis=0, mode="inside")
 
 
 @converter("GatherND")
@@ -98,6 +93,7 @@ def gather_nd(node: NodeContext) -> GraphExpr:
             f"do not fit data of shape {sizes_text(dims)}"
         )
     indexed, rest = dims[batch : batch + depth], dims[batch + depth :]
+    indices = checked_index(node.builder, indices, indexed, range(batch, batch + depth))
     place: GraphExpr | None = None
     for column in range(depth):
         part = node.builder.slice_axis(indices, len(wanted) - 1, column, column + 1)
@@ -111,7 +107,7 @@ def gather_nd(node: NodeContext) -> GraphExpr:
         starts = node.builder.reshape(starts, (*dims[:batch], *(1,) * (len(wanted) - 1 - batch)))
         place = node.call("add", place, starts)
     flat = node.builder.reshape(data, (product(dims[: batch + depth]), *rest))
-    return node.call("take", flat, place, axis=0)
+    return node.call("take", flat, place, axis=0, mode="inside")
 
 
 def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphExpr) -> GraphExpr:
@@ -167,7 +163,7 @@ def _scatter_rows(node: NodeContext, rows: GraphExpr, places: GraphExpr, updates
     if isinstance(work, int) and work > _MOST_COMPARISONS:
         raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
     return node.builder.reshape(
-        node.call("scatter", rows, places, updates, reduction=reduction), sizes_of(node.input(0))
+        node.call("scatter", rows, places, updates, reduction=reduction, inside=True), sizes_of(node.input(0))
     )
 
 
@@ -188,6 +184,7 @@ def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
     if len(wanted) != len(dims) or _do_not_fit(sizes_of(updates), wanted) or 0 in wanted:
         raise _misfit(indices, updates, dims)
     updates = builder.match(updates, wanted)
+    indices = checked_index(builder, indices, [dims[axis]], [axis])
     steps = [product(dims[place + 1 :]) for place in range(len(dims))]
     place = node.call("multiply", _wrapped(node, indices, dims[axis]), _scalar(node, steps[axis]))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
@@ -211,6 +208,7 @@ def _scatter_computed_slices(node: NodeContext) -> GraphExpr:
         raise _misfit(indices, updates, dims)
     updates = builder.match(updates, (*wanted[:-1], *dims[depth:]))
     count, inner = product(wanted[:-1]), product(dims[depth:])
+    indices = checked_index(builder, indices, dims[:depth], range(depth))
     table = builder.reshape(indices, (count, depth))
     place: GraphExpr | None = None
     for column in range(depth):
@@ -380,6 +378,7 @@ def reverse_sequence(node: NodeContext) -> GraphExpr:
     if known is not None and isinstance(steps, int) and ((known < 0) | (known > steps)).any():
         raise UserError(f"lengths {known[:8].tolist()} do not fit sequences of {steps}")
     lengths = builder.cast(builder.match(node.input(1), (count,)), INT64)
+    lengths = checked_index(builder, lengths, [steps], [time_axis], is_length=True)
     # Along each sequence: length - 1 - t as long as t is below the length.
     across = 0 if batch_axis == 0 else 1
     lengths = builder.expand_dims(lengths, (1 - across,))
@@ -392,4 +391,4 @@ def reverse_sequence(node: NodeContext) -> GraphExpr:
     else:
         places = node.call("add", node.call("multiply", places, _scalar(node, count)), _along(node, 1, 2, count, 1))
     flat = builder.reshape(data, (product(dims[:2]), *dims[2:]))
-    return node.call("take", flat, places, axis=0)
+    return node.call("take", flat, places, axis=0, mode="inside")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, evaluate, is_plain, rank_of, sizes_of
+from tilewright.frontend.checks import checked_divisor
 from tilewright.frontend.onnx.axes import by_data, count_of, from_end, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
@@ -73,7 +74,10 @@ def unary(node: NodeContext) -> GraphExpr:
 @converter(*_BINARY)
 def binary(node: NodeContext) -> GraphExpr:
     """One operator, two inputs that broadcast."""
-    return node.call(_BINARY[node.node.op_type], node.input(0), node.input(1))
+    first, second = node.input(0), node.input(1)
+    if node.node.op_type == "Div":
+        second = checked_divisor(node.builder, second)
+    return node.call(_BINARY[node.node.op_type], first, second)
 
 
 @converter("Pow")
@@ -102,7 +106,7 @@ def power(node: NodeContext) -> GraphExpr:
 @converter("Mod")
 def modulo(node: NodeContext) -> GraphExpr:
     """fmod chooses the sign of the dividend."""
-    a, b = node.input(0), node.input(1)
+    a, b = node.input(0), checked_divisor(node.builder, node.input(1))
     if node.flag("fmod"):
         return node.call("fmod", a, b)
     return node.call("floor_mod", a, b)

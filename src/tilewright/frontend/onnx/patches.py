@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import Extents
@@ -103,6 +104,7 @@ def max_unpool(node: NodeContext) -> GraphExpr:
     if total * count > 1 << 32:
         raise UnsupportedError(f"MaxUnpool of data of shape {shape_of(data)}")
     empty = builder.filled(0, (total,), dtype_of(data))
+    positions = checked_index(builder, positions, [total], [0], negative=False)
     flat = node.call("scatter", empty, builder.reshape(positions, (count,)), builder.reshape(data, (count,)))
     result = builder.reshape(flat, (batch, channels, *natural))
     if not node.has_input(2):

@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 
 from tilewright.frontend.builder import dtype_of
+from tilewright.frontend.checks import checked_divisor
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.expr import GraphExpr
 from tilewright.ir.dtype import DataType
 
+_DIVISIONS = frozenset({"divide", "floor_divide", "floor_mod", "fmod"})
+
 
 def _binary(b: TorchBuilder, name: str, x: Operand, other: Operand) -> GraphExpr:
-    """In the type of the result."""
-    return b.call(name, b.operand(x, b.dtype), b.operand(other, b.dtype))
+    """In the type of the result; whole numbers are not divided by zero."""
+    second = b.operand(other, b.dtype)
+    if name in _DIVISIONS:
+        second = checked_divisor(b, second)
+    return b.call(name, b.operand(x, b.dtype), second)
 
 
 @converter("add")
@@ -62,7 +68,7 @@ def floor_divide(b: TorchBuilder, x: Operand, other: Operand) -> GraphExpr:
     """x / other rounded down; floats as Python does it: by the remainder."""
     first, second = b.operand(x, b.dtype), b.operand(other, b.dtype)
     if not b.dtype.is_float:
-        return b.call("floor_divide", first, second)
+        return _binary(b, "floor_divide", first, second)
     rest = b.call("fmod", first, second)
     quotient = b.divide(b.subtract(first, rest), second)
     opposite = b.call(

@@ -346,7 +346,7 @@ class GraphImporter:
     def _located(self, node: Any) -> Iterator[None]:
         """Put the node's name on what is built, and on errors that do not say where they are."""
         place = _place(node)
-        self.builder.span = Span(place)
+        self.builder.span = Span(place, operation=str(node.target))
         try:
             yield
         except UserError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.checks import checked_index
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph import dimensions
@@ -18,16 +19,20 @@ from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 
-def wrapped(b: TorchBuilder, index: GraphExpr, size: Size) -> GraphExpr:
-    """Negative indices counted from the end, as int64."""
+def wrapped(b: TorchBuilder, index: GraphExpr, size: Size, axis: int | None, *, negative: bool = True) -> GraphExpr:
+    """Indices into an axis as int64, negative ones counted from the end if they are allowed; None: not checked."""
     wide = b.cast(index, INT64)
+    if axis is not None:
+        wide = checked_index(b, wide, [size], [axis], negative=negative)
+    if not negative:
+        return wide
     return b.where(b.compare("less", wide, 0), b.add(wide, b.size(size)), wide)
 
 
 def element_places(b: TorchBuilder, shape: Sequence[Size], index: GraphExpr, axis: int) -> GraphExpr:
     """Flat positions of elements: along one axis by an index, along the others where the index itself is."""
     steps = [b.size(dimensions.product(shape[at + 1 :])) for at in range(len(shape))]
-    place = b.multiply(wrapped(b, index, shape[axis]), steps[axis])
+    place = b.multiply(wrapped(b, index, shape[axis], axis, negative=False), steps[axis])
     for other, size in enumerate(sizes_of(index)):
         if other != axis and size != 1:
             place = b.add(place, b.multiply(b.positions(sizes_of(index), other), steps[other]))
@@ -43,7 +48,7 @@ def gather(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, sparse_gra
         return b.empty(sizes_of(index), dtype_of(x))
     data, places = b.at_least_1d(x), b.at_least_1d(index)
     flat = element_places(b, sizes_of(data), places, b.axis(dim, rank_of(data)))
-    return b.reshape(b.call("take", b.flatten(data), flat, axis=0), b.shape)
+    return b.reshape(b.call("take", b.flatten(data), flat, axis=0, mode="inside"), b.shape)
 
 
 @converter("index_select")
@@ -53,7 +58,9 @@ def index_select(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr) -> G
         return x
     if 0 in b.shape:
         return b.empty(b.shape, dtype_of(x))
-    return b.call("take", x, b.at_least_1d(index), axis=b.axis(dim, rank_of(x)))
+    axis = b.axis(dim, rank_of(x))
+    inside = checked_index(b, b.at_least_1d(index), [sizes_of(x)[axis]], [axis], negative=False)
+    return b.call("take", x, inside, axis=axis)
 
 
 @converter("take")
@@ -61,7 +68,8 @@ def take(b: TorchBuilder, x: GraphExpr, index: GraphExpr) -> GraphExpr:
     """Elements by their flat positions."""
     if 0 in sizes_of(index):
         return b.empty(sizes_of(index), dtype_of(x))
-    return b.call("take", b.flatten(x), index, axis=0)
+    inside = checked_index(b, index, [dimensions.product(sizes_of(x))], [0])
+    return b.call("take", b.flatten(x), inside, axis=0)
 
 
 @converter("embedding")
@@ -76,14 +84,17 @@ def embedding(
     """Rows of a table."""
     if 0 in b.shape:
         return b.empty(b.shape, b.dtype)
-    return b.call("take", weight, indices, axis=0)
+    inside = checked_index(b, indices, [sizes_of(weight)[0]], [0], negative=False)
+    return b.call("take", weight, inside, axis=0)
 
 
 class Index:
     """What `x[i, :, j]` means: axes that are indexed by tensors, which broadcast, and where the result's axes go."""
 
-    def __init__(self, b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> None:
-        listed = _without_masks(b, x, indices)
+    def __init__(
+        self, b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None], *, is_checked: bool = True
+    ) -> None:
+        listed, places = _without_masks(b, x, indices)
         self.shape = sizes_of(x)
         self.axes = [axis for axis, index in enumerate(listed) if index is not None]
         self.rest = [axis for axis in range(len(self.shape)) if axis not in self.axes]
@@ -95,7 +106,9 @@ class Index:
         place: GraphExpr | None = None
         for position, index in enumerate(chosen):
             step = dimensions.product(sizes[position + 1 :])
-            part = wrapped(b, index, sizes[position])
+            # Where a mask holds is inside.
+            trusted = id(index) in places or not is_checked
+            part = wrapped(b, index, sizes[position], None if trusted else self.axes[position])
             part = part if step == 1 else b.multiply(part, b.size(step))
             place = part if place is None else b.add(place, part)
         if place is None:
@@ -135,9 +148,12 @@ def _broadcast(shapes: Sequence[Sizes]) -> Sizes:
     return tuple(result)
 
 
-def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> list[GraphExpr | None]:
-    """Constant masks become the places where they hold; masks that are data are refused."""
+def _without_masks(
+    b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]
+) -> tuple[list[GraphExpr | None], set[int]]:
+    """Masks become the places where they hold; which of the indices (by identity) are such places."""
     listed: list[GraphExpr | None] = []
+    masks: set[int] = set()
     for index in indices:
         if index is None or not (dtype_of(index).is_bool or dtype_of(index).name == "uint8"):
             listed.append(index)
@@ -148,10 +164,12 @@ def _without_masks(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | 
             _, symbol, places = b.counted.get(id(index), (index, None, None))
             if places is None or symbol is None or not b.introduces(symbol):
                 places = nonzero_places(b, index, _counted(b))
-            listed.extend(b.select(places, 0, axis) for axis in range(rank_of(index)))
-            continue
-        listed.extend(b.constant(part.astype(np.int64), INT64) for part in np.nonzero(known))
-    return listed
+            parts: list[GraphExpr] = [b.select(places, 0, axis) for axis in range(rank_of(index))]
+        else:
+            parts = [b.constant(part.astype(np.int64), INT64) for part in np.nonzero(known)]
+        listed.extend(parts)
+        masks.update(map(id, parts))
+    return listed, masks
 
 
 def nonzero_places(b: TorchBuilder, x: GraphExpr, count: Any) -> GraphExpr:
@@ -171,13 +189,23 @@ def _counted(b: TorchBuilder) -> Any:
     return fresh[0]
 
 
-@converter("index", "_unsafe_index")
+@converter("index")
 def index(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> GraphExpr:
     """x[i, :, j] with tensors as indices; masks give results as long as the data decides."""
+    return _indexed(b, x, indices, is_checked=True)
+
+
+@converter("_unsafe_index")
+def unsafe_index(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None]) -> GraphExpr:
+    """The same where torch knows that the indices are inside."""
+    return _indexed(b, x, indices, is_checked=False)
+
+
+def _indexed(b: TorchBuilder, x: GraphExpr, indices: Sequence[GraphExpr | None], *, is_checked: bool) -> GraphExpr:
     if any(isinstance(size, int) and size == 0 for size in b.meta.shape):
         return b.empty(b.shape, dtype_of(x))
-    how = Index(b, x, indices)
-    taken = b.call("take", how.as_rows(b, x), how.places, axis=0)
+    how = Index(b, x, indices, is_checked=is_checked)
+    taken = b.call("take", how.as_rows(b, x), how.places, axis=0, mode="inside" if is_checked else "wrap_negative")
     return b.transpose(taken, how.result_order())
 
 
@@ -186,7 +214,9 @@ def masked_index(
     b: TorchBuilder, x: GraphExpr, mask: GraphExpr, indices: Sequence[GraphExpr | None], fill: float
 ) -> GraphExpr:
     """x[indices] where a mask holds, else a number."""
-    found = index(b, x, indices) if 0 not in sizes_of(x) else b.broadcast_to(b.scalar(fill, dtype_of(x)), b.shape)
+    found = (
+        unsafe_index(b, x, indices) if 0 not in sizes_of(x) else b.broadcast_to(b.scalar(fill, dtype_of(x)), b.shape)
+    )
     return b.where(mask, found, b.scalar(fill, dtype_of(x)))
 
 

@@ -23,8 +23,10 @@ _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "am
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
 
 
-def write_rows(b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: GraphExpr, reduction: str) -> GraphExpr:
-    """Rows of updates written at (or combined with) rows of the data."""
+def write_rows(
+    b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: GraphExpr, reduction: str, *, inside: bool = True
+) -> GraphExpr:
+    """Rows of updates written at (or combined with) rows of the data; `inside` if the places were checked."""
     if any(0 in sizes_of(value) for value in (places, rows, updates)):
         return rows
     work = dimensions.product((*sizes_of(rows), sizes_of(places)[0]))
@@ -33,10 +35,15 @@ def write_rows(b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: Gra
     dtype = dtype_of(rows)
     if dtype.is_bool:
         done = write_rows(
-            b, b.cast(rows, "int8"), places, b.cast(updates, "int8"), "max" if reduction == "add" else reduction
+            b,
+            b.cast(rows, "int8"),
+            places,
+            b.cast(updates, "int8"),
+            "max" if reduction == "add" else reduction,
+            inside=inside,
         )
         return b.cast(done, BOOL)
-    return b.call("scatter", rows, places, updates, reduction=reduction)
+    return b.call("scatter", rows, places, updates, reduction=reduction, inside=inside)
 
 
 def _write_elements(
@@ -126,7 +133,14 @@ def _combined(
 
 
 def _write_slices(
-    b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, source: Operand, reduction: str
+    b: TorchBuilder,
+    x: GraphExpr,
+    dim: int,
+    index: GraphExpr,
+    source: Operand,
+    reduction: str,
+    *,
+    negative: bool = False,
 ) -> GraphExpr:
     data, places = b.at_least_1d(x), b.at_least_1d(index)
     axis = b.axis(dim, rank_of(data))
@@ -142,7 +156,8 @@ def _write_slices(
     else:
         updates = b.broadcast_to(b.scalar(source, dtype_of(data)), wanted)
     updates = b.cast(updates, dtype_of(data))
-    done = write_rows(b, rows, wrapped(b, places, sizes_of(rows)[0]), updates, reduction)
+    inside = wrapped(b, places, sizes_of(rows)[0], axis, negative=negative)
+    done = write_rows(b, rows, inside, updates, reduction)
     return b.reshape(b.transpose(done, [order.index(at) for at in range(len(order))]), sizes_of(x))
 
 
@@ -164,7 +179,7 @@ def index_copy(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, source
 @converter("index_fill")
 def index_fill(b: TorchBuilder, x: GraphExpr, dim: int, index: GraphExpr, value: Operand) -> GraphExpr:
     """A value written at places along an axis."""
-    return _write_slices(b, x, dim, index, value, "none")
+    return _write_slices(b, x, dim, index, value, "none", negative=True)
 
 
 @converter("index_reduce")
@@ -188,7 +203,7 @@ def index_reduce(
 # x[i, :, j] = values
 
 
-@converter("index_put", "_unsafe_index_put", "_index_put_impl")
+@converter("index_put", "_index_put_impl")
 def index_put(
     b: TorchBuilder,
     x: GraphExpr,
@@ -198,6 +213,30 @@ def index_put(
     unsafe: bool = False,
 ) -> GraphExpr:
     """Values written where tensors of indices say, or a number where a mask says."""
+    return _put(b, x, indices, values, accumulate, is_checked=not unsafe)
+
+
+@converter("_unsafe_index_put")
+def unsafe_index_put(
+    b: TorchBuilder,
+    x: GraphExpr,
+    indices: Sequence[GraphExpr | None],
+    values: GraphExpr,
+    accumulate: bool = False,
+) -> GraphExpr:
+    """The same where torch knows that the indices are inside."""
+    return _put(b, x, indices, values, accumulate, is_checked=False)
+
+
+def _put(
+    b: TorchBuilder,
+    x: GraphExpr,
+    indices: Sequence[GraphExpr | None],
+    values: GraphExpr,
+    accumulate: bool,
+    *,
+    is_checked: bool,
+) -> GraphExpr:
     if len(indices) == 1 and indices[0] is not None and dtype_of(indices[0]).is_bool:
         mask = indices[0]
         if dimensions.product(sizes_of(values)) == 1:
@@ -206,7 +245,7 @@ def index_put(
             return b.call("where", mask, b.add(x, value) if accumulate else value, x)
     if 0 in sizes_of(x):
         return x
-    how = Index(b, x, indices)
+    how = Index(b, x, indices, is_checked=is_checked)
     if 0 in how.chosen_shape:
         return x
     order = how.result_order()
@@ -220,6 +259,7 @@ def index_put(
         b.reshape(how.places, (count,)),
         b.reshape(b.cast(updates, dtype_of(x)), (count, *how.inner)),
         "add" if accumulate else "none",
+        inside=is_checked,
     )
     return how.from_rows(b, done)
 
@@ -236,13 +276,13 @@ def masked_index_put(
         None if item is None else b.call("clip", item, minimum=float(-size), maximum=float(size - 1))
         for item, size in zip(indices, shape_of(x), strict=False)
     ]
-    return index_put(b, x, limited, kept, accumulate=True)
+    return unsafe_index_put(b, x, limited, kept, accumulate=True)
 
 
 @converter("put")
 def put(b: TorchBuilder, x: GraphExpr, index: GraphExpr, source: GraphExpr, accumulate: bool = False) -> GraphExpr:
     """Elements written by their flat positions."""
-    places = wrapped(b, b.flatten(index), dimensions.product(sizes_of(x)))
+    places = wrapped(b, b.flatten(index), dimensions.product(sizes_of(x)), 0)
     done = write_rows(b, b.flatten(x), places, b.flatten(source), "add" if accumulate else "none")
     return b.reshape(done, sizes_of(x))
 

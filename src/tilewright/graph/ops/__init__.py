@@ -3,6 +3,7 @@
 from tilewright.graph.ops import (
     attention,
     broadcast,
+    checks,
     contract,
     convolution,
     elementwise,
@@ -25,6 +26,7 @@ from tilewright.graph.ops import (
 __all__ = [
     "attention",
     "broadcast",
+    "checks",
     "contract",
     "convolution",
     "elementwise",

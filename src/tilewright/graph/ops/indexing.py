@@ -17,7 +17,8 @@ class TakeAttributes(Attributes):
     """The axis indexed into, and what indices outside it mean.
 
     `wrap_negative`: negative ones count from the end; `clip`: they are 0. Either way, what is still outside is clamped
-    to the first or last element: an index never reads outside the data.
+    to the first or last element: an index never reads outside the data. `inside`: they are computed from indices that
+    were `checked`, so that none is outside; compiled code for a CPU relies on it.
     """
 
     axis: int = 0
@@ -38,8 +39,8 @@ def take(types: Types, attributes: TakeAttributes) -> Type:
     """Slices of the data along an axis, chosen by indices: the axis is replaced by the shape of the indices."""
     data, indices = tensor(types, 0, "the data"), tensor(types, 1, "the indices")
     require_integer(indices.dtype, "the indices")
-    if attributes.mode not in ("wrap_negative", "clip"):
-        raise UserError(f"unknown mode {attributes.mode!r} of take", hint="one of wrap_negative, clip")
+    if attributes.mode not in ("wrap_negative", "clip", "inside"):
+        raise UserError(f"unknown mode {attributes.mode!r} of take", hint="one of wrap_negative, clip, inside")
     if data.shape is None or indices.shape is None:
         return TensorType(None, data.dtype)
     require_axis(attributes.axis, len(data.shape))

@@ -19,9 +19,14 @@ _NAMES = ("the data", "the places", "the updates")
 
 @node()
 class ScatterAttributes(Attributes):
-    """How an update combines with what is there: `none` (it replaces it), `add`, `mul`, `max` or `min`."""
+    """How an update combines with what is there: `none` (it replaces it), `add`, `mul`, `max` or `min`.
+
+    `inside`: the places are computed from indices that were `checked`, so that none is outside the data; compiled code
+    for a CPU relies on it.
+    """
 
     reduction: str = "none"
+    inside: bool = False
 
 
 _COMBINE: dict[str, Callable[..., None]] = {

@@ -14,7 +14,8 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
-group is left outside, and a slice of contiguous memory that is alone is left as it is: they are views, free.
+group is left outside, and a slice of contiguous memory that is alone is left as it is: they are views, free. So is
+`checked`, which is its first input; the check itself is opaque.
 
 After the pass, a function is made of calls to primitive functions, views, tuples, and control flow. A
 result that is an input, a constant, a view of one of them or the same as another result is copied by a primitive of
@@ -95,15 +96,20 @@ def primitive_functions(module: IRModule) -> list[Function]:
 
 
 def is_view(item: GraphExpr) -> bool:
-    """Whether an expression is part of its input's memory under another shape: it needs no kernel."""
-    return is_call_to(item, "reshape") or view_offset(item) is not None
+    """Whether an expression is part of its first input's memory under another shape: it needs no kernel."""
+    return is_whole_view(item) or view_offset(item) is not None
+
+
+def is_whole_view(item: GraphExpr) -> bool:
+    """Whether an expression is all of its first input's memory."""
+    return is_call_to(item, "reshape") or is_call_to(item, "checked")
 
 
 def view_offset(item: GraphExpr) -> int | None:
     """The bytes from the start of a view's input to the view itself; None for what is no view."""
     if not isinstance(item, Call):
         return None
-    if is_call_to(item, "reshape"):
+    if is_whole_view(item):
         return 0
     if not is_call_to(item, "slice"):
         return None
@@ -138,7 +144,7 @@ class _Group:
 def _operator(item: GraphExpr) -> Operator | None:
     """The operator of a call that fusion may touch (with one tensor as the result)."""
     if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType):
-        return None if item.callee.host else item.callee
+        return None if item.callee.host or item.callee.name == "checked" else item.callee
     return None
 
 
@@ -527,7 +533,7 @@ def _with_own_results(function: Function, fuser: _Fuser) -> Function:
         base = item
         whole = True
         while is_view(base) and isinstance(base, Call):
-            whole = whole and is_call_to(base, "reshape")
+            whole = whole and is_whole_view(base)
             base = base.args[0]
         fresh = whole and not isinstance(base, (Var, Constant))
         if isinstance(item.type, TensorType) and (not fresh or id(base) in used):

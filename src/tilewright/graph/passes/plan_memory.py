@@ -24,8 +24,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
-from tilewright.graph.op import Operator, is_call_to
-from tilewright.graph.passes.fuse import is_primitive, is_view, view_offset
+from tilewright.graph.op import Operator
+from tilewright.graph.ops.checks import check_of
+from tilewright.graph.passes.fuse import is_primitive, is_view, is_whole_view, view_offset
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
 from tilewright.graph.traverse import post_order
 from tilewright.ir.build import as_expr
@@ -328,6 +329,9 @@ class _Planner:
                 key = self._key(arg)
                 if key is not None:
                     self.values[key].last = max(self.values[key].last, step)
+            if check_of(call.callee) is not None:
+                # What a check found is read when all is done.
+                self.values[(id(call), 0)].last = len(self.calls)
         body = self.function.body
         if isinstance(body, Tuple):
             results: Sequence[GraphExpr] = body.items
@@ -347,7 +351,7 @@ class _Planner:
     def _is_whole(item: GraphExpr) -> bool:
         """Whether a tensor is all of the memory that it is a view of: reshapes keep all elements, slices do not."""
         while isinstance(item, Call) and is_view(item):
-            if not is_call_to(item, "reshape"):
+            if not is_whole_view(item):
                 return False
             item = item.args[0]
         return True

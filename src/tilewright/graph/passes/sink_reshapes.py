@@ -13,6 +13,7 @@ from tilewright.graph.dimensions import Sizes
 from tilewright.graph.expr import Call, Function, GraphExpr
 from tilewright.graph.infer import fill_type
 from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.passes.fuse import MAX_GROUP
 from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
@@ -49,8 +50,10 @@ def _sink(b: Bindings) -> GraphExpr | None:
 
 
 def _is_product(item: GraphExpr, shape: Sizes) -> bool:
-    """Whether a value is a product of matrices, or is computed from one element by element."""
-    while isinstance(item, Call) and isinstance(item.callee, Operator):
+    """Whether a value is a product of matrices, or is computed from one element by element in the same kernel."""
+    for _ in range(MAX_GROUP):
+        if not isinstance(item, Call) or not isinstance(item.callee, Operator):
+            return False
         if item.callee.kind is FusionKind.OUT_FUSABLE:
             return True
         below = next((arg for arg in item.args if known_sizes(arg) == shape), None)

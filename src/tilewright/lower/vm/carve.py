@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.op import get_operator, is_call_to
+from tilewright.graph.ops.checks import CheckAttributes, CheckedAttributes, check_of
 from tilewright.graph.passes.fuse import is_view
 from tilewright.graph.scopes import Scope
 from tilewright.ir.types import FunctionType, TupleType, Type
@@ -66,7 +68,10 @@ def _waits_for_no_machine(analysis: Analysis, item: GraphExpr, turn: dict[int, i
     """
     if isinstance(item, Var) or is_leaf(item):
         return True
-    if isinstance(item, Call) and is_view(item):
+    if is_call_to(item, "checked"):
+        assert isinstance(item, Call)
+        base = analysis.value(item.args[1])
+    elif isinstance(item, Call) and is_view(item):
         base = analysis.value(item.args[0])
     elif isinstance(item, TupleGet):
         base = analysis.value(item.value)
@@ -104,12 +109,27 @@ class _SegmentFunction:
             for number in self._used_outside(kernel):
                 outputs.append((id(kernel), number))
                 results.append(self._result(self.made[id(kernel)], number))
+        self._keep_checks(outputs, results)
         body = results[0] if len(results) == 1 else Tuple(tuple(results))
         kinds = tuple(item.type for item in results if item.type is not None)
         body.type = kinds[0] if len(kinds) == 1 else TupleType(kinds)
         function = Function("segment", tuple(self.params), body)
         function.type = FunctionType(tuple(_known(param.type) for param in self.params), body.type)
         return function, self.inputs, outputs
+
+    def _keep_checks(self, outputs: list[Key], results: list[GraphExpr]) -> None:
+        """Checks whose values nothing here uses are done with the first result, or are one where there is no other."""
+        checks = [kernel for kernel in self.kernels if check_of(kernel.callee) is not None]
+        if checks and not results:
+            outputs.append((id(checks[0]), -1))
+            results.append(self.made[id(checks.pop(0))])
+        for kernel in checks:
+            call = check_of(kernel.callee)
+            assert call is not None and isinstance(call.attributes, CheckAttributes)
+            attributes = CheckedAttributes(call.attributes.what, call.attributes.axes)
+            made = Call(get_operator("checked"), (results[0], self.made[id(kernel)]), attributes)
+            made.span, made.type = call.span, results[0].type
+            results[0] = made
 
     def _operand(self, item: GraphExpr) -> GraphExpr:
         item = self.analysis.value(item)
@@ -120,7 +140,9 @@ class _SegmentFunction:
         if isinstance(item, TupleGet) and id(self.analysis.value(item.value)) in self.inside:
             made = TupleGet(self._operand(item.value), item.index)
         elif isinstance(item, Call) and is_view(item) and self._reaches_inside(item):
-            made = Call(item.callee, (self._operand(item.args[0]),), item.attributes)
+            if is_call_to(item, "checked") and not self._checks_here(item):
+                return self._operand(item.args[0])
+            made = Call(item.callee, tuple(self._operand(arg) for arg in item.args), item.attributes)
         else:
             made = Var(f"x{len(self.params)}", item.type)
             self.params.append(made)
@@ -129,9 +151,20 @@ class _SegmentFunction:
         self.made[id(item)] = made
         return made
 
+    def _checks_here(self, item: GraphExpr) -> bool:
+        """Whether a value is one that a kernel of this segment checks."""
+        if not isinstance(item, Call) or not is_call_to(item, "checked"):
+            return False
+        return id(self.analysis.value(item.args[1])) in self.inside
+
     def _reaches_inside(self, item: GraphExpr) -> bool:
-        """Whether a view is of a kernel of this segment or of a constant (others are made by the machine once)."""
+        """Whether a view is of a kernel of this segment, of what one checks, or of a constant.
+
+        Others are made by the machine once.
+        """
         while isinstance(item, Call) and is_view(item):
+            if self._checks_here(item):
+                return True
             item = self.analysis.value(item.args[0])
         if isinstance(item, TupleGet):
             item = self.analysis.value(item.value)
@@ -162,6 +195,9 @@ class _SegmentFunction:
             for user in users:
                 if isinstance(user, TupleGet) and number is None and self.analysis.value(user.value) is item:
                     stack.append((user, user.index))
+                elif is_call_to(user, "checked") and self._is_status(item, user):
+                    if self.analysis.block_of[id(user)] is not self.analysis.block_of[id(item)]:
+                        found.add(-1)
                 elif is_view(user) and number is not None:
                     if id(user) not in seen:
                         seen.add(id(user))
@@ -169,6 +205,11 @@ class _SegmentFunction:
                 elif id(user) not in self.inside:
                     found.update(every if number is None else [number])
         return sorted(found)
+
+    def _is_status(self, item: GraphExpr, user: GraphExpr) -> bool:
+        """Whether a value is what a check found, to a use of what is checked: nobody reads it."""
+        assert isinstance(user, Call)
+        return self.analysis.value(user.args[1]) is item and self.analysis.value(user.args[0]) is not item
 
     def _is_result(self, item: GraphExpr) -> bool:
         """Whether a value is what a branch, a clause or a closure gives."""

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.convert import Array, address_of
 from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device_checks import PendingChecks
 from tilewright.runtime.device_model import DeviceCode, DevicePart
 from tilewright.runtime.device_program import Device
 from tilewright.runtime.dtypes import storage_dtype
@@ -66,6 +67,17 @@ class _Code:
         self.given = function.captured + function.params
         self.registers = function.registers
         self.symbols = function.symbols
+
+
+_MOST_PENDING = 64
+"""Segments on a device whose checks a run has not looked at, at most."""
+
+
+def _verify(pending: list[PendingChecks]) -> None:
+    """Look at what segments on a device checked, and forget it."""
+    for checks in pending:
+        checks.verify()
+    pending.clear()
 
 
 class Machine:
@@ -148,6 +160,7 @@ class Machine:
         registers: list[Any] = inputs + [None] * (function.registers - len(inputs))
         symbols: list[int] = [0] * function.symbols
         workspace_address = address_of(workspace)
+        pending: list[PendingChecks] = []
         while True:
             instruction = code[place]
             place += 1
@@ -214,6 +227,10 @@ class Machine:
                     observer(Opcode.SEGMENT, number, time.perf_counter() - start)
                 for result, value in zip(results, values, strict=True):
                     registers[result] = value
+                if values[0].checks is not None:
+                    pending.append(values[0].checks)
+                    if len(pending) >= _MOST_PENDING:
+                        _verify(pending)
             elif opcode == _CLOSURE:
                 _, result, number, captured, sizes = instruction
                 values = tuple([registers[n] for n in captured])
@@ -221,6 +238,7 @@ class Machine:
             elif opcode == _RETURN:
                 value = registers[instruction[1]]
                 if not stack:
+                    _verify(pending)
                     return value, workspace
                 code, place, registers, symbols, result = stack.pop()
                 registers[result] = value
