@@ -33,13 +33,16 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.support.span import Span
+from tilewright.support.text import human_bytes
 
 FOLD_LIMIT = 1 << 16
 """The most elements of a result that is computed while importing."""
 LARGEST_MADE = 1 << 26
 """The most elements of a constant that an importer makes itself."""
-LARGEST_TENSOR = 1 << 60
-"""The most elements of any tensor."""
+LARGEST_BYTES = 1 << 48
+"""The most bytes of any tensor: more than any machine has, and few enough that sums of them are 64-bit numbers."""
+MOST_DIMENSIONS = 64
+"""The most dimensions of any tensor: arrays of numpy have no more."""
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
@@ -114,9 +117,21 @@ def elements(kind: Type) -> int:
 
 
 def check_size(kind: Type) -> None:
-    """Refuse tensors so large that positions in them are no 64-bit numbers."""
-    if elements(kind) > LARGEST_TENSOR:
-        raise UserError(f"a tensor of {elements(kind)} elements is too large")
+    """Refuse tensors of too many dimensions, or so large that bytes of several are no 64-bit numbers."""
+    for item in kind.items if isinstance(kind, TupleType) else (kind,):
+        if not isinstance(item, TensorType) or item.shape is None:
+            continue
+        if len(item.shape) > MOST_DIMENSIONS:
+            raise UserError(
+                f"a tensor of {len(item.shape)} dimensions has too many",
+                hint=f"at most {MOST_DIMENSIONS} are supported; reshape it to fewer",
+            )
+        shape = item.static_shape
+        count = 0 if shape is None else math.prod(shape)
+        if count * max(item.dtype.itemsize, 1) > LARGEST_BYTES:
+            raise UserError(
+                f"a tensor of {count} elements is too large", hint=f"a tensor has at most {human_bytes(LARGEST_BYTES)}"
+            )
 
 
 class Builder:

@@ -33,6 +33,8 @@ from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes
 
 _MINIMUM_WORKSPACE = 64
+LARGEST_BYTES = 1 << 48
+"""More memory than any machine has."""
 _MOST_PREPARED = 256
 """Sets of sizes that are remembered; more of them are prepared anew."""
 
@@ -162,12 +164,22 @@ class Part:
         """The call that planned sizes describe; `code` is what the planning function returned."""
         if code:
             raise self._size_error(-1 - code, symbols)
+        self._check_bytes(symbols, workspace_bytes)
         outputs: OutputTypes = []
         place = 0
         for rank, dtype in zip(self.ranks, self.dtypes, strict=True):
             outputs.append((tuple(dims[place : place + rank]), dtype))
             place += rank
         return Prepared(self, tuple(symbols[: len(self.info.symbols)]), symbols, outputs, workspace_bytes)
+
+    def _check_bytes(self, symbols: Any, workspace_bytes: int) -> None:
+        """Refuse sizes whose bytes are no 64-bit numbers: in the native plan they have wrapped around."""
+        values = dict(zip(self.info.symbols, symbols, strict=False))
+        bytes_of = [evaluate(size, values) or 0 for size in self.info.slots]
+        total = sum(-(-size // ALIGNMENT) * ALIGNMENT for size in bytes_of)
+        if total > max(workspace_bytes, LARGEST_BYTES) or any(size < 0 for size in bytes_of):
+            sizes = ", ".join(f"{name} = {value}" for name, value in values.items())
+            raise UserError(f"no memory for the model's workspace of {human_bytes(total)} for {sizes}")
 
     def _size_error(self, dimension: int, symbols: Any) -> UserError:
         sizes = ", ".join(f"{name} = {symbols[n]}" for n, name in enumerate(self.info.symbols))

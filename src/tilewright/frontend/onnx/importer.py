@@ -44,6 +44,7 @@ from tilewright.frontend.onnx import (
     training,
 )
 from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes
+from tilewright.frontend.onnx.expansion import check_expansion
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
@@ -201,6 +202,7 @@ class _Importer:
     def module(self, shapes: Mapping[str, Sequence[int | str | None]]) -> IRModule:
         graph = self.model.graph
         self._check_opsets(self.model.opsets)
+        check_expansion(self.model)
         params: list[Var] = []
         scope = _Scope(self.small_types)
         scope.stored = graph.initializers
