@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -327,3 +329,53 @@ def test_what_was_recorded_before_an_interrupt_goes_back(driver: ToyDriver, devi
     with pytest.raises(KeyboardInterrupt):
         device.captured(calls, policy)
     assert driver.calls[-2:] == ["cuStreamEndCapture", "cuGraphDestroy"] and driver.capturing is None
+
+
+class ToyTorch:
+    """As much of torch as a captured call asks for: its stream, and memory of its own."""
+
+    uint8 = "uint8"
+
+    def __init__(self) -> None:
+        self.given: list[np.ndarray] = []
+        self.is_capturing = True
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: True,
+            is_current_stream_capturing=lambda: self.is_capturing,
+            current_stream=lambda ordinal: SimpleNamespace(cuda_stream=77),
+        )
+
+    def empty(self, size: int, dtype: str, device: str) -> Any:
+        assert dtype == "uint8" and device == "cuda:0"
+        self.given.append(np.empty(size, np.uint8))
+        place = self.given[-1]
+        return SimpleNamespace(data_ptr=lambda: place.ctypes.data, place=place)
+
+
+def test_calls_go_into_the_graph_that_torch_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = ToyDriver({"k": lambda *addresses: None})
+    driver.CUstream = int  # type: ignore[attr-defined]
+    device = CudaDevice(driver, 0)
+    own, torch = device.stream, ToyTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with device.joined():
+        assert device.capturing and device.stream == 77
+        memory = device.allocate(64)
+        assert memory.address == torch.given[0].ctypes.data and "cuMemAllocAsync" not in driver.calls
+        assert type(device.record([BoundCall(None, (1, 1, 1), (1, 1, 1), [])])).__name__ == "Recording"
+        for step in (
+            lambda: device.write(memory, np.zeros(4)),
+            lambda: device.download(memory, np.zeros(4)),
+            device.wait,
+        ):
+            with pytest.raises(UserError, match="torch captures a CUDA graph"):
+                step()
+        seen: list[bool] = []
+        other = threading.Thread(target=lambda: seen.append(device.capturing or device.stream != own))
+        other.start()
+        other.join()
+        assert seen == [False]  # other threads go on as before
+    assert not device.capturing and device.stream == own
+    torch.is_capturing = False
+    with device.joined():
+        assert not device.capturing

@@ -7,7 +7,9 @@ import ctypes
 import functools
 import math
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -94,7 +96,9 @@ class CudaKernel:
 class CudaDevice(Device):
     """One GPU, with the stream that all its work goes through.
 
-    The stream is ordered with CUDA's default stream, which other packages use unless told otherwise.
+    The stream is ordered with CUDA's default stream, which other packages use unless told otherwise. While torch
+    captures a CUDA graph, calls of the capturing thread go into it (`joined`): on torch's stream, with torch's memory,
+    which lives as long as the graph.
     """
 
     flat_memory = True
@@ -113,7 +117,8 @@ class CudaDevice(Device):
         minor = self._attribute("COMPUTE_CAPABILITY_MINOR")
         # The code of this very architecture has instructions that later ones do not promise.
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-        self.stream = self._call("cuStreamCreate", 0)
+        self._stream = self._call("cuStreamCreate", 0)
+        self._joined = threading.local()
         self._private = self._call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         pool = self._call("cuDeviceGetDefaultMemPool", device)
         kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -124,6 +129,29 @@ class CudaDevice(Device):
 
     def _end(self) -> None:
         self._ending = True
+
+    @property
+    def stream(self) -> Any:
+        """The stream that this thread's work goes to."""
+        return getattr(self._joined, "stream", self._stream)
+
+    @property
+    def capturing(self) -> bool:
+        """Whether this thread's work goes into a graph that torch captures."""
+        return hasattr(self._joined, "stream")
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Where torch captures a CUDA graph in this thread, work goes into it."""
+        stream = _captured_stream(self._ordinal)
+        if stream is None or self.capturing:
+            yield
+            return
+        self._joined.stream = self._driver.CUstream(stream)
+        try:
+            yield
+        finally:
+            del self._joined.stream
 
     def _attribute(self, name: str) -> int:
         kinds = self._driver.CUdevice_attribute
@@ -177,6 +205,11 @@ class CudaDevice(Device):
 
     def allocate(self, size: int) -> Any:
         """Memory on the device, given back when nothing refers to it."""
+        if self.capturing:
+            # Of the graph's own memory: it must be there whenever the graph runs.
+            torch = sys.modules["torch"]
+            place = torch.empty(max(1, size), dtype=torch.uint8, device=f"cuda:{self._ordinal}")
+            return _View(place, place.data_ptr())
         error, pointer = self._driver.cuMemAllocAsync(max(1, size), self.stream)
         if error == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise UserError(f"{self.name} has no memory left for {human_bytes(size)}")
@@ -190,7 +223,8 @@ class CudaDevice(Device):
     def free(self, address: int) -> None:
         """Give memory back, after the work that was started on it."""
         if not self._ending:
-            self._driver.cuMemFreeAsync(address, self.stream)
+            # Always on our own stream: what dies while a graph is captured is no part of it.
+            self._driver.cuMemFreeAsync(address, self._stream)
 
     def view(self, memory: Any, offset: int, size: int) -> Any:
         """A place inside memory, which it keeps alive."""
@@ -204,11 +238,13 @@ class CudaDevice(Device):
 
     def write(self, memory: Any, array: Array) -> None:
         """Copy an array to memory, on the stream; the array may be changed afterwards."""
+        self._refuse_captured("an input is on the host")
         if array.nbytes:
             self._call("cuMemcpyHtoDAsync", memory.address, address_of(array), array.nbytes, self.stream)
 
     def download(self, memory: Any, array: Array) -> None:
         """Copy memory into an array."""
+        self._refuse_captured("a result is asked for on the host")
         if array.nbytes:
             self._call("cuMemcpyDtoHAsync", address_of(array), memory.address, array.nbytes, self.stream)
         self.wait()
@@ -249,6 +285,7 @@ class CudaDevice(Device):
 
     def wait(self) -> None:
         """Wait for the stream; what failed in kernels shows here."""
+        self._refuse_captured("the GPU is waited for")
         (error,) = self._driver.cuStreamSynchronize(self.stream)
         if error != self._driver.CUresult.CUDA_SUCCESS:
             raise UserError(
@@ -257,8 +294,15 @@ class CudaDevice(Device):
             )
 
     def record(self, calls: Sequence[BoundCall]) -> Recording:
-        """Launches as one CUDA graph."""
-        return CudaRecording(self, self, calls) if calls else Recording(self, calls)
+        """Launches as one CUDA graph; one by one where they become part of another graph."""
+        return CudaRecording(self, self, calls) if calls and not self.capturing else Recording(self, calls)
+
+    def _refuse_captured(self, what: str) -> None:
+        if self.capturing:
+            raise UserError(
+                f"torch captures a CUDA graph, and {what}: graphs hold work of the GPU alone",
+                hint="move the tensors to the GPU before the capture, and results to the host after a replay",
+            )
 
     def captured(self, calls: Sequence[BoundCall], policy: Policy) -> Any:
         """An executable graph of calls in order, launched as a policy says; the first cannot start early."""
@@ -383,13 +427,13 @@ class CudaDevice(Device):
         torch = sys.modules["torch"]
         index = tensor.device.index
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if index != self._ordinal or torch.cuda.current_stream(index).cuda_stream:
+        if index != self._ordinal or torch.cuda.current_stream(index).cuda_stream not in (0, int(self.stream)):
             return None
         return ImportedArray(_View(tensor, tensor.data_ptr()), tuple(tensor.shape), dtype)
 
     def order_after(self, stream: int) -> None:
         """Let a stream of another package wait for everything that was started here."""
-        if stream in (_NO_SYNCHRONIZATION, _DEFAULT_STREAM):
+        if stream in (_NO_SYNCHRONIZATION, _DEFAULT_STREAM, int(self.stream)):
             return
         event = self._call("cuEventCreate", self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._call("cuEventRecord", event, self.stream)
@@ -418,6 +462,14 @@ class _View:
     def __init__(self, owner: Any, address: int) -> None:
         self.owner = owner
         self.address = address
+
+
+def _captured_stream(ordinal: int) -> int | None:
+    """The stream on which torch captures a CUDA graph of a GPU in this thread, if it does."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
+        return None
+    return int(torch.cuda.current_stream(ordinal).cuda_stream)
 
 
 def _packed(arg: Any) -> Array:

@@ -179,14 +179,12 @@ class DevicePrepared:
         try:
             return self._free.pop()
         except IndexError:
-            return Frame(
-                self.device,
-                self.steps,
-                self._slots,
-                self.part.code.constants,
-                self._input_bytes,
-                self._output_bytes,
-            )
+            return self._new_frame()
+
+    def _new_frame(self) -> Frame:
+        return Frame(
+            self.device, self.steps, self._slots, self.part.code.constants, self._input_bytes, self._output_bytes
+        )
 
     def give_back(self, frame: Frame) -> None:
         """Return a frame for later calls."""
@@ -195,6 +193,8 @@ class DevicePrepared:
     def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
         """One run: arrays on the host, or arrays on the device that may still be computed."""
         self.device.activate()
+        if self.device.capturing:
+            return self._captured(inputs)
         frame = self.take()
         try:
             with self.device.lock:
@@ -218,6 +218,22 @@ class DevicePrepared:
             return list(results) if on_device else [result.numpy() for result in results]
         finally:
             self.give_back(frame)
+
+    def _captured(self, inputs: Sequence[Value]) -> list[Any]:
+        """A run that becomes part of another package's graph: memory is the graph's, and nobody reads its checks."""
+        if any(step.native is not None for step in self.steps):
+            raise UserError(
+                "the model computes something on the host, which a CUDA graph cannot hold",
+                hint="call it outside the capture, or compile it for the CPU",
+            )
+        frame = self._new_frame()
+        with self.device.lock:
+            places = self._outputs(frame, on_device=True)
+            frame.run(self._inputs(frame, inputs), places)
+        return [
+            DeviceArray(place, shape, info.dtype, self.device)
+            for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
+        ]
 
     def _pending(self, frame: Frame) -> PendingChecks | None:
         """What the run of a frame checks of its data."""

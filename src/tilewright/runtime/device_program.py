@@ -6,6 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -106,6 +107,15 @@ class Device(ABC):
     def numbers(self) -> dict[str, str | int]:
         """What a target for this very device has, by the names of its fields; what is not here has its default."""
         return {}
+
+    @property
+    def capturing(self) -> bool:
+        """Whether what this thread starts is being recorded by another package, and runs later."""
+        return False
+
+    def joined(self) -> AbstractContextManager[None]:
+        """A context in which work goes where another package wants it: into the graph that it captures, if it does."""
+        return nullcontext()
 
     def activate(self) -> None:  # noqa: B027  (most devices have nothing to do)
         """Make ready for calls from this thread."""

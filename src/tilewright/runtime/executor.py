@@ -101,10 +101,11 @@ class Executable:
         """Run on a device, results left there."""
         assert isinstance(self._runner, DeviceRunner)
         self._set_threads(self.threads or 0)
-        results: list[Any] = self._runner.run(self._runner.admit(values), on_device=True)
-        if is_torch(values[0]):
-            torch: Any = sys.modules["torch"]
-            results = [torch.from_dlpack(array) for array in results]
+        with self._runner.device.joined():
+            results: list[Any] = self._runner.run(self._runner.admit(values), on_device=True)
+            if is_torch(values[0]):
+                torch: Any = sys.modules["torch"]
+                results = [torch.from_dlpack(array) for array in results]
         return results[0] if len(results) == 1 else tuple(results)
 
     def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
