@@ -308,3 +308,54 @@ def test_a_product_that_reads_the_row_being_written_stays() -> None:
     outer, _ = schedule.split(schedule.get_loops(step)[-1], [None, 4])
     with pytest.raises(ScheduleError, match="it would run before block step, which writes out"):
         schedule.compute_at(product, outer)
+
+
+def _siblings(all_read: bool = False) -> PrimFunc:
+    """P and Q are made from A, R from P, D from R and Q (or all of them): places to choose between."""
+    a = te.placeholder((8, 4), name="A", dtype="int32")
+    p = te.compute((8, 4), lambda i, j: a[i, j] * 2, name="P")
+    q = te.compute((8, 4), lambda i, j: a[i, j] + 3, name="Q")
+    r = te.compute((8, 4), lambda i, j: p[i, j] - 1, name="R")
+    if all_read:
+        d = te.compute((8, 4), lambda i, j: p[i, j] + q[i, j] - r[i, j], name="D")
+    else:
+        d = te.compute((8, 4), lambda i, j: r[i, j] - q[i, j], name="D")
+    return te.create_prim_func([a, d])
+
+
+@pytest.mark.parametrize(
+    ("index", "order"),
+    [(None, "P R Q D"), (-1, "P R Q D"), (-2, "Q P R D"), (0, "Q P R D"), (1, "P Q R D"), (2, "P R Q D")],
+)
+def test_a_place_among_the_statements_of_a_loop(index: int | None, order: str) -> None:
+    func = _siblings()
+    schedule = Schedule(func)
+    loop = schedule.get_loops(schedule.get_block("D"))[0]
+    for name in "RP":
+        schedule.compute_at(schedule.get_block(name), loop)
+    schedule.compute_at(schedule.get_block("Q"), loop, index=index)
+    assert [block.name for block in schedule.blocks()] == order.split()
+    check(schedule, func)
+
+
+@pytest.mark.parametrize(("index", "order"), [(None, "P R Q D"), (-1, "P Q R D"), (-2, "P R Q D"), (2, "P Q R D")])
+def test_a_place_for_a_consumer(index: int | None, order: str) -> None:
+    func = _siblings(all_read=True)
+    schedule = Schedule(func)
+    loop = schedule.get_loops(schedule.get_block("P"))[0]
+    schedule.merge(loop, schedule.get_loops(schedule.get_block("Q"))[0])
+    schedule.reverse_compute_at(schedule.get_block("R"), loop, index=index)
+    assert [block.name for block in schedule.blocks()] == order.split()
+    check(schedule, func)
+
+
+@pytest.mark.parametrize("index", [2, 7, -3])
+def test_places_that_are_too_early_or_too_late(index: int) -> None:
+    schedule = Schedule(_siblings())
+    loop = schedule.get_loops(schedule.get_block("D"))[0]
+    schedule.compute_at(schedule.get_block("Q"), loop)
+    schedule.compute_at(schedule.get_block("R"), loop)
+    message = f"block P cannot stand at place {index} of the body of loop i"
+    with pytest.raises(ScheduleError, match=message) as caught:
+        schedule.compute_at(schedule.get_block("P"), loop, index=index)
+    assert "places 0 to 1 are after its producers and before its consumers" in str(caught.value)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir.expr import Range, Var, const_value
+from tilewright.ir.visit import variables
 from tilewright.tir.analysis.bindings import is_injective
 from tilewright.tir.analysis.dependence import (
     Conflict,
@@ -17,6 +18,7 @@ from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import Box, hull, relax, within
 from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.schedule.inverse import relax_whole, whole_box
 from tilewright.tir.schedule.loops import check_kinds
 from tilewright.tir.schedule.placement import (
     body_statements,
@@ -78,17 +80,52 @@ def _require_place(state: ScheduleState, block: Block, loop: For, what: str) -> 
         state.fail(f"{what}: block {block.name} is already under loop {loop.var.name}", block)
 
 
-def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False) -> None:
+def _chosen_place(state: ScheduleState, block: Block, loop: For, choice: int, among: range, what: str) -> int:
+    """The number of the statement of a loop's body that a block is put before: one of `among`, by itself or by its end.
+
+    -1 is the last possible place, -2 the first.
+    """
+    if choice in (-1, -2):
+        return among[-1] if choice == -1 else among[0]
+    if choice not in among:
+        state.fail(
+            f"{what}: block {block.name} cannot stand at place {choice} of the body of loop {loop.var.name}",
+            loop,
+            f"places {among[0]} to {among[-1]} are after its producers and before its consumers; -1 is the last of "
+            "them, -2 the first",
+        )
+    return choice
+
+
+def _places(state: ScheduleState, block: Block, under: Sequence[Stmt]) -> range:
+    """Where in a body a block can stand: after what it reads is written, before what it writes is read."""
+    index = state.index
+
+    def holds(stmt: Stmt, blocks: Sequence[Block]) -> bool:
+        return any(item is stmt or index.is_under(item, stmt) for item in blocks)
+
+    sources, readers = producers(index, block), consumers(index, block)
+    first = max((n + 1 for n, stmt in enumerate(under) if holds(stmt, sources)), default=0)
+    last = min((n for n, stmt in enumerate(under) if holds(stmt, readers)), default=len(under))
+    return range(first, max(first, last) + 1)
+
+
+def compute_at(
+    state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False, index: int | None = None
+) -> None:
     """Compute, in each iteration of a loop, just the part of a producer that the consumers there read.
 
     for i in 64: B(i)                      for i_0 in 4:
     for i_0 in 4: for i_1 in 16:     ->        for i in 16: B(i_0 * 16 + i)
         C(i_0 * 16 + i_1)  # reads B           for i_1 in 16: C(i_0 * 16 + i_1)
+
+    It stands before the first of the consumers, or at the place `index` of the loop's statements (-1: the last
+    possible, -2: the first).
     """
     what = "compute_at"
     require_movable(state, block, what, loop)
     _require_place(state, block, loop, what)
-    index = state.index
+    program = state.index
     for region in block.writes:
         if state.is_parameter(region.buffer):
             state.fail(
@@ -96,11 +133,11 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
                 block,
                 "move its producers under it, or use reverse_compute_at",
             )
-    readers = consumers(index, block)
+    readers = consumers(program, block)
     if not readers:
         state.fail(f"{what}: nothing reads what block {block.name} writes", block)
     for reader in readers:
-        if not index.is_under(reader, loop):
+        if not program.is_under(reader, loop):
             state.fail(
                 f"{what}: block {reader.name} reads {block.name} and is not under loop {loop.var.name}",
                 reader,
@@ -110,7 +147,10 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
     needed = known_ranges(needed_instances(state, block, boxes), readers)
     nest = build_nest(state, block, needed, preserve_unit_loops)
     under = list(body_statements(loop))
-    place = next(n for n, stmt in enumerate(under) if any(r is stmt or index.is_under(r, stmt) for r in readers))
+    if index is not None:
+        place = _chosen_place(state, block, loop, index, _places(state, block, under), what)
+    else:
+        place = next(n for n, stmt in enumerate(under) if any(r is stmt or program.is_under(r, stmt) for r in readers))
     _move(state, block, loop, [*under[:place], nest, *under[place:]], [block.name, *(r.name for r in readers)], what)
 
 
@@ -144,21 +184,25 @@ def _fail_flow(state: ScheduleState, conflict: Conflict, what: str) -> None:
     state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
 
 
-def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False) -> None:
+def reverse_compute_at(
+    state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False, index: int | None = None
+) -> None:
     """Run, in each iteration of a loop, the instances of a consumer whose input that iteration has produced.
 
     for i_0 in 4: for i_1 in 16:           for i_0 in 4:
         B(i_0 * 16 + i_1)            ->        for i_1 in 16: B(i_0 * 16 + i_1)
     for i in 64: C(i)  # reads B               for i in 16: C(i_0 * 16 + i)
+
+    It stands after the last of the producers, or at the place `index` (as for compute_at).
     """
     what = "reverse_compute_at"
     require_movable(state, block, what)
     _require_place(state, block, loop, what)
-    index = state.index
-    sources = [item for item in producers(index, block) if index.is_under(item, loop)]
+    program = state.index
+    sources = [item for item in producers(program, block) if program.is_under(item, loop)]
     if not sources:
         state.fail(f"{what}: no block under loop {loop.var.name} writes what block {block.name} reads", block)
-    outer = {item.var for item in (*index.loops_above(loop), loop) if const_value(item.extent) != 1}
+    outer = {item.var for item in (*program.loops_above(loop), loop) if const_value(item.extent) != 1}
     for source in sources:
         if any(item.kind is IterKind.REDUCE and mentions(item.value, outer) for item in source.iters):
             state.fail(
@@ -168,8 +212,11 @@ def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_u
                 "choose a loop outside its reduction loops",
             )
     under = list(body_statements(loop))
-    last = max(n for n, stmt in enumerate(under) if any(s is stmt or index.is_under(s, stmt) for s in sources))
-    readers = [item.name for item in consumers(index, block)]
+    if index is not None:
+        last = _chosen_place(state, block, loop, index, _places(state, block, under), what) - 1
+    else:
+        last = max(n for n, stmt in enumerate(under) if any(s is stmt or program.is_under(s, stmt) for s in sources))
+    readers = [item.name for item in consumers(program, block)]
     failure: Conflict | None = None
     for source in sources:
         for needed in _settled(state, source, block, loop):
@@ -204,23 +251,34 @@ def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> li
     loops = state.index.loops_between(loop, source)
     for region, box in relax(source, source.writes, loops, state.analyzer):
         for read in block.reads:
-            if read.buffer is region.buffer and _reads_only_written(state, read, block, region, source):
-                result.append(solve_region(block, read, box))
+            if read.buffer is not region.buffer:
+                continue
+            settled = solve_region(block, read, box, state.analyzer)
+            if _reads_only_written(state, read, block, region, source, settled):
+                result.append(settled)
     return result
 
 
 def _reads_only_written(
-    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block
+    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block, settled: Iterable[Var]
 ) -> bool:
     """Whether, in every dimension that settles an iterator, all that is ever read is written."""
-    for dimension in range(len(read.region)):
+    analyzer = state.analyzer
+    alone: set[Var] = set()
+    for dimension, item in enumerate(read.region):
         wanted = total_range(read, dimension, block)
-        if wanted is None:
-            continue
-        written = total_range(write, dimension, source)
-        if written is None or not within(wanted, written, state.analyzer):
-            return False
-    return True
+        if wanted is not None:
+            alone.update(variables(item.min))
+            if not within(wanted, total_range(write, dimension, source), analyzer):
+                break
+    else:
+        if alone.issuperset(settled):
+            return True
+    written_box = whole_box(source, write, analyzer)
+    wanted_box = relax_whole(block, read, analyzer)
+    return written_box is not None and all(
+        within(wanted, written, analyzer) for wanted, written in zip(wanted_box, written_box, strict=True)
+    )
 
 
 def _reverse_conflict(

@@ -157,17 +157,29 @@ class Schedule(ScheduleBase):
 
     # Where blocks are computed
 
-    def compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
-        """Compute a producer inside a loop of its consumers: each iteration what is read there."""
-        node, place = self._block(block, "compute_at"), self._loop(loop, "compute_at")
-        compute_location.compute_at(self._state, node, place, preserve_unit_loops)
-        self._record("compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+    def compute_at(
+        self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False, index: int | None = None
+    ) -> None:
+        """Compute a producer inside a loop of its consumers: each iteration what is read there.
 
-    def reverse_compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
-        """Run a consumer inside a loop of its producers: each iteration what can be computed from its results."""
+        `index` is its place among the loop's statements: -1 the last possible, -2 the first.
+        """
+        node, place = self._block(block, "compute_at"), self._loop(loop, "compute_at")
+        compute_location.compute_at(self._state, node, place, preserve_unit_loops, index)
+        self._record("compute_at", [block, loop], _with_index({"preserve_unit_loops": preserve_unit_loops}, index))
+
+    def reverse_compute_at(
+        self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False, index: int | None = None
+    ) -> None:
+        """Run a consumer inside a loop of its producers: each iteration what can be computed from its results.
+
+        `index` is its place among the loop's statements: -1 the last possible, -2 the first.
+        """
         node, place = self._block(block, "reverse_compute_at"), self._loop(loop, "reverse_compute_at")
-        compute_location.reverse_compute_at(self._state, node, place, preserve_unit_loops)
-        self._record("reverse_compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+        compute_location.reverse_compute_at(self._state, node, place, preserve_unit_loops, index)
+        self._record(
+            "reverse_compute_at", [block, loop], _with_index({"preserve_unit_loops": preserve_unit_loops}, index)
+        )
 
     def compute_inline(self, block: BlockHandle) -> None:
         """Put a block's expression in the place of each read of its result; the block goes away."""
@@ -388,6 +400,11 @@ class Schedule(ScheduleBase):
         attributes: dict[str, object] = {"candidates": list(candidates), "probs": list(probs)}
         self._record("sample_categorical", [], attributes, [result], decision)
         return result
+
+
+def _with_index(attributes: dict[str, object], index: int | None) -> dict[str, object]:
+    """The attributes of a move; a place that was not asked for is not recorded."""
+    return attributes if index is None else {**attributes, "index": index}
 
 
 KINDS = frozenset(
