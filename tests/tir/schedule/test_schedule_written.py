@@ -316,6 +316,23 @@ def test_cache_write_needs_to_know_what_is_written() -> None:
     func = parse(
         """
 @script.function
+def folded(A: Buffer[(24,), "int32"], B: Buffer[(28,), "int32"]):
+    for i, j in grid(4, 6):
+        with block("B"):
+            vi, vj = spatial(4, i), spatial(6, j)
+            B[vi * 7 + vj] = A[vi * 6 + vj] + 1
+"""
+    )
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="which elements of B block B writes cannot be told exactly"):
+        schedule.cache_write(schedule.get_block("B"), 0, "local")
+    check(schedule, func)
+
+
+def test_folded_results_can_be_staged_and_run_in_parallel() -> None:
+    func = parse(
+        """
+@script.function
 def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
     for i, j in grid(4, 6):
         with block("B"):
@@ -324,8 +341,7 @@ def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
 """
     )
     schedule = Schedule(func)
-    with pytest.raises(ScheduleError, match="which elements of B block B writes cannot be told exactly"):
-        schedule.cache_write(schedule.get_block("B"), 0, "local")
+    schedule.cache_write(schedule.get_block("B"), 0, "local")
     i, j = schedule.get_loops(schedule.get_block("B"))
     schedule.parallel(i)
     schedule.vectorize(j)

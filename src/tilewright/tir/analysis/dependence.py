@@ -7,8 +7,9 @@ or the buffer shrunk to one iteration's part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
@@ -16,7 +17,7 @@ from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
-from tilewright.tir.analysis.regions import Box, not_negative, relax, within
+from tilewright.tir.analysis.regions import Box, joined, not_negative, relax, within
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.stmt import Block, For, IterKind, SeqStmt
 
@@ -69,6 +70,9 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
         return True
     given = conjuncts(reader.predicate)
     regions = [region for region in writer.writes if region.buffer is buffer]
+    together = joined(regions) if len(regions) > 1 else None
+    if together is not None:
+        regions.append(together)
     boxes = [exact_box(writer, region, writing, analyzer, given) for region in regions]
     reading = index.loops_between(fixed, reader)
     wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
@@ -96,24 +100,31 @@ def _disjoint(a: Box, b: Box, analyzer: Analyzer) -> bool:
 
 
 def moved_flow_conflict(
-    old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer, reader_before: str | None = None
+    old: ProgramIndex,
+    new: ProgramIndex,
+    name: str,
+    analyzer: Analyzer,
+    reader_before: str | None = None,
+    settled: str | None = None,
+    writes_for: Mapping[str, str] = MappingProxyType({}),
 ) -> Conflict | None:
     """Whether a block of a changed program may miss what it, or `reader_before` for it, read in the old one.
 
     A pair of writer and reader whose order and common loops are as they were needs no proof, nor does one that is
     deeper inside its common loops than it was and never touches the same elements while those stand still (a
     recurrence: one reads the row before the one that the other writes). Otherwise the writer must come first, as it
-    did, and cover the reads while the common loops stand still.
+    did, and cover the reads while the common loops stand still. The writer `settled` needs no proof: the caller has it.
+    `writes_for` says of new blocks in whose place they write, at the same times, what they write.
     """
     reader, before = new.blocks[name], old.blocks.get(reader_before or name)
     scope = new.scope(reader)
     for buffer in dict.fromkeys(region.buffer for region in reader.reads):
         for writer in scope.writers_of(buffer):
-            if writer is reader:
+            if writer is reader or writer.name == settled:
                 continue
             first = new.position(writer) < new.position(reader)
             common = new.common_loops(writer, reader)
-            origin = old.blocks.get(writer.name)
+            origin = old.blocks.get(writes_for.get(writer.name, writer.name))
             if before is not None and origin is not None and _flows(origin, before, buffer):
                 was_first = old.position(origin) < old.position(before)
                 if was_first != first:

@@ -16,7 +16,7 @@ from tilewright.tir.analysis.dependence import (
 )
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
-from tilewright.tir.analysis.regions import Box, hull, relax, within
+from tilewright.tir.analysis.regions import Box, hull, joined, relax, within
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.schedule.inverse import relax_whole, whole_box
 from tilewright.tir.schedule.loops import check_kinds
@@ -249,13 +249,25 @@ def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> li
         # It writes a part only: its iterations do not run every instance.
         return result
     loops = state.index.loops_between(loop, source)
-    for region, box in relax(source, source.writes, loops, state.analyzer):
+    for region, box in relax(source, _joined_writes(source), loops, state.analyzer):
         for read in block.reads:
             if read.buffer is not region.buffer:
                 continue
             settled = solve_region(block, read, box, state.analyzer)
             if _reads_only_written(state, read, block, region, source, settled):
                 result.append(settled)
+    return result
+
+
+def _joined_writes(block: Block) -> list[BufferRegion]:
+    """What a block writes; parts of one buffer that lie side by side as one."""
+    by_buffer: dict[Buffer, list[BufferRegion]] = {}
+    for region in block.writes:
+        by_buffer.setdefault(region.buffer, []).append(region)
+    result: list[BufferRegion] = []
+    for regions in by_buffer.values():
+        together = joined(regions)
+        result.extend(regions if together is None else [together])
     return result
 
 

@@ -17,15 +17,59 @@ from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LetStmt, SeqStm
 
 
 def merge(state: ScheduleState, first: For, second: For) -> Var:
-    """Run the bodies of two neighbouring loops in one.
+    """Run the bodies of two loops in one; with them, the loops around them that the other has not.
 
     for i in 8: A(i)            for i in 8:
     for j in 8: B(j)     ->         A(i)
                                     B(i)
 
+    for i in 8: for j in 4: A(i, j)            for i in 8: for j in 4:
+    for p in 8: for q in 4: B(p, q)     ->         A(i, j)                   merge(j, q)
+                                                   B(i, j)
+
     Step i of the second loop then runs before the later steps of the first: it must read nothing that those write, and
     write nothing that they touch.
     """
+    what = "merge"
+    nests = [_own_nest(state, loop, other) for loop, other in ((first, second), (second, first))]
+    if len(nests[0]) != len(nests[1]):
+        state.fail(
+            f"{what}: loop {first.var.name} is {len(nests[0])} loops deep beside the {len(nests[1])} of loop "
+            f"{second.var.name}",
+            second,
+            "merge loops at the same depth below what is around both",
+        )
+    trial = state if len(nests[0]) == 1 else state.copy()
+    result = first.var
+    for above, below in zip(*nests, strict=True):
+        result = _merge_neighbours(trial, trial.index.loops[above.var], trial.index.loops[below.var])
+    if trial is not state:
+        state.adopt(trial)
+        state.commit(trial.func)
+    return result
+
+
+def _own_nest(state: ScheduleState, loop: For, other: For) -> list[For]:
+    """The loops from the outermost that is not around another loop down to a loop; nothing else stands in them."""
+    index = state.index
+    if index.is_under(other, loop) or loop is other:
+        state.fail(f"merge: loop {other.var.name} is loop {loop.var.name} or inside it", other)
+    nest = [
+        loop,
+        *(item for item in index.ancestors(loop) if isinstance(item, For) and not index.is_under(other, item)),
+    ]
+    nest.reverse()
+    for outer, inner in pairwise(nest):
+        if outer.body is not inner:
+            state.fail(
+                f"merge: loop {outer.var.name} has more inside than loop {inner.var.name}",
+                outer,
+                "merge the outer loops first, then the inner ones",
+            )
+    return nest
+
+
+def _merge_neighbours(state: ScheduleState, first: For, second: For) -> Var:
     what = "merge"
     index = state.index
     for loop in (first, second):

@@ -125,7 +125,7 @@ def _reindex_read(
     nest = build_nest(state, copy, {}, preserve_unit_loops=True)
     place = tuple(item.var for item in used)
     changed = _swapped(block, buffer, staged, place)
-    finish_staging(state, where, number, nest, {block: changed}, staged, [name, block.name], what)
+    finish_staging(state, where, number, nest, {block: changed}, [staged], [name, block.name], what)
 
 
 def _reindex_write(
@@ -160,4 +160,4 @@ def _reindex_write(
     nest = build_nest(state, copy, {}, preserve_unit_loops=True)
     changed = _swapped(block, buffer, staged, tuple(item.var for item in used))
     affected = [name, *(reader.name for reader in readers)]
-    finish_staging(state, where, number + 1, nest, {block: changed}, staged, affected, what)
+    finish_staging(state, where, number + 1, nest, {block: changed}, [staged], affected, what)

@@ -206,10 +206,16 @@ class Schedule(ScheduleBase):
         self._record("cache_read", [block], attributes, [result])
         return result
 
-    def cache_write(self, block: BlockHandle, buffer: int | str, scope: str) -> BlockHandle:
-        """Let a block write to another scope and copy the result out afterwards; gives the copying block."""
+    def cache_write(self, block: BlockHandle, buffer: int | str | Sequence[int | str], scope: str) -> BlockHandle:
+        """Let a block write to another scope and copy the result out afterwards; gives the copying block.
+
+        Several buffers (a list of them) are copied out by one block.
+        """
         node = self._block(block, "cache_write")
-        result = BlockHandle(cache.cache_write(self._state, node, buffer, scope))
+        chosen = [buffer] if isinstance(buffer, (int, str)) else list(buffer)
+        if not chosen:
+            self._state.fail("cache_write: no buffer is given", node)
+        result = BlockHandle(cache.cache_write(self._state, node, chosen, scope))
         self._record("cache_write", [block], {"buffer": buffer, "scope": scope}, [result])
         return result
 
