@@ -90,9 +90,8 @@ def finish_staging(
     second = first.func.replace(body=edit_tree(first, {place: changed}))
     candidate = state.index_of(with_allocations(second, owner.name, staged))
     for name in affected:
-        conflict = moved_flow_conflict(
-            state.index, candidate, name, state.analyzer, reads_for.get(name), settled, writes_for
-        )
+        before = [reads_for[name]] if name in reads_for else []
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, before, settled, writes_for)
         if conflict is not None:
             state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
     around = [] if isinstance(where, Block) else [*state.index.loops_above(where), where]

@@ -32,10 +32,10 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, Stmt, seq
 
 
-def require_movable(state: ScheduleState, block: Block, what: str, place: For | None = None) -> None:
+def require_movable(state: ScheduleState, block: Block, what: str, kept: Sequence[For] | None = None) -> None:
     """A block whose instances may run at another time: spatial and reduce iterators only, sole writer, no strings.
 
-    With a `place`, opaque iterators are fine whose loops are around it too: their order stays.
+    Opaque iterators are fine whose loops are all among those `kept` around it: their order stays.
     """
     index = state.index
     if block is index.root:
@@ -47,10 +47,9 @@ def require_movable(state: ScheduleState, block: Block, what: str, place: For | 
             block,
             "put each statement in a block: only blocks say what they read and write",
         )
-    stay = set() if place is None else {loop.var for loop in index.loops_above(place)}
-    moving = {loop.var for loop in index.loops_above(block)} - stay
+    moving = {loop.var for loop in index.loops_above(block)} - {loop.var for loop in kept or ()}
     for item in block.iters:
-        if item.kind is IterKind.OPAQUE and (place is None or mentions(item.value, moving)):
+        if item.kind is IterKind.OPAQUE and (kept is None or mentions(item.value, moving)):
             state.fail(f"{what}: block {block.name} has the opaque iterator {item.var.name}: its order is fixed", block)
     for region in block.writes:
         others = [writer for writer in scope.writers_of(region.buffer) if writer is not block]
@@ -123,7 +122,7 @@ def compute_at(
     possible, -2: the first).
     """
     what = "compute_at"
-    require_movable(state, block, what, loop)
+    require_movable(state, block, what, state.index.loops_above(loop))
     _require_place(state, block, loop, what)
     program = state.index
     for region in block.writes:

@@ -11,7 +11,7 @@ from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
-from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict, producers
+from tilewright.tir.analysis.dependence import apart, consumers, covered, moved_flow_conflict, producers
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import within
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -25,7 +25,7 @@ from tilewright.tir.schedule.inverse import (
     whole_box,
 )
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Assert, Block, BlockIter, BufferStore, Evaluate, Stmt
+from tilewright.tir.stmt import Assert, Block, BlockIter, BufferStore, Evaluate, For, Stmt
 
 
 def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
@@ -103,12 +103,21 @@ def _without_allocation(buffer: Buffer, owner: Block) -> Block:
 
 
 def _commit(
-    state: ScheduleState, edits: Mapping[Stmt, Stmt | None], gone: Sequence[Buffer], affected: list[str], what: str
+    state: ScheduleState,
+    edits: Mapping[Stmt, Stmt | None],
+    gone: Sequence[Buffer],
+    affected: list[str],
+    what: str,
+    inlined: tuple[str, Sequence[str]] = ("", ()),
 ) -> None:
+    """Edit blocks and drop buffers; check the dependences of blocks. `inlined` are a block and those that now read
+    what it read.
+    """
     func = state.edited(edits, lambda root: reduce(_drop_everywhere, gone, root))
     candidate = state.index_of(func)
     for name in affected:
-        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
+        before = (name, inlined[0]) if name in inlined[1] else ()
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, before)
         if conflict is not None:
             state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(name))
     state.commit_index(candidate)
@@ -132,15 +141,16 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
     """
     what = "compute_inline"
     index = state.index
-    require_movable(state, block, what)
     readers = consumers(index, block)
+    shared = _shared_loops(state, block, readers)
+    require_movable(state, block, what, shared)
     if not readers:
         _remove(state, block, what)
         return
     store = _single_store(state, block, what)
     _require_intermediate(state, store.buffer, block, what)
     found = _inverse_access(state, block, store.indices, what)
-    _require_stable_inputs(state, block, what)
+    _require_stable_inputs(state, block, readers, shared, what)
     analyzer = state.analyzer
 
     def replace(item: Node) -> Node | None:
@@ -154,7 +164,8 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
     edits: dict[Stmt, Stmt | None] = {block: None}
     for reader in readers:
         edits[reader] = with_replaced(reader, replace)
-    _commit(state, edits, [store.buffer], [reader.name for reader in readers], what)
+    names = [reader.name for reader in readers]
+    _commit(state, edits, [store.buffer], names, what, (block.name, names))
 
 
 def _remove(state: ScheduleState, block: Block, what: str) -> None:
@@ -183,15 +194,49 @@ def with_replaced(block: Block, replace: Callable[[Node], Node | None]) -> Block
     return with_detected_accesses(block.replace(body=body, init=init))
 
 
-def _require_stable_inputs(state: ScheduleState, block: Block, what: str) -> None:
-    """What a block reads must not be written again after it: its consumers would see the new values."""
+def _shared_loops(state: ScheduleState, block: Block, readers: Sequence[Block]) -> list[For]:
+    """The loops around a block and all that read it, in one iteration of which they read what it makes in that."""
+    index, analyzer = state.index, state.analyzer
+    shared = index.loops_above(block)
+    for reader in readers:
+        shared = shared[: len(index.common_loops(block, reader))]
+    for region in block.writes if shared else ():
+        for reader in readers:
+            reads = any(item.buffer is region.buffer for item in reader.reads)
+            if reads and not covered(index, block, reader, region.buffer, shared[-1], analyzer):
+                return []
+    return list(shared)
+
+
+def _require_stable_inputs(
+    state: ScheduleState, block: Block, readers: Sequence[Block], shared: Sequence[For], what: str
+) -> None:
+    """What a block reads must not be written between it and its consumers: they would see the new values.
+
+    A writer may come after all of them, or (a step of a recurrence: row t from row t - 1) write other elements.
+    """
     index = state.index
     scope = index.scope(block)
     for region in block.reads:
         for writer in scope.writers_of(region.buffer):
-            if index.position(writer) > index.position(block):
+            if writer is block or index.position(writer) < index.position(block):
+                continue
+            common = index.common_loops(block, writer)
+            done = all(
+                index.position(writer) > index.position(reader)
+                and len(index.common_loops(reader, writer)) <= len(shared)
+                for reader in readers
+            )
+            writes = [(writer, item) for item in writer.writes if item.buffer is region.buffer]
+            inside = len(common) <= len(shared) and bool(common)
+            if not done and not (inside and apart(index, common[-1], block, [region], writes, state.analyzer)):
                 state.fail(
                     f"{what}: block {writer.name} writes {region.buffer.name} after block {block.name} has read it",
+                    block,
+                )
+            if writer.init is not None and any(writer is reader for reader in readers):
+                state.fail(
+                    f"{what}: the reduction of block {writer.name} would read {region.buffer.name}, which it writes",
                     block,
                 )
 
@@ -228,7 +273,7 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
         state.mark_partial(source.name)
     readers = [item.name for item in consumers(state.index, block)]
     edits: dict[Stmt, Stmt | None] = {block: None, source: with_detected_accesses(merged)}
-    _commit(state, edits, [inner.buffer], [source.name, *readers], what)
+    _commit(state, edits, [inner.buffer], [source.name, *readers], what, (block.name, [source.name]))
 
 
 def _running_where(block: Block, conditions: Sequence[PrimExpr]) -> tuple[Block, bool]:

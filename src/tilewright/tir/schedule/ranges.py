@@ -103,6 +103,10 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
     early, late = index.blocks_under(first), index.blocks_under(second)
     joined = candidate.loops[first.var]
     if iteration_conflict(candidate, joined, state.analyzer, private=True) is None:
+        for block in late:
+            conflict = moved_flow_conflict(index, candidate, block.name, state.analyzer)
+            if conflict is not None:
+                state.fail(f"merge: {conflict.reason}", block)
         return
     read = {id(region.buffer) for block in late for region in block.reads}
     for block in early:
