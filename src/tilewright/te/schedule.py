@@ -327,7 +327,9 @@ class Stage:
 
     # ---------------------------------------------------------------- loops
 
-    def split(self, axis: Axis, factor: int | None = None, nparts: int | None = None) -> tuple[Axis, Axis]:
+    def split(
+        self, axis: Axis, factor: int | PrimExpr | None = None, nparts: int | PrimExpr | None = None
+    ) -> tuple[Axis, Axis]:
         """Split an axis in an outer and an inner one: the inner of `factor` iterations, or the outer of `nparts`."""
         if (factor is None) == (nparts is None):
             raise UserError(f"stage {self.name}: split takes either factor or nparts")

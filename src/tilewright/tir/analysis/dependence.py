@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.expr import TRUE, ZERO, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import substitute, variables
+from tilewright.ir.visit import pre_order, substitute, variables
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import Box, joined, not_negative, relax, within
-from tilewright.tir.buffer import Buffer, BufferRegion
-from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, SeqStmt
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LetStmt, LoopKind, SeqStmt
+
+INDEPENDENT: Final = "independent"
+"""The annotation of a loop whose iterations, somebody promises, do not meet where data decide what they write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,8 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     """Why the iterations of a loop cannot run at the same time; None if they can.
 
     With `private`, an intermediate buffer whose accesses are all inside the loop and covered in each iteration may be
-    written by several iterations: each can have its own copy.
+    written by several iterations: each can have its own copy. A loop may carry the promise (`INDEPENDENT`) that its
+    iterations do not meet where data decide what is written.
     """
     blocks = index.blocks_under(loop)
     for block in blocks:
@@ -230,11 +235,22 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     for block in blocks:
         for region in block.writes:
             written.setdefault(region.buffer, []).append((block, region))
+    promised = bool(loop.annotations.get(INDEPENDENT))
     for buffer, writers in written.items():
+        if promised and any(places_from_data(block, buffer) for block, _ in writers):
+            continue
         conflict = _buffer_conflict(index, loop, buffer, writers, blocks, analyzer, private)
         if conflict is not None:
             return conflict
     return None
+
+
+def places_from_data(block: Block, buffer: Buffer) -> bool:
+    """Whether a block writes a buffer at indices that are read from memory."""
+    bound = {item.var for item in pre_order(block.body) if isinstance(item, LetStmt)}
+    stores = [item for item in pre_order(block.body) if isinstance(item, BufferStore) and item.buffer is buffer]
+    parts = (part for store in stores for index in store.indices for part in pre_order(index))
+    return any(isinstance(part, BufferLoad) or part in bound for part in parts)
 
 
 def _buffer_conflict(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tilewright.ir.expr import ExprLike
+from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
@@ -27,6 +27,7 @@ from tilewright.tir.schedule import (
     reindexing,
     sampling,
     storage,
+    symbols,
     tensorize,
 )
 from tilewright.tir.schedule import annotations as notes
@@ -47,20 +48,29 @@ class Schedule(ScheduleBase):
 
     # Loops
 
-    def split(self, loop: LoopHandle, factors: Sequence[int | None]) -> list[LoopHandle]:
+    def split(self, loop: LoopHandle, factors: Sequence[int | PrimExpr | str | None]) -> list[LoopHandle]:
         """Split a loop in nested loops of the given extents, outermost first; one factor may be None.
 
         for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) if i_0 * 16 + i_1 < 100
+
+        A factor may be an expression of the function's symbols, or its text: split(i, [None, "n // 4"]).
         """
         node = self._loop(loop, "split")
         if len(factors) == 0 or list(factors).count(None) > 1:
             self._state.fail(f"split: {list(factors)} are not factors", node, "give integers; at most one may be None")
+        plain: list[int | PrimExpr | None] = []
+        recorded: list[object] = []
         for factor in factors:
+            if isinstance(factor, (PrimExpr, str)):
+                plain.append(symbols.expression(self._state, factor, node, "split"))
+                recorded.append(factor if isinstance(factor, str) else symbols.text(self._state, factor, node, "split"))
+                continue
             if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int) or factor < 1):
                 self._state.fail(f"split: {factor!r} is not a factor", node, "factors are positive integers or None")
-        plain = [None if factor is None else int(factor) for factor in factors]
+            plain.append(None if factor is None else int(factor))
+            recorded.append(factor)
         result = [LoopHandle(var) for var in loops.split(self._state, node, plain)]
-        self._record("split", [loop], {"factors": list(factors)}, result)
+        self._record("split", [loop], {"factors": recorded}, result)
         return result
 
     def fuse(self, *nest: LoopHandle) -> LoopHandle:
@@ -123,6 +133,14 @@ class Schedule(ScheduleBase):
         """Run the iterations of a loop on several threads."""
         notes.parallel(self._state, self._loop(loop, "parallel"))
         self._record("parallel", [loop])
+
+    def promise_independent(self, loop: LoopHandle) -> None:
+        """Promise that the iterations of a loop never meet where data decide what they write; nobody checks it.
+
+        for i: B[I[i]] = A[i]  ->  for i in serial(n, annotations={"independent": True}): B[I[i]] = A[i]
+        """
+        notes.promise_independent(self._state, self._loop(loop, "promise_independent"))
+        self._record("promise_independent", [loop])
 
     def vectorize(self, loop: LoopHandle) -> None:
         """Run the iterations of a loop as the lanes of vectors."""
