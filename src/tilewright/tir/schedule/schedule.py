@@ -32,14 +32,14 @@ from tilewright.tir.schedule import (
 )
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
-from tilewright.tir.schedule.base import ScheduleBase
+from tilewright.tir.schedule.access_methods import AccessMethods
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
 from tilewright.tir.schedule.trace import Trace, Value, replayers
 from tilewright.tir.stmt import For
 from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
 
 
-class Schedule(ScheduleBase):
+class Schedule(AccessMethods):
     """A program on its way from what to compute to how.
 
     `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
@@ -133,14 +133,6 @@ class Schedule(ScheduleBase):
         """Run the iterations of a loop on several threads."""
         notes.parallel(self._state, self._loop(loop, "parallel"))
         self._record("parallel", [loop])
-
-    def promise_independent(self, loop: LoopHandle) -> None:
-        """Promise that the iterations of a loop never meet where data decide what they write; nobody checks it.
-
-        for i: B[I[i]] = A[i]  ->  for i in serial(n, annotations={"independent": True}): B[I[i]] = A[i]
-        """
-        notes.promise_independent(self._state, self._loop(loop, "promise_independent"))
-        self._record("promise_independent", [loop])
 
     def vectorize(self, loop: LoopHandle) -> None:
         """Run the iterations of a loop as the lanes of vectors."""
@@ -433,7 +425,8 @@ def _with_index(attributes: dict[str, object], index: int | None) -> dict[str, o
 
 KINDS = frozenset(
     name
-    for name in (*vars(ScheduleBase), *vars(Schedule))
+    for kind in Schedule.__mro__[:-1]
+    for name in vars(kind)
     if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
 )
 """The names of the methods that a trace can have as instructions."""

@@ -252,6 +252,8 @@ _BLOCKS: Final = (
     "tensorize",
     "reindex",
     "decompose_padding",
+    "reindex_cache_read",
+    "reindex_cache_write",
 )
 _BLOCK_LISTS: Final = (
     "get_child_blocks",
