@@ -269,11 +269,11 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
     body = BufferStore(store.buffer, tuple(substitute(index, mapping) for index in store.indices), value)
     merged = source.replace(body=body, annotations={**source.annotations, **block.annotations})
     merged, exact = _running_where(merged, conditions)
-    if not exact:
-        state.mark_partial(source.name)
     readers = [item.name for item in consumers(state.index, block)]
     edits: dict[Stmt, Stmt | None] = {block: None, source: with_detected_accesses(merged)}
     _commit(state, edits, [inner.buffer], [source.name, *readers], what, (block.name, [source.name]))
+    if not exact:
+        state.mark_partial(source.name)
 
 
 def _running_where(block: Block, conditions: Sequence[PrimExpr]) -> tuple[Block, bool]:

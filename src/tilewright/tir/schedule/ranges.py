@@ -8,6 +8,7 @@ from itertools import pairwise
 from tilewright.ir.build import const
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import substitute
+from tilewright.tir.analysis.bindings import region_tells_apart
 from tilewright.tir.analysis.dependence import iteration_conflict, moved_flow_conflict
 from tilewright.tir.analysis.index import ProgramIndex, child_statements
 from tilewright.tir.analysis.linear import mentions
@@ -105,7 +106,8 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
     if iteration_conflict(candidate, joined, state.analyzer, private=True) is None:
         for block in late:
             conflict = moved_flow_conflict(index, candidate, block.name, state.analyzer)
-            if conflict is not None:
+            # Iterations may be independent because each has its own copy of a buffer now: before, there was one.
+            if conflict is not None and not _written_apart(candidate, joined, block):
                 state.fail(f"merge: {conflict.reason}", block)
         return
     read = {id(region.buffer) for block in late for region in block.reads}
@@ -129,6 +131,18 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
         conflict = moved_flow_conflict(index, candidate, block.name, state.analyzer)
         if conflict is not None:
             state.fail(f"merge: {conflict.reason}", block)
+
+
+def _written_apart(index: ProgramIndex, loop: For, reader: Block) -> bool:
+    """Whether, of all that a block reads, different iterations of a loop write different elements."""
+    read = {id(region.buffer) for region in reader.reads}
+    for writer in index.blocks_under(loop):
+        loops = [loop, *index.loops_between(loop, writer)]
+        for region in writer.writes:
+            apart = region_tells_apart(writer, region, loop, loops, index.loops_above(loop))
+            if writer.name != reader.name and id(region.buffer) in read and not apart:
+                return False
+    return True
 
 
 def partition(state: ScheduleState, loop: For, points: Sequence[int]) -> list[Var]:

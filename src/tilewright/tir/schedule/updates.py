@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from tilewright.ir.expr import PrimExpr, const_value, is_const_int
+from tilewright.ir.expr import PrimExpr, Var, const_value, is_const_int
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.bindings import is_injective
 from tilewright.tir.analysis.index import child_statements
+from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.inverse import invert_access
 from tilewright.tir.schedule.state import ScheduleState
@@ -48,8 +49,13 @@ def update_kind(state: ScheduleState, block: Block, buffer: Buffer) -> Update:
     return Update.UNKNOWN
 
 
-def _accesses(stmt: Stmt, buffer: Buffer, guarded: bool = False) -> Iterator[tuple[bool, tuple[PrimExpr, ...], bool]]:
-    """The accesses of a buffer in order: whether it is a store, the indices, whether it may not happen."""
+def _accesses(
+    stmt: Stmt, buffer: Buffer, guarded: bool = False, open_loops: tuple[Var, ...] = ()
+) -> Iterator[tuple[bool, tuple[PrimExpr, ...], bool]]:
+    """The accesses of a buffer in order: whether it is a store, the indices, whether it may not happen.
+
+    In a loop of unknown extent it may not, unless the loop runs through the elements.
+    """
     children = child_statements(stmt)
     heads: tuple[Node, ...] = ()
     if not children:
@@ -60,7 +66,8 @@ def _accesses(stmt: Stmt, buffer: Buffer, guarded: bool = False) -> Iterator[tup
         heads, guarded = (stmt.condition,), True
     elif isinstance(stmt, For):
         # What one of its iterations reads, an earlier one may have written: a store in it counts as seen before too.
-        guarded = guarded or (const_value(stmt.extent) or 0) < 1
+        if (const_value(stmt.extent) or 0) < 1:
+            open_loops = (*open_loops, stmt.var)
         for child in children:
             yield from (item for item in _accesses(child, buffer, True) if item[0])
     for head in heads:
@@ -68,9 +75,10 @@ def _accesses(stmt: Stmt, buffer: Buffer, guarded: bool = False) -> Iterator[tup
             if isinstance(item, BufferLoad) and item.buffer is buffer:
                 yield False, item.indices, guarded
     if isinstance(stmt, BufferStore) and stmt.buffer is buffer:
-        yield True, stmt.indices, guarded
+        runs = all(any(mentions(index, {var}) for index in stmt.indices) for var in open_loops)
+        yield True, stmt.indices, guarded or not runs
     for child in children:
-        yield from _accesses(child, buffer, guarded)
+        yield from _accesses(child, buffer, guarded, open_loops)
 
 
 def _one_instance_each(state: ScheduleState, block: Block, indices: tuple[PrimExpr, ...]) -> bool:
