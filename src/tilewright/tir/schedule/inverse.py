@@ -121,7 +121,11 @@ def instances_touching(block: Block, region: BufferRegion, box: Box, analyzer: A
         domains[count] = Range(analyzer.simplify(first), analyzer.simplify(last - first + 1))
         places.append(base + count * step)
     result: dict[Var, Range] = {}
-    values = found.at(places)
+    with analyzer.scope():
+        for count, domain in domains.items():
+            analyzer.bind(count, domain)
+        # (i * 16 + q) % 32 is i % 2 * 16 + q while q < 16: then its range is told.
+        values = {var: analyzer.simplify(value) for var, value in found.at(places).items()}
     for var, span in zip(values, touched(list(values.values()), domains, analyzer), strict=True):
         extent = None if span is None else _bounded(span.extent, analyzer)
         if span is not None and extent is not None:
