@@ -8,6 +8,7 @@ import pytest
 from tests.tir.schedule.programs import (
     block_of,
     check,
+    check_compiled,
     convolution,
     elementwise,
     loops_of,
@@ -19,6 +20,7 @@ from tilewright import te
 from tilewright.ir.expr import TRUE
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import parse_script
 
 
 @pytest.mark.parametrize(("size", "tile"), [(8, 4), (9, 4), (10, 3), (7, 16)])
@@ -359,3 +361,82 @@ def test_places_that_are_too_early_or_too_late(index: int) -> None:
     with pytest.raises(ScheduleError, match=message) as caught:
         schedule.compute_at(schedule.get_block("P"), loop, index=index)
     assert "places 0 to 1 are after its producers and before its consumers" in str(caught.value)
+
+
+IN_PLACE = """
+@script.function
+def f(X: Buffer[(8, 8), "int32"], A: Buffer[(8, 8), "int32"], O: Buffer[(8, 8), "int32"]):
+    T = alloc_buffer((8, 8), "int32")
+    for i, j in grid(8, 8):
+        with block("T"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            T[vi, vj] = X[vi, vj] * 2
+    for i, j in grid(8, 8):
+        with block("U"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            UPDATE
+    for i, j in grid(8, 8):
+        with block("O"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            O[vi, vj] = T[vj, vi] - A[vj, vi]
+"""
+
+
+def _in_place(update: str) -> PrimFunc:
+    func = parse_script(IN_PLACE.replace("UPDATE", update))
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+@pytest.mark.parametrize(
+    "update",
+    ["A[vi, vj] = A[vi, vj] + T[vi, vj]", "T[vi, vj] = max(T[vi, vj], 1)", "T[vj, vi] = T[vj, vi] + A[vj, vi]"],
+)
+@pytest.mark.parametrize("tiles", [False, True])
+def test_an_update_in_place_moves_to_what_it_updates(update: str, tiles: bool) -> None:
+    func = _in_place(update)
+    schedule = Schedule(func)
+    loops = schedule.get_loops(schedule.get_block("T"))
+    place = schedule.tile(*loops, 4, 3)[1] if tiles else loops[0]
+    schedule.reverse_compute_at(schedule.get_block("U"), place)
+    assert schedule.get_loops(schedule.get_block("U"))[0] == schedule.get_loops(schedule.get_block("T"))[0]
+    check_compiled(schedule, func)
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ("T[vi, vj] = T[vj, vi] + 1", "reads what it writes|is written by block T too"),
+        ("T[vi, 0] = T[vi, 0] + A[vi, vj]", "is written by block T too"),
+    ],
+)
+def test_other_updates_do_not_move(update: str, message: str) -> None:
+    schedule = Schedule(_in_place(update))
+    with pytest.raises(ScheduleError, match=message):
+        schedule.reverse_compute_at(schedule.get_block("U"), schedule.get_loops(schedule.get_block("T"))[0])
+
+
+def test_an_element_that_is_written_again_is_not_updated_before() -> None:
+    func = parse_script(
+        """
+@script.function
+def f(X: Buffer[(4, 8), "int32"], O: Buffer[(8,), "int32"]):
+    for t, i in grid(4, 8):
+        with block("O"):
+            vt, v = spatial(4, t), spatial(8, i)
+            O[v] = X[vt, v]
+    for i in range(8):
+        with block("U"):
+            v = spatial(8, i)
+            O[v] = O[v] + 1
+"""
+    )
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    t, i = schedule.get_loops(schedule.get_block("O"))
+    for loop in (t, i):
+        with pytest.raises(ScheduleError, match="reverse_compute_at"):
+            schedule.reverse_compute_at(schedule.get_block("U"), loop)
+    schedule.reorder(i, t)
+    schedule.reverse_compute_at(schedule.get_block("U"), i)
+    check(schedule, func)

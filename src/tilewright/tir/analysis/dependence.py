@@ -151,6 +151,7 @@ def _pair_conflict(
     first = new.position(writer) < new.position(reader)
     common = new.common_loops(writer, reader)
     still = {loop.var for loop in common}
+    places = [(new, writer, common)]
     if pair is not None:
         if (old.position(pair[0]) < old.position(pair[1])) != first:
             side = "after" if first else "before"
@@ -158,6 +159,7 @@ def _pair_conflict(
         loops, kept = [loop.var for loop in common], old.common_loops(*pair)
         names = [loop.var for loop in kept]
         still = still.intersection(names)
+        places.append((old, pair[0], kept))
         if names == loops:
             return None
         deeper = names == loops[: len(names)]
@@ -172,7 +174,8 @@ def _pair_conflict(
         return Conflict(f"it would run before block {writer.name}, which writes {buffer.name}", reader)
     if common and not covered(new, writer, reader, buffer, common[-1], analyzer):
         return _not_written(reader, buffer, common[-1], writer)
-    if not all(writes_once(writer, region, still) for region in writer.writes if region.buffer is buffer):
+    once = all(writes_once(writer, region, still) for region in writer.writes if region.buffer is buffer)
+    if not once and not all(_iterations_write_apart(*place, buffer, still) for place in places):
         return Conflict(
             f"several instances of block {writer.name} may write the same element of {buffer.name}, and block "
             f"{reader.name} would read what another of them wrote",
@@ -186,6 +189,20 @@ def _not_written(reader: Block, buffer: Buffer, loop: For, writer: Block) -> Con
         f"what block {reader.name} reads of {buffer.name} in one iteration of loop {loop.var.name} is not certainly "
         f"all written by block {writer.name} in that iteration",
         reader,
+    )
+
+
+def _iterations_write_apart(
+    index: ProgramIndex, writer: Block, around: Sequence[For], buffer: Buffer, still: Collection[Var]
+) -> bool:
+    """Whether different iterations of loops around a writer, but for those that stand still, write other elements."""
+    loops = index.loops_above(writer)
+    regions = [region for region in writer.writes if region.buffer is buffer]
+    return all(
+        region_tells_apart(writer, region, loop, loops[depth:], loops[:depth])
+        for depth, loop in enumerate(loops[: len(around)])
+        if loop.var not in still
+        for region in regions
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tilewright.ir.expr import Range, Var, const_value
 from tilewright.ir.visit import variables
-from tilewright.tir.analysis.bindings import is_injective
+from tilewright.tir.analysis.bindings import is_injective, region_tells_apart
 from tilewright.tir.analysis.dependence import (
     Conflict,
     consumers,
@@ -29,13 +29,21 @@ from tilewright.tir.schedule.placement import (
     total_range,
 )
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.updates import Update, update_kind
 from tilewright.tir.stmt import Block, For, IterKind, Stmt, seq
 
 
-def require_movable(state: ScheduleState, block: Block, what: str, kept: Sequence[For] | None = None) -> None:
+def require_movable(
+    state: ScheduleState,
+    block: Block,
+    what: str,
+    kept: Sequence[For] | None = None,
+    updated: Collection[Buffer] = (),
+) -> None:
     """A block whose instances may run at another time: spatial and reduce iterators only, sole writer, no strings.
 
-    Opaque iterators are fine whose loops are all among those `kept` around it: their order stays.
+    Opaque iterators are fine whose loops are all among those `kept` around it: their order stays. Of the buffers
+    `updated`, which the block updates in place, the caller takes care.
     """
     index = state.index
     if block is index.root:
@@ -53,13 +61,13 @@ def require_movable(state: ScheduleState, block: Block, what: str, kept: Sequenc
             state.fail(f"{what}: block {block.name} has the opaque iterator {item.var.name}: its order is fixed", block)
     for region in block.writes:
         others = [writer for writer in scope.writers_of(region.buffer) if writer is not block]
-        if others:
+        if others and region.buffer not in updated:
             state.fail(
                 f"{what}: {region.buffer.name} is written by block {others[0].name} too",
                 block,
                 f"{what} comes before decompose_reduction" if _is_update(block, others) else None,
             )
-    if reads_own_output(block):
+    if not updated and reads_own_output(block):
         state.fail(f"{what}: block {block.name} reads what it writes", block)
     if not state.is_regular(block.name):
         state.fail(
@@ -192,10 +200,12 @@ def reverse_compute_at(
         B(i_0 * 16 + i_1)            ->        for i_1 in 16: B(i_0 * 16 + i_1)
     for i in 64: C(i)  # reads B               for i in 16: C(i_0 * 16 + i)
 
-    It stands after the last of the producers, or at the place `index` (as for compute_at).
+    It stands after the last of the producers, or at the place `index` (as for compute_at). A block that updates a
+    buffer in place moves too, where each of its instances still runs once, on what is not written again.
     """
     what = "reverse_compute_at"
-    require_movable(state, block, what)
+    updated = _updated_in_place(state, block)
+    require_movable(state, block, what, updated=updated)
     _require_place(state, block, loop, what)
     program = state.index
     sources = [item for item in producers(program, block) if program.is_under(item, loop)]
@@ -223,6 +233,7 @@ def reverse_compute_at(
             body = seq(*under[: last + 1], nest, *under[last + 1 :])
             candidate = state.index_of(state.edited({block: None, loop: loop.replace(body=body)}))
             failure = _reverse_conflict(state, candidate, block, readers)
+            failure = failure or _update_conflict(state, candidate, block.name, loop, updated)
             if failure is None:
                 above = [*candidate.loops_above(candidate.loops[loop.var]), loop]
                 check_kinds(state, candidate, [item.var for item in above], what)
@@ -235,6 +246,40 @@ def reverse_compute_at(
         block,
         "it must read each dimension of what is computed there through one iterator, and within what is written",
     )
+
+
+def _updated_in_place(state: ScheduleState, block: Block) -> list[Buffer]:
+    """The buffers that a block updates in place, if that is all that it reads of what it writes."""
+    kinds = {region.buffer: update_kind(state, block, region.buffer) for region in block.writes}
+    if any(kind not in (Update.NOTHING, Update.BEFORE) for kind in kinds.values()):
+        return []
+    return [buffer for buffer, kind in kinds.items() if kind is Update.BEFORE]
+
+
+def _update_conflict(
+    state: ScheduleState, candidate: ProgramIndex, name: str, loop: For, updated: Sequence[Buffer]
+) -> Conflict | None:
+    """Whether a moved update may run twice, or what it has updated may be written again."""
+    block = candidate.blocks[name]
+    if updated and not is_injective(block, candidate.loops_above(block)):
+        return Conflict(f"some instances of block {name} may update their element more than once", block)
+    for buffer in updated:
+        for writer in candidate.scope(block).writers_of(buffer):
+            if writer is block or not candidate.common_loops(writer, block):
+                continue
+            loops = candidate.loops_above(writer)
+            regions = [region for region in writer.writes if region.buffer is buffer]
+            for depth, outer in enumerate(loops):
+                shared = outer.var is loop.var or candidate.is_under(candidate.loops[loop.var], outer)
+                apart = all(
+                    region_tells_apart(writer, region, outer, loops[depth:], loops[:depth]) for region in regions
+                )
+                if shared and (not apart or reads_own_output(writer)):
+                    return Conflict(
+                        f"block {writer.name} may write elements of {buffer.name} again that block {name} has updated",
+                        block,
+                    )
+    return None
 
 
 def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> list[dict[Var, Range]]:
