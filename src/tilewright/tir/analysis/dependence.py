@@ -129,9 +129,10 @@ def moved_flow_conflict(
             if writer is reader or writer.name == settled:
                 continue
             origin = old.blocks.get(writes_for.get(writer.name, writer.name))
-            befores = [] if origin is None else [item for item in known if _flows(origin, item, buffer)]
-            for before in befores or [None]:
-                pair = None if origin is None or before is None else (origin, before)
+            pairs: list[tuple[Block, Block] | None] = []
+            if origin is not None:
+                pairs.extend((origin, item) for item in known if _flows(origin, item, buffer))
+            for pair in pairs or [None]:
                 conflict = _pair_conflict(old, pair, new, (writer, reader), buffer, analyzer)
                 if conflict is not None:
                     return conflict

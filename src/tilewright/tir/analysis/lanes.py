@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from tilewright.ir.build import add, mul
+from tilewright.ir.build import add, floordiv, floormod, mul, sub
 from tilewright.ir.expr import Add, BinaryExpr, Broadcast, FloorDiv, FloorMod, Mul, PrimExpr, Ramp, Sub, Var
+
+_MADE_BY: Final = {Add: add, Sub: sub, Mul: mul, FloorDiv: floordiv, FloorMod: floormod}
 
 
 def lanes_of(indices: Sequence[PrimExpr]) -> int:
@@ -21,11 +24,8 @@ def in_lane(expr: PrimExpr, lane: Var) -> PrimExpr | None:
         return add(expr.base, mul(lane.astype(expr.base.dtype), expr.stride))
     if isinstance(expr, Broadcast):
         return expr.value
-    if isinstance(expr, (Add, Sub, Mul, FloorDiv, FloorMod)):
-        return _binary(expr, lane)
-    return None
-
-
-def _binary(expr: BinaryExpr, lane: Var) -> PrimExpr | None:
+    make = _MADE_BY.get(type(expr))
+    if make is None or not isinstance(expr, BinaryExpr):
+        return None
     a, b = in_lane(expr.a, lane), in_lane(expr.b, lane)
-    return None if a is None or b is None else type(expr)(a, b)
+    return None if a is None or b is None else make(a, b)

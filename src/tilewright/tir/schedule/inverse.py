@@ -170,8 +170,8 @@ def whole_box(block: Block, region: BufferRegion, analyzer: Analyzer) -> Box | N
         return tuple(quick)
     free, loops = _freed(block)
     with analyzer.scope():
-        for item in block.iters:
-            analyzer.bind(item.var, item.domain)
+        for entry in block.iters:
+            analyzer.bind(entry.var, entry.domain)
         return exact_box(free, region, loops, analyzer)
 
 

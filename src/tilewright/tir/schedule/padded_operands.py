@@ -83,8 +83,7 @@ def _require_harmless(state: ScheduleState, block: Block, source: PrimExpr, what
     for item in pre_order(source):
         if isinstance(item, Call) and not is_pure(item):
             state.fail(f"{what}: block {block.name} calls {item.name}, which may do more than give a value", block)
-        divides = isinstance(item, (Div, Mod, FloorDiv, FloorMod)) and not item.dtype.is_float
-        if divides and not const_value(item.b):
+        if isinstance(item, (Div, Mod, FloorDiv, FloorMod)) and not item.dtype.is_float and not const_value(item.b):
             state.fail(f"{what}: block {block.name} divides by what may be zero past the ends", block)
 
 
