@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -51,7 +51,7 @@ class Case:
                 _HEADER.format(reason=reason.replace("\n", " ")),
                 *self.program,
                 "sch = Schedule(func)",
-                "block, loops, relayout = helpers(sch)",
+                "globals().update(helpers(sch))",
                 *self.steps,
                 "print(sch)",
                 "compare_all(func, sch.func)",
@@ -60,8 +60,8 @@ class Case:
         )
 
 
-def helpers(schedule: Schedule) -> tuple:
-    """The words that steps use: block(name), loops(name), relayout(name, number, map)."""
+def helpers(schedule: Schedule) -> dict[str, Callable[..., object]]:
+    """The words that steps use: block(name), loops(name), relayout, roll(name, loop), finish(name)."""
 
     def block(name: str) -> BlockHandle:
         return BlockHandle(name)
@@ -80,7 +80,20 @@ def helpers(schedule: Schedule) -> tuple:
             raise ScheduleError("relayout: only intermediate buffers")
         schedule.transform_layout(BlockHandle(name), buffers[number].name, index_map)
 
-    return block, loops, relayout
+    def roll(name: str, loop: LoopHandle) -> None:
+        """compute_at and rolling_buffer, or neither: seldom would they meet by chance."""
+        for chosen in (schedule.copy(), schedule):
+            chosen.compute_at(BlockHandle(name), loop)
+            chosen.rolling_buffer(BlockHandle(name), 0)
+
+    def finish(name: str) -> None:
+        """fuse_reduction_epilogue with whatever block reads the result."""
+        readers = schedule.copy().get_consumers(BlockHandle(name))
+        if not readers:
+            raise ScheduleError("finish: nothing reads it")
+        schedule.fuse_reduction_epilogue(BlockHandle(name), readers[0])
+
+    return {"block": block, "loops": loops, "relayout": relayout, "roll": roll, "finish": finish}
 
 
 def build_program(case: Case) -> PrimFunc:
@@ -97,8 +110,7 @@ class Runner:
 
     def __init__(self, func: PrimFunc) -> None:
         self.schedule = Schedule(func)
-        block, loops, relayout = helpers(self.schedule)
-        self._names = {"sch": self.schedule, "block": block, "loops": loops, "relayout": relayout}
+        self._names = {"sch": self.schedule, **helpers(self.schedule)}
 
     def execute(self, step: str) -> None:
         """Run a step; refusals pass through."""

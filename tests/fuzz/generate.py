@@ -332,11 +332,26 @@ class ProgramWriter:
 _WEIGHTS = {
     "split": 5, "fuse": 3, "reorder": 4, "tile": 1, "compute_at": 6, "reverse_compute_at": 4, "compute_inline": 2,
     "reverse_compute_inline": 2, "cache_read": 2, "cache_write": 2, "set_scope": 1, "decompose_reduction": 2,
-    "rfactor": 2, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
+    "rfactor": 3, "parallel": 2, "vectorize": 3, "unroll": 2, "transform_layout": 2, "add_unit_loop": 1, "blockize": 1,
     "bind": 2, "merge": 2, "partition": 2, "storage_align": 1, "reindex": 2, "pad_einsum": 1, "decompose_padding": 2,
     "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2, "zigzag": 2, "over_compute": 2,
-    "start_at_addend": 2, "reindex_cache_read": 2, "reindex_cache_write": 1,
+    "start_at_addend": 2, "read_at": 3, "write_at": 3, "rolling_buffer": 4, "transform_block_layout": 2,
+    "reorder_block_iter_var": 1, "fuse_reduction_epilogue": 4, "cache_index": 2,
+    "reindex_cache_read": 2, "reindex_cache_write": 1,
 }  # fmt: skip
+
+
+def _block_map(random: Random, rank: int) -> str:
+    """The text of a map of a block's iterators: permuted, one divided or two fused."""
+    parts = [f"i{n}" for n in random.sample(range(rank), rank)]
+    chosen = random.randrange(rank)
+    how = random.randrange(3)
+    if how == 0:
+        factor = random.choice([2, 3, 4])
+        parts[chosen : chosen + 1] = [f"{parts[chosen]} // {factor}", f"{parts[chosen]} % {factor}"]
+    elif how == 1 and chosen + 1 < rank:
+        parts[chosen : chosen + 2] = [f"{parts[chosen]} * {random.choice([2, 3, 4, 5, 8])} + {parts[chosen + 1]}"]
+    return ", ".join(parts)
 
 
 def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
@@ -365,6 +380,19 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
         order = random.sample(range(count), random.randint(1, count))
         text = ", ".join([f"i{n}" for n in order] if random.random() < 0.5 else [f"i{n} // 2, i{n} % 2" for n in order])
         return f"sch.{kind}({block}, {random.randrange(2)}, {scope!r}, {text!r})"
+    if kind in ("read_at", "write_at"):
+        return f"sch.{kind}({loop()}, {block}, {random.randrange(2)}, {scope!r})"
+    if kind == "rolling_buffer":
+        other = random.choice(list(blocks))
+        return f"roll({name!r}, loops({other!r})[{random.randrange(max(blocks[other], 1))}])"
+    if kind == "cache_index":
+        return f"sch.cache_index({block}, {scope!r})"
+    if kind == "fuse_reduction_epilogue":
+        return f"finish({name!r})"
+    if kind == "reorder_block_iter_var":
+        return f"sch.reorder_block_iter_var({block}, {random.sample(range(count), count)})"
+    if kind == "transform_block_layout":
+        return f"sch.transform_block_layout({block}, {_block_map(random, count)!r})"
     if kind in ("cache_read", "cache_write", "set_scope"):
         return f"sch.{kind}({block}, {random.randrange(2)}, {scope!r})"
     if kind == "split":
@@ -400,7 +428,9 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
     if kind == "decompose_padding":
         return f"sch.decompose_padding({block}, {loop()})"
     if kind == "software_pipeline":
-        return f"sch.software_pipeline({loop()}, {random.choice([[0, 1], [0, 0, 1], [0, 1, 1], [0, 1, 2], [0, 2]])})"
+        stages = random.choice([[0, 1], [0, 0, 1], [0, 1, 1], [0, 1, 2], [0, 2]])
+        order = f", {random.sample(range(len(stages)), len(stages))}" if random.random() < 0.5 else ""
+        return f"sch.software_pipeline({loop()}, {stages}{order})"
     if kind == "double_buffer":
         return f"sch.double_buffer({block})"
     if kind == "compute_at_location":

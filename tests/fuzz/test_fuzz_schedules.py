@@ -21,8 +21,18 @@ def test_random_schedules_compute_the_same(batch: int) -> None:
 
 def test_cases_are_repeatable_and_various() -> None:
     assert generate(7) == generate(7)
-    text = "\n".join(line for seed in range(60) for case in [generate(seed)] for line in (*case.program, *case.steps))
-    for word in ("te.sum", "te.max", "te.argmax", "te.select", "compute_at", "rfactor", "vectorize", "parallel"):
+    text = "\n".join(line for seed in range(150) for case in [generate(seed)] for line in (*case.program, *case.steps))
+    for word in (
+        "te.sum",
+        "te.max",
+        "te.argmax",
+        "te.select",
+        "compute_at",
+        "rfactor",
+        "vectorize",
+        "parallel",
+        "read_at",
+    ):
         assert word in text
 
 

@@ -58,6 +58,7 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
     (MATMUL, ["sch.bind(loops('C')[2], 'vthread')"], "not independent"),
     (MATMUL, ["sch.bind(loops('C')[2], 'blockIdx.x')"], "not independent"),
     (MATMUL, ["sch.fuse(*loops('C')[1:3])", "sch.parallel(loops('C')[1])"], "not independent"),
+    (MATMUL, ["sch.zigzag(loops('C')[1])", "sch.fuse(*loops('C')[1:3])"], "runs back and forth"),
     (MATMUL, ["sch.split(loops('C')[2], [None, 2])", "sch.vectorize(loops('C')[3])"], "not independent"),
     (STENCIL, ["sch.compute_at(block('B'), loops('C')[0])", "sch.vectorize(loops('C')[0])"], "not independent"),
     (SCAN, ["sch.parallel(loops('step')[0])"], "not independent"),

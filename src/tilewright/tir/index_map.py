@@ -44,16 +44,26 @@ class IndexMap(Node):
     outputs: tuple[PrimExpr, ...]
 
     @staticmethod
-    def of(function: Callable[..., Sequence[ExprLike]], rank: int) -> IndexMap:
-        """The map of a Python function of `rank` indices."""
+    def of(function: Callable[..., Sequence[ExprLike]], rank: int, subject: str = "") -> IndexMap:
+        """The map of a Python function of `rank` indices; `subject` is what an error says it is for."""
         parameters = list(inspect.signature(function).parameters.values())
         names = [parameter.name for parameter in parameters]
         if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
             names = [f"i{n}" for n in range(rank)]
         if len(names) != rank:
-            raise UserError(f"an index map of {len(names)} indices for a buffer of {rank} dimensions")
+            subject = subject or f"a buffer of {rank} dimensions"
+            raise UserError(f"an index map of {len(names)} indices for {subject}")
         inputs = tuple(Var(name) for name in names)
         return IndexMap(inputs, tuple(as_expr(item, INDEX) for item in function(*inputs)))
+
+    @staticmethod
+    def given(value: MapLike, rank: int, subject: str = "") -> IndexMap:
+        """The map that a user gave in any of its forms: itself, a function, its text or its plain data."""
+        if isinstance(value, IndexMap):
+            return value
+        if callable(value):
+            return IndexMap.of(value, rank, subject)
+        return IndexMap.from_text(rank, value) if isinstance(value, str) else IndexMap.decode(rank, value)
 
     def apply(self, indices: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
         """The new indices of an element."""
@@ -171,6 +181,8 @@ class IndexMap(Node):
         return moved.reshape(merged)
 
 
+MapLike = IndexMap | Callable[..., Sequence[ExprLike]] | str | Sequence[Sequence[object]]
+"""What users may give for an index map."""
 _SYMBOLS: Final[dict[type[PrimExpr], str]] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
 _OPERATORS: Final = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: floormod}
 

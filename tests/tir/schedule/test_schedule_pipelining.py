@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from tests.tir.schedule.programs import check_compiled, convolution, elementwise, matmul, matmul_relu, run
+from tilewright import te
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.weave_loops import WOVEN
-from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.schedule import LoopHandle, Schedule, ScheduleError
 from tilewright.tir.script import to_script
 
 
@@ -182,3 +183,145 @@ def test_nested_virtual_threads() -> None:
     schedule.bind(j0, "vthread")
     check_compiled(schedule, func)
     same_after(schedule, func, [inject_virtual_threads])
+
+
+def _chain(rows: int = 6) -> tuple[PrimFunc, Schedule, LoopHandle]:
+    """Three stages a row: B0, B1 and B2 in one loop over rows."""
+    func = elementwise((rows, 20), 3)
+    schedule = Schedule(func)
+    row, _ = schedule.get_loops(schedule.get_block("B2"))
+    schedule.compute_at(schedule.get_block("B1"), row)
+    schedule.compute_at(schedule.get_block("B0"), row)
+    return func, schedule, row
+
+
+@pytest.mark.parametrize(
+    ("rows", "stages", "order", "copies"),
+    [
+        (1, [0, 1, 2], [2, 1, 0], [1, 1]),
+        (2, [0, 1, 2], [2, 1, 0], [1, 1]),
+        (6, [0, 1, 2], [2, 1, 0], [1, 1]),  # users first: the row is free again when the next one comes
+        (6, [0, 1, 2], [0, 1, 2], [2, 2]),
+        (6, [0, 1, 2], [0, 2, 1], [2, 1]),
+        (6, [0, 2, 3], [1, 0, 2], [2, 2]),
+        (6, [0, 0, 1], [1, 2, 0], [1, 1]),
+        (6, [0, 1, 1], [2, 0, 1], [1, 1]),
+        (6, [0, 0, 0], [0, 1, 2], [1, 1]),
+    ],
+)
+def test_the_order_of_statements_in_a_pipeline(
+    rows: int, stages: list[int], order: list[int], copies: list[int]
+) -> None:
+    func, schedule, row = _chain(rows)
+    schedule.software_pipeline(row, stages, order)
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    for name, count in zip(("B0", "B1"), copies, strict=True):
+        assert f"{name} = allocate(({f'{count}, ' if count > 1 else ''}1, 20)" in text
+    if rows > 1:
+        assert _stored(text) == [f"B{n}" for n in sorted(range(3), key=lambda n: order[n])]
+
+
+def test_nested_pipelines_with_an_order() -> None:
+    func, schedule = staged_matmul()
+    block = schedule.get_block("C")
+    k0, i, j, k1 = schedule.get_loops(block)
+    schedule.reorder(k1, i, j)
+    inner = schedule.cache_read(block, "A_local", "register")
+    schedule.compute_at(inner, k1)
+    schedule.software_pipeline(k1, [0, 1], [1, 0])
+    schedule.software_pipeline(k0, [0, 0, 1], [1, 2, 0])
+    check_compiled(schedule, func)
+    text = same_after(schedule, func, [pipeline_loops])
+    assert "A_local = allocate((8, 2)" in text and "A_local_register = allocate((8, 1)" in text
+
+
+def test_an_order_that_later_changes_break_is_not_followed() -> None:
+    """X and Y may stand either way round; a stage moved in afterwards that both need goes with X, and Y after it."""
+    a = te.placeholder((6, 20), "int32", "A")
+    p = te.compute((6, 20), lambda i, j: a[i, j] * 2, name="P")
+    x = te.compute((6, 20), lambda i, j: p[i, j] + 1, name="X")
+    y = te.compute((6, 20), lambda i, j: p[i, j] * 3, name="Y")
+    func = te.create_prim_func([a, te.compute((6, 20), lambda i, j: x[i, j] - y[i, j], name="Z")])
+    schedule = Schedule(func)
+    row, _ = schedule.get_loops(schedule.get_block("Z"))
+    for name in ("X", "Y"):
+        schedule.compute_at(schedule.get_block(name), row)
+    schedule.software_pipeline(row, [0, 0, 1], [1, 0, 2])
+    assert _stored(same_after(schedule, func, [pipeline_loops])) == ["P", "Y", "X", "Z"]
+    schedule.compute_at(schedule.get_block("P"), row)
+    check_compiled(schedule, func)
+    assert _stored(same_after(schedule, func, [pipeline_loops])) == ["P", "X", "Y", "Z"]
+
+
+def _stored(text: str) -> list[str]:
+    """The buffers that the lines of a program store to, in order."""
+    return [line.split("[")[0].strip() for line in text.splitlines() if "] = " in line]
+
+
+def test_orders_that_are_refused() -> None:
+    _, schedule, row = _chain()
+    for wrong in ([0, 1], [0, 1, 1], [1, 2, 3]):
+        with pytest.raises(ScheduleError, match="does not give each of the 3 statements in loop"):
+            schedule.software_pipeline(row, [0, 1, 2], wrong)
+    with pytest.raises(ScheduleError, match="statement 1 would pass statement 0 of the same stage, which shares B0"):
+        schedule.software_pipeline(row, [0, 0, 1], [1, 0, 2])
+    with pytest.raises(ScheduleError, match="statement 2 would pass statement 1 of the same stage, which shares B1"):
+        schedule.software_pipeline(row, [0, 1, 1], [0, 2, 1])
+
+
+def test_loops_that_run_back_and_forth() -> None:
+    _, schedule, row = _chain()
+    trial = schedule.copy()
+    _, inner = trial.split(row, [2, None])
+    trial.zigzag(inner)
+    with pytest.raises(ScheduleError, match="runs back and forth"):
+        trial.software_pipeline(inner, [0, 0, 1])
+    trial = schedule.copy()
+    _, inner = trial.split(row, [2, None])
+    trial.software_pipeline(inner, [0, 0, 1])
+    with pytest.raises(ScheduleError, match="it is a software pipeline"):
+        trial.zigzag(inner)
+
+
+def test_a_pipeline_whose_first_stage_went_away() -> None:
+    """Only the last stage is left once the copy is inlined again: nothing to overlap, nothing to wait for."""
+    func = elementwise((6, 20), 2)
+    schedule = Schedule(func)
+    last = schedule.get_block("B1")
+    row, _ = schedule.get_loops(last)
+    schedule.compute_at(schedule.get_block("B0"), row)
+    schedule.software_pipeline(row, [0, 1])
+    schedule.compute_inline(schedule.get_block("B0"))
+    check_compiled(schedule, func)
+    same_after(schedule, func, [pipeline_loops])
+
+
+@pytest.mark.parametrize(
+    ("stages", "order"), [([0, 0, 1], None), ([0, 0, 1], [1, 2, 0]), ([0, 0, 2], [2, 0, 1]), ([0, 1, 2], [2, 1, 0])]
+)
+def test_asynchronous_copies_are_one_group_in_any_order(stages: list[int], order: list[int] | None) -> None:
+    """Whatever stands first: an iteration waits, threads meet, and all its copies are committed together after them."""
+    func = matmul(8, 12, 10)
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    step, _ = schedule.split(k, [None, 2])
+    schedule.reorder(step, i, j)
+    for name in ("A", "B"):
+        copy = schedule.read_at(step, block, name, "shared")
+        schedule.bind(schedule.get_loops(copy)[-1], "threadIdx.x")
+    schedule.bind(j, "threadIdx.x")
+    schedule.decompose_reduction(block, step)
+    schedule.software_pipeline(step, stages, order)
+    lowered = pipeline_loops(lower_blocks(schedule.func), asynchronous=True)
+    main = to_script(lowered).split("async_wait")[-1]
+    places = {word: main.index(word) for word in ("barrier", "A_shared[", "B_shared[", "async_commit", "C[")}
+    assert places["barrier"] == min(places.values())
+    assert main.count("async_commit") == 1
+    assert main.rindex("async_copy") < places["async_commit"]
+    wanted = range(3) if order is None else order
+    first = min(range(3), key=lambda n: wanted[n])
+    assert (places["C["] < main.index("async_copy")) == (first == 2)
+    # As many copies as stages are under way: threads read during the whole iteration.
+    assert f"allocate(({max(stages) - stages[0] + 1}, 8, 2)" in to_script(lowered)

@@ -24,7 +24,7 @@ def in_lane(expr: PrimExpr, lane: Var) -> PrimExpr | None:
         return add(expr.base, mul(lane.astype(expr.base.dtype), expr.stride))
     if isinstance(expr, Broadcast):
         return expr.value
-    make = _MADE_BY.get(type(expr))
+    make = _MADE_BY.get(type(expr)) if isinstance(expr, BinaryExpr) else None
     if make is None or not isinstance(expr, BinaryExpr):
         return None
     a, b = in_lane(expr.a, lane), in_lane(expr.b, lane)

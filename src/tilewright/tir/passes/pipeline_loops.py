@@ -26,6 +26,13 @@ copies to shared memory are asynchronous:
 
 Copies of constants for the first iterations come before all others, in the first group.
 
+With the notes `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users of a
+buffer come before what fills it anew, it needs a copy less:
+
+    for i in range(8):  # stages [0, 1], order [1, 0]      for i in range(9):
+        load(T, i)                                   ->        if 1 <= i: use(T, i - 1)
+        use(T, i)                                              if i < 8:  load(T, i)
+
 With the note `WOVEN` the stages of an iteration go between each other's steps (`weave_loops.py`).
 
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
@@ -59,6 +66,8 @@ STAGE: Final = "software_pipeline_stage"
 """The note on a statement of its body: how many iterations late it runs."""
 LATE: Final = "software_pipeline_late"
 """The note on a pipelined loop whose last stage goes on reading during so many more iterations."""
+ORDER: Final = "software_pipeline_order"
+"""The note on a statement of its body: its place among the others in an iteration of the pipeline."""
 ORDERED: Final = "software_pipeline_buffers"
 """The note on an overlapped loop: names of the buffers whose uses the barrier at its start orders."""
 
@@ -87,7 +96,7 @@ class _Pipeline(StmtRewriter):
 
 def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> Stmt:
     allocations: list[Buffer] = []
-    parts = _staged(loop.body, allocations)
+    parts = _in_order(_staged(loop.body, allocations))
     if not _speak_in_private(parts, allocations):
         return _plain(loop)
     depth = max(stage for stage, _ in parts)
@@ -110,9 +119,13 @@ def _with_copies(
     """Each buffer with a copy for every iteration under way; None if there is no room for them."""
     versions: dict[Buffer, Buffer] = {}
     late = loop.annotations.get(LATE, 0)
+    # Threads meet once in an iteration, at its start: what others read during it is not to be overwritten.
+    threads = _has_threads(loop.body)
     for buffer in allocations:
         stages = [stage for stage, part in parts if touches(buffer, part)]
         count = max(stages) - min(stages) + 1
+        if count > 1 and not overlaps and not threads and _is_read_before_written(buffer, parts, max(stages)):
+            count -= 1
         if count > 1 and buffer.scope == TILE_SCOPE:
             # There are no tiles for two iterations: the old contents go before the new ones come.
             if not overlaps:
@@ -122,6 +135,13 @@ def _with_copies(
             count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
     return versions
+
+
+def _is_read_before_written(buffer: Buffer, parts: Sequence[tuple[int, Stmt]], last: int) -> bool:
+    """Whether the last stage that uses a buffer comes, in an iteration, before what fills it anew."""
+    users = [number for number, (stage, part) in enumerate(parts) if stage == last and touches(buffer, part)]
+    writers = [number for number, (_, part) in enumerate(parts) if buffer in _written(part)]
+    return bool(users and writers) and max(users) < min(writers)
 
 
 def _overlapped(
@@ -143,10 +163,8 @@ def _overlapped(
     # Where stages are the first and the last alone, the iterations before the last stage's first come in front: the
     # loop itself then has its work without a condition.
     peeled = asynchronous and bool(ordered) and {stage for stage, _ in parts} == {0, depth}
+    last_copies = max((number for number, (stage, _) in enumerate(parts) if stage < depth), default=-1)
     for number, (stage, part) in enumerate(parts):
-        if asynchronous and ordered and stage == depth and all(earlier < depth for earlier, _ in parts[:number]):
-            body.append(Evaluate(async_commit()))
-            ahead[False].append(Evaluate(async_commit()))
         now = sub(time, const(stage, time.dtype))
         part = _Asynchronous(ordered).stmt(part) if asynchronous and ordered else part
         placed = _Versions(versions, sub(loop.var, loop.min)).stmt(part)
@@ -158,6 +176,9 @@ def _overlapped(
             before = lt(starts[known], add(loop.min, loop.extent))
             ahead[known].append(IfThenElse(before, fresh_copy(placed, {loop.var: starts[known]})))
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
+        if asynchronous and ordered and number == last_copies:
+            body.append(Evaluate(async_commit()))
+            ahead[False].append(Evaluate(async_commit()))
     if not peeled:
         extent = add(loop.extent, const(depth))
         return loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
@@ -283,12 +304,7 @@ def _reads_only(stmt: Stmt, constants: Collection[Buffer]) -> bool:
 
 def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -> bool:
     """Whether all that is written and touched in several stages lives within one iteration."""
-    written = {item.buffer for _, part in parts for item in all_statements(part) if isinstance(item, BufferStore)}
-    for item in (item for _, part in parts for item in pre_order(part)):
-        if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
-            mode = item.args[0]
-            if not isinstance(mode, StringImm) or "w" in mode.value:
-                written.add(item.args[1].buffer)
+    written = {buffer for _, part in parts for buffer in _written(part)}
     return all(
         buffer in allocations or len({stage for stage, part in parts if touches(buffer, part)}) == 1
         for buffer in written
@@ -300,8 +316,8 @@ def _plain(loop: For) -> For:
     return loop.replace(annotations={key: value for key, value in loop.annotations.items() if key != PIPELINE})
 
 
-def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, Stmt]]:
-    """The statements of a body with their stages; an init that was put before a statement belongs to its stage."""
+def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, int | None, Stmt]]:
+    """The statements of a body with their stages and places; an init that was put before a statement goes with it."""
     flat: list[Stmt] = []
 
     def visit(stmt: Stmt) -> None:
@@ -315,18 +331,51 @@ def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, Stmt]]:
             flat.append(stmt)
 
     visit(body)
-    result: list[tuple[int, Stmt]] = []
+    result: list[tuple[int, int | None, Stmt]] = []
     stage: int | None = None
+    place: int | None = None
     for stmt in reversed(flat):
         note = stmt.annotations.get(STAGE) if isinstance(stmt, For) else None
         if isinstance(note, int) and isinstance(stmt, For):
-            stage = note
-            rest = {key: value for key, value in stmt.annotations.items() if key != STAGE}
+            stage, order = note, stmt.annotations.get(ORDER)
+            place = order if isinstance(order, int) else None
+            rest = {key: value for key, value in stmt.annotations.items() if key not in (STAGE, ORDER)}
             stmt = stmt.replace(annotations=rest)
-        result.append((-1 if stage is None else stage, stmt))
+        result.append((-1 if stage is None else stage, place, stmt))
     # What was put after everything else runs with the last stage.
-    last = max([0, *(stage for stage, _ in result)])
-    return [(last if stage < 0 else stage, stmt) for stage, stmt in reversed(result)]
+    last = max([0, *(stage for stage, _, _ in result)])
+    return [(last if stage < 0 else stage, place, stmt) for stage, place, stmt in reversed(result)]
+
+
+def _in_order(parts: Sequence[tuple[int, int | None, Stmt]]) -> list[tuple[int, Stmt]]:
+    """The statements in the order that was asked for, if all have a place and none of a stage passes what it needs."""
+    plain = [(stage, part) for stage, _, part in parts]
+    places = [place for _, place, _ in parts if place is not None]
+    if len(places) < len(parts):
+        return plain
+    order = sorted(range(len(parts)), key=lambda number: (places[number], number))
+    rank = {number: position for position, number in enumerate(order)}
+    for late, (stage, part) in enumerate(plain):
+        for early, (other_stage, other) in enumerate(plain[:late]):
+            if stage == other_stage and rank[late] < rank[early] and _depend(other, part):
+                return plain
+    return [plain[number] for number in order]
+
+
+def _depend(a: Stmt, b: Stmt) -> bool:
+    """Whether one statement writes a buffer that the other touches."""
+    return any(touches(buffer, b) for buffer in _written(a)) or any(touches(buffer, a) for buffer in _written(b))
+
+
+def _written(stmt: Stmt) -> set[Buffer]:
+    """The buffers that a statement writes, directly or through an address."""
+    found = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)}
+    for item in pre_order(stmt):
+        if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
+            mode = item.args[0]
+            if not isinstance(mode, StringImm) or "w" in mode.value:
+                found.add(item.args[1].buffer)
+    return found
 
 
 class _Versions(StmtRewriter):

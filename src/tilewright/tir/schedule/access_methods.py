@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.expr import ExprLike
-from tilewright.tir.index_map import IndexMap
+from tilewright.tir.index_map import IndexMap, MapLike
 from tilewright.tir.schedule import access_regions, reindexing
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-
-Arrangement = IndexMap | Callable[..., Sequence[ExprLike]] | str
-"""A map of a block's iterators: itself, a function of them, or its text in a trace."""
 
 
 class AccessMethods(ScheduleBase):
@@ -23,7 +20,7 @@ class AccessMethods(ScheduleBase):
         block: BlockHandle,
         buffer: int | str,
         scope: str,
-        index_map: Arrangement,
+        index_map: MapLike,
     ) -> BlockHandle:
         """Stage what a block reads in another scope and another arrangement; gives the copying block.
 
@@ -36,7 +33,7 @@ class AccessMethods(ScheduleBase):
         block: BlockHandle,
         buffer: int | str,
         scope: str,
-        index_map: Arrangement,
+        index_map: MapLike,
     ) -> BlockHandle:
         """Let a block write to another scope in another arrangement, and copy it out; gives the copying block."""
         return self._reindex_cache(block, buffer, "write", scope, index_map)
@@ -47,11 +44,11 @@ class AccessMethods(ScheduleBase):
         buffer: int | str,
         mode: str,
         scope: str,
-        index_map: Arrangement,
+        index_map: MapLike,
     ) -> BlockHandle:
         kind = f"reindex_cache_{mode}"
         node = self._block(block, kind)
-        arrangement = _iterator_map(index_map, len(node.iters))
+        arrangement = IndexMap.given(index_map, len(node.iters), f"block {node.name} of {len(node.iters)} iterators")
         text = arrangement.to_text()
         result = BlockHandle(reindexing.reindex_cache(self._state, node, buffer, mode, scope, arrangement))
         self._record(kind, [block], {"buffer": buffer, "scope": scope, "index_map": text}, [result])
@@ -89,10 +86,3 @@ class AccessMethods(ScheduleBase):
         """
         notes.promise_independent(self._state, self._loop(loop, "promise_independent"))
         self._record("promise_independent", [loop])
-
-
-def _iterator_map(index_map: Arrangement, rank: int) -> IndexMap:
-    """A map of so many iterators from what stands for one."""
-    if isinstance(index_map, IndexMap):
-        return index_map
-    return IndexMap.from_text(rank, index_map) if isinstance(index_map, str) else IndexMap.of(index_map, rank)

@@ -67,7 +67,7 @@ def start_at_addend(state: ScheduleState, block: Block) -> None:
     if conditions:
         state.fail(f"{what}: block {reader.name} does not read every sum of block {block.name}", reader)
     start = substitute(addend, mapping)
-    _require_defined(state, block, start, what)
+    require_defined(state, block, start, what)
     first = start if starts_at_identity(block, matched) else add(init.value, start)
     summed = with_detected_accesses(block.replace(init=BufferStore(init.buffer, init.indices, first)))
     changed = with_replaced(reader, lambda item: load if item is total else None)
@@ -78,8 +78,8 @@ def start_at_addend(state: ScheduleState, block: Block) -> None:
     state.commit_index(candidate)
 
 
-def _require_defined(state: ScheduleState, block: Block, start: PrimExpr, what: str) -> None:
-    """The addend is computed for every element now, whatever condition it stood under: it must be possible."""
+def require_defined(state: ScheduleState, block: Block, start: PrimExpr, what: str) -> None:
+    """What a sum begins at is computed for every element, whatever condition it stood under: it must be possible."""
     analyzer = Analyzer()
     for item in block.iters:
         analyzer.bind(item.var, item.domain)

@@ -8,6 +8,7 @@ from typing import Self
 
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.dependence import consumers, producers
+from tilewright.tir.analysis.reduction_order import LAST_STEP
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
 from tilewright.tir.schedule.state import ScheduleState, require_closed_blocks
@@ -35,6 +36,8 @@ class ScheduleBase:
         for block in self._state.index.blocks.values():
             if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
                 self._state.watch_tensorized(block)
+            if LAST_STEP in block.annotations:
+                self._state.watch_last_steps()
         self._trace = Trace()
         self._random = Random(seed)
 

@@ -35,7 +35,7 @@ def pick_buffer(
     return buffers[choice]
 
 
-def _copy_block(name: str, pairs: Sequence[tuple[Buffer, Buffer]], domains: Sequence[Range]) -> Block:
+def copy_block(name: str, pairs: Sequence[tuple[Buffer, Buffer]], domains: Sequence[Range]) -> Block:
     """A block that copies a part of each of some buffers to another of the same shape, element by element."""
     iters = tuple(BlockIter(Var(f"v_ax{n}"), domain, IterKind.SPATIAL, domain.min) for n, domain in enumerate(domains))
     indices = tuple(item.var for item in iters)
@@ -43,7 +43,8 @@ def _copy_block(name: str, pairs: Sequence[tuple[Buffer, Buffer]], domains: Sequ
     return with_detected_accesses(Block(name, iters, (), (), body))
 
 
-def _staged(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
+def staged_buffer(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
+    """A buffer of another scope for a copy of one."""
     name = state.fresh_buffer_name(f"{buffer.name}_{scope.replace('.', '_')}")
     return Buffer(name, buffer.shape, buffer.dtype, scope)
 
@@ -121,21 +122,21 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
             state.fail(f"{what}: block {user.name} does not read {buffer.name}", user)
     updating = _in_place(state, users, buffer, what)
     writers = [writer for writer in index.scope(block).writers_of(buffer) if writer is not updating]
-    staged = _staged(state, buffer, scope)
+    staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
     where, number = place_beside(state, users[0], [*writers, *users[1:]])
     for writer in writers:
         # What is written once all users have read, in each iteration around the copy, is copied by the next iteration.
-        if index.position(writer) > index.position(users[0]) and not _is_after(state, writer, users, where):
+        if index.position(writer) > index.position(users[0]) and not is_after(state, writer, users, where):
             state.fail(f"{what}: block {writer.name} writes {buffer.name} before others read it", writer)
-    copy = _copy_block(name, [(buffer, staged)], buffer.full_region().region)
+    copy = copy_block(name, [(buffer, staged)], buffer.full_region().region)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
-        box = _read_box(state, where, users, buffer)
+        box = read_box(state, where, users, buffer)
         parts = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
         needed = known_ranges(parts, users)
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
-    change = _reading if updating is None else with_other_loads
+    change = reading if updating is None else with_other_loads
     edits: dict[Stmt, Stmt | None] = {user: change(user, buffer, staged) for user in users}
     state.mark_regular(name)
     affected, settled = [name, *(user.name for user in users)], None if updating is None else updating.name
@@ -168,7 +169,7 @@ def require_scope(state: ScheduleState, block: Block, scope: str, what: str) -> 
         )
 
 
-def _is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where: For | Block) -> bool:
+def is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where: For | Block) -> bool:
     """Whether a block runs once other blocks are done, in each iteration of a loop around all of them."""
     index = state.index
     around = len(index.loops_above(where)) + 1 if isinstance(where, For) else 0
@@ -178,7 +179,7 @@ def _is_after(state: ScheduleState, writer: Block, users: Sequence[Block], where
     )
 
 
-def _read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:
+def read_box(state: ScheduleState, loop: For, blocks: Sequence[Block], buffer: Buffer) -> Box:
     """What blocks read of a buffer in one iteration of a loop."""
     boxes: list[Box] = []
     for block in blocks:
@@ -193,7 +194,7 @@ def _require_same_scope(state: ScheduleState, block: Block, others: Sequence[Blo
             state.fail(f"{what}: blocks {block.name} and {other.name} are not in the same scope", other)
 
 
-def _reading(block: Block, old: Buffer, new: Buffer) -> Block:
+def reading(block: Block, old: Buffer, new: Buffer) -> Block:
     """A block that reads another buffer instead."""
     body = replace_buffers(block.body, {old: new})
     init = None if block.init is None else replace_buffers(block.init, {old: new})
@@ -217,11 +218,11 @@ def cache_write(state: ScheduleState, block: Block, choices: Sequence[int | str]
     require_scope(state, block, scope, what)
     buffers = list(dict.fromkeys(pick_buffer(state, block, block.writes, choice, what) for choice in choices))
     kinds = {buffer: _kind_to_stage(state, block, buffer, what) for buffer in buffers}
-    staged: dict[Buffer, Buffer] = {buffer: _staged(state, buffer, scope) for buffer in buffers}
+    staged: dict[Buffer, Buffer] = {buffer: staged_buffer(state, buffer, scope) for buffer in buffers}
     name = state.fresh_block_name(staged[buffers[0]].name)
     where, number = place_beside(state, block, consumers(index, block))
     total = _written_alike(state, block, buffers, None, what)
-    copy = _copy_block(name, [(staged[buffer], buffer) for buffer in buffers], total)
+    copy = copy_block(name, [(staged[buffer], buffer) for buffer in buffers], total)
     needed: dict[Var, Range] = {}
     if isinstance(where, For):
         box = _written_alike(state, block, buffers, where, what)
@@ -266,7 +267,7 @@ def _written_alike(
     state: ScheduleState, block: Block, buffers: Sequence[Buffer], loop: For | None, what: str
 ) -> list[Range]:
     """Exactly what a block writes of each of some buffers: the same box of all."""
-    boxes = [_written(state, block, buffer, loop, what) for buffer in buffers]
+    boxes = [written_box(state, block, buffer, loop, what) for buffer in buffers]
     for buffer, box in zip(buffers[1:], boxes[1:], strict=True):
         pairs = list(zip(box, boxes[0], strict=False))
         equal = state.analyzer.prove_equal
@@ -292,7 +293,7 @@ def _writing(block: Block, old: Buffer, new: Buffer, kind: Update) -> Block:
     return block.replace(body=body, init=init, reads=reads, writes=writes)
 
 
-def _written(state: ScheduleState, block: Block, buffer: Buffer, loop: For | None, what: str) -> list[Range]:
+def written_box(state: ScheduleState, block: Block, buffer: Buffer, loop: For | None, what: str) -> list[Range]:
     """Exactly what a block writes of a buffer, in one iteration of a loop or (None) in all."""
     region = joined([region for region in block.writes if region.buffer is buffer])
     box: Box | None = None

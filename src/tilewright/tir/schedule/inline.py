@@ -113,7 +113,7 @@ def _commit(
     """Edit blocks and drop buffers; check the dependences of blocks. `inlined` are a block and those that now read
     what it read.
     """
-    func = state.edited(edits, lambda root: reduce(_drop_everywhere, gone, root))
+    func = state.edited(edits, lambda root: reduce(without_buffer, gone, root))
     candidate = state.index_of(func)
     for name in affected:
         before = (name, inlined[0]) if name in inlined[1] else ()
@@ -123,7 +123,7 @@ def _commit(
     state.commit_index(candidate)
 
 
-def _drop_everywhere(root: Block, buffer: Buffer) -> Block:
+def without_buffer(root: Block, buffer: Buffer) -> Block:
     """A program without the allocation of a buffer (allocations stand in the root or in a block around its users)."""
     if any(item is buffer for item in root.allocations):
         return _without_allocation(buffer, root)

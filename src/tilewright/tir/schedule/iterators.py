@@ -1,4 +1,4 @@
-"""A block's own iterators rearranged: fuse_iterators."""
+"""A block's own iterators rearranged: fuse_iterators, transform_block_layout, reorder_block_iter_var."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.itermap import detect_iter_map, inverse
 from tilewright.ir.build import const, floordiv, floormod
 from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import substitute, transform
+from tilewright.ir.visit import substitute, transform, variables
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.compute_location import require_movable
 from tilewright.tir.schedule.padding import plain_loops
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, LoopKind, Stmt
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt
 
 
 def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence[int]]) -> list[Var]:
@@ -59,17 +61,25 @@ def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence
             inner //= size
             part: PrimExpr = floordiv(fused, const(inner)) if inner > 1 else fused
             mapping[item.var] = floormod(part, const(size)) if number else part
-    new = _rebuilt(block, tuple(iters), mapping, analyzer)
-    body: Stmt = new
-    for entry in reversed(iters):
+    return renested(state, loops[0], rebuilt(block, tuple(iters), mapping, analyzer))
+
+
+def renested(state: ScheduleState, nest: For, block: Block) -> list[Var]:
+    """Put a block whose iterators are bound to new variables in the place of a nest, in loops over these."""
+    body: Stmt = block
+    found: list[Var] = []
+    for entry in reversed(block.iters):
         assert isinstance(entry.value, Var)
         state.learn(entry.value, entry.domain)
+        found.append(entry.value)
         body = For(entry.value, entry.domain.min, entry.domain.extent, LoopKind.SERIAL, body)
-    state.replace(loops[0], body)
-    return [entry.value for entry in iters if isinstance(entry.value, Var)]
+    state.replace(nest, body)
+    return found[::-1]
 
 
-def _rebuilt(block: Block, iters: tuple[BlockIter, ...], mapping: dict[Var, PrimExpr], analyzer: Analyzer) -> Block:
+def rebuilt(block: Block, iters: tuple[BlockIter, ...], mapping: dict[Var, PrimExpr], analyzer: Analyzer) -> Block:
+    """A block with other iterators, of which the old ones are expressions; the analyzer knows their domains."""
+
     def visit(item: Node) -> Node | None:
         if isinstance(item, BufferLoad):
             return BufferLoad(item.buffer, tuple(analyzer.simplify(index) for index in item.indices))
@@ -82,3 +92,62 @@ def _rebuilt(block: Block, iters: tuple[BlockIter, ...], mapping: dict[Var, Prim
 
     init = None if block.init is None else rewritten(block.init)
     return with_detected_accesses(block.replace(iters=iters, body=rewritten(block.body), init=init))
+
+
+def transform_block_layout(state: ScheduleState, block: Block, index_map: IndexMap) -> list[Var]:
+    """Give a block other iterators, which a map makes of the old ones, and a loop for each; gives the loops.
+
+    for i in 8, j in 12:                        for n0 in 8, n1 in 3, n2 in 4:
+        C[i, j] = A[i, j] + 1         ->            C[n0, n1 * 4 + n2] = A[n0, n1 * 4 + n2] + 1
+                                                lambda i, j: (i, j // 4, j % 4)
+
+    The map must take each instance to one of its own and fill a box from 0 with them; a new iterator is made of old
+    ones of one kind. The loops around the block must be plain: one for each iterator.
+    """
+    what = "transform_block_layout"
+    require_movable(state, block, what)
+    loops = plain_loops(state, block, what)
+    if len(index_map.inputs) != len(block.iters):
+        state.fail(
+            f"{what}: the map takes {len(index_map.inputs)} iterators, block {block.name} has {len(block.iters)}", block
+        )
+    domains = {var: item.domain for var, item in zip(index_map.inputs, block.iters, strict=True)}
+    found = detect_iter_map(index_map.outputs, domains)
+    ranges = None if found is None else found.ranges()
+    if found is None or ranges is None or any(const_value(item.min) != 0 for item in ranges):
+        state.fail(
+            f"{what}: the map does not provably take the instances of block {block.name} one to one to a box from 0",
+            block,
+            "use maps made of i, i // c, i % c and fused iterators i * n + j, with numbers c that divide",
+        )
+    iters: list[BlockIter] = []
+    analyzer = Analyzer()
+    old = dict(zip(index_map.inputs, zip(block.iters, loops, strict=True), strict=True))
+    for number, (output, domain) in enumerate(zip(index_map.outputs, ranges, strict=True)):
+        used = [old[var] for var in index_map.inputs if var in variables(output)]
+        kinds = {item.kind for item, _ in used}
+        if len(kinds) > 1:
+            state.fail(f"{what}: new iterator {number} is made of iterators of different kinds", block)
+        name = "_".join(loop.var.name for _, loop in used) or "unit"
+        kind = next(iter(kinds), IterKind.SPATIAL)
+        iters.append(BlockIter(Var(f"v_{name}"), domain, kind, Var(name)))
+        analyzer.bind(iters[-1].var, domain)
+    values = inverse(found, [item.var for item in iters])
+    if values is None:
+        state.fail(f"{what}: the map has no inverse", block)
+    mapping = {old[var][0].var: value for var, value in values.items()}
+    return renested(state, loops[0], rebuilt(block, tuple(iters), mapping, analyzer))
+
+
+def reorder_block_iter_var(state: ScheduleState, block: Block, order: Sequence[int]) -> None:
+    """Name the iterators of a block in another order; its loops and what it computes stay.
+
+    vi, vj = spatial(8, i), spatial(12, j)  ->  vj, vi = spatial(12, j), spatial(8, i)     order = [1, 0]
+    """
+    if sorted(order) != list(range(len(block.iters))):
+        state.fail(
+            f"reorder_block_iter_var: {list(order)} does not name each iterator of block {block.name} once",
+            block,
+            f"give the numbers 0 to {len(block.iters) - 1} in the new order",
+        )
+    state.replace(block, block.replace(iters=tuple(block.iters[number] for number in order)))

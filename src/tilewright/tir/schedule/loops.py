@@ -139,6 +139,9 @@ def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
     for place, loop in enumerate(loops):
         if kind is LoopKind.SERIAL:
             require_serial(state, loop, "fuse")
+        if loop.annotations.get("zigzag") and len(loops) > 1:
+            # The steps that it is fused with would run backwards too.
+            state.fail(f"fuse: loop {loop.var.name} runs back and forth (zigzag)", loop, "choose how loops run last")
         above = [outer.var for outer in loops[:place]]
         if mentions(loop.extent, above) or mentions(loop.min, above):
             state.fail(f"fuse: the range of loop {loop.var.name} depends on an outer one of the loops", loop)

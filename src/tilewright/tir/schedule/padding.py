@@ -89,15 +89,21 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     return names
 
 
-def plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
-    """Loops that are directly nested and run through one iterator each, in order."""
+def find_plain_loops(state: ScheduleState, block: Block) -> list[For] | None:
+    """The loops around a block, if they are directly nested and run through one iterator each, in order."""
     loops = state.index.loops_above(block)
     nested, inside = loop_nest(loops[0]) if loops else ([], block)
     plain = inside is block and len(nested) == len(block.iters) and block.predicate is TRUE
     for loop, item in zip(nested, block.iters, strict=False):
         same = item.value is loop.var and loop.extent is item.domain.extent and const_value(loop.min) == 0
         plain = plain and same and loop.kind is LoopKind.SERIAL
-    if not plain or not loops:
+    return loops if plain and loops else None
+
+
+def plain_loops(state: ScheduleState, block: Block, what: str) -> list[For]:
+    """The same, or a refusal."""
+    loops = find_plain_loops(state, block)
+    if loops is None:
         state.fail(
             f"{what}: the loops around block {block.name} are not one plain loop for each iterator",
             block,

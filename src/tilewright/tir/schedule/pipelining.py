@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from tilewright.ir.expr import ONE, ZERO, Var
 from tilewright.tir.analysis.dependence import covered, is_private
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.pipeline_loops import PIPELINE, STAGE
+from tilewright.tir.passes.pipeline_loops import ORDER, PIPELINE, STAGE
+from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.loops import require_blocks, require_serial
 from tilewright.tir.schedule.placement import body_statements
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt, seq
 
 
-def software_pipeline(state: ScheduleState, loop: For, stages: Sequence[int]) -> None:
+def software_pipeline(
+    state: ScheduleState, loop: For, stages: Sequence[int], order: Sequence[int] | None = None
+) -> None:
     """Run the statements of a loop's body some iterations late, so that work on several iterations overlaps.
 
     for i in 8:                  T = two copies
@@ -25,10 +28,16 @@ def software_pipeline(state: ScheduleState, loop: For, stages: Sequence[int]) ->
     The program keeps its plain loop with notes on it until it is lowered. A consumer must not be in an earlier stage
     than its producer; a buffer through which stages speak must live within one iteration: it gets as many copies as
     iterations are under way.
+
+    `order` has the place of each statement in an iteration of the pipeline: [1, 0] uses the tile of one iteration
+    before it loads that of the next, and then one copy of T is enough. Statements of one stage that need each other
+    keep their order.
     """
     what = "software_pipeline"
     require_serial(state, loop, what)
     require_blocks(state, loop, what)
+    if loop.annotations.get(ZIGZAG):
+        state.fail(f"{what}: loop {loop.var.name} runs back and forth (zigzag), stages need one direction", loop)
     parts = list(body_statements(loop))
     if len(stages) != len(parts) or min(stages, default=0) != 0:
         state.fail(
@@ -37,6 +46,8 @@ def software_pipeline(state: ScheduleState, loop: For, stages: Sequence[int]) ->
             "give one number for each statement of the body, the least of them 0",
         )
     blocks = [_blocks_of(state, part) for part in parts]
+    if order is not None:
+        _check_order(state, loop, stages, order, blocks, what)
     users: dict[int, tuple[Buffer, set[int], set[int]]] = {}
     for number, group in enumerate(blocks):
         for block in group:
@@ -52,7 +63,8 @@ def software_pipeline(state: ScheduleState, loop: For, stages: Sequence[int]) ->
         for block in group:
             if any(item.kind is IterKind.OPAQUE for item in block.iters):
                 state.fail(f"{what}: block {block.name} has an opaque iterator: its order is fixed", block)
-    marked = [_with_stage(part, stage) for part, stage in zip(parts, stages, strict=True)]
+    places = [None] * len(parts) if order is None else order
+    marked = [_with_stage(part, stage, place) for part, stage, place in zip(parts, stages, places, strict=True)]
     notes = {**loop.annotations, PIPELINE: max(stages) + 1}
     state.commit_index(state.index_of(state.edited({loop: loop.replace(body=seq(*marked), annotations=notes)})))
 
@@ -95,11 +107,54 @@ def _check_buffer(
                 )
 
 
-def _with_stage(part: Stmt, stage: int) -> For:
-    """A statement of the body with its stage noted; a block alone gets a loop to carry the note."""
+def _with_stage(part: Stmt, stage: int, place: int | None) -> For:
+    """A statement of the body with its stage (and place) noted; a block alone gets a loop to carry the note."""
     if not isinstance(part, For):
         part = For(Var("u"), ZERO, ONE, LoopKind.SERIAL, part)
-    return part.replace(annotations={**part.annotations, STAGE: stage})
+    notes = {key: value for key, value in part.annotations.items() if key != ORDER}
+    if place is not None:
+        notes[ORDER] = place
+    return part.replace(annotations={**notes, STAGE: stage})
+
+
+def _check_order(
+    state: ScheduleState,
+    loop: For,
+    stages: Sequence[int],
+    order: Sequence[int],
+    blocks: Sequence[Sequence[Block]],
+    what: str,
+) -> None:
+    """Statements of one stage that share what one of them writes must keep their order."""
+    if sorted(order) != list(range(len(stages))):
+        state.fail(
+            f"{what}: the order {list(order)} does not give each of the {len(stages)} statements in loop "
+            f"{loop.var.name} a place",
+            loop,
+            "give the places 0, 1, ... of the statements in an iteration, in the order of the program",
+        )
+    for late, group in enumerate(blocks):
+        for early in range(late):
+            if stages[early] != stages[late] or order[early] < order[late]:
+                continue
+            shared = _shared_buffer(blocks[early], group)
+            if shared is not None:
+                state.fail(
+                    f"{what}: statement {late} would pass statement {early} of the same stage, which shares "
+                    f"{shared.name} with it",
+                    loop,
+                )
+
+
+def _shared_buffer(early: Sequence[Block], late: Sequence[Block]) -> Buffer | None:
+    """A buffer that one of two statements writes and the other touches."""
+    for ours, theirs in ((early, late), (late, early)):
+        written = [region.buffer for block in ours for region in block.writes]
+        for block in theirs:
+            for region in (*block.reads, *block.writes):
+                if any(region.buffer is buffer for buffer in written):
+                    return region.buffer
+    return None
 
 
 def double_buffer(state: ScheduleState, block: Block) -> None:

@@ -6,21 +6,25 @@ methods are thin: the transformations are in the files of their families.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UserError
+from tilewright.tir.analysis.intrinsic_mapping import find_mapping
+from tilewright.tir.analysis.match_intrin import Mismatch
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.index_map import IndexMap
+from tilewright.tir.index_map import IndexMap, MapLike
 from tilewright.tir.schedule import (
     addend,
+    automatic_tensorize,
     cache,
     compute_location,
     inline,
     iterators,
     layout,
     loops,
+    padded_layout,
     pipelining,
     ranges,
     reduction,
@@ -33,13 +37,15 @@ from tilewright.tir.schedule import (
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
 from tilewright.tir.schedule.access_methods import AccessMethods
+from tilewright.tir.schedule.block_methods import BlockMethods
+from tilewright.tir.schedule.data_methods import DataMethods
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
 from tilewright.tir.schedule.trace import Trace, Value, replayers
 from tilewright.tir.stmt import For
 from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
 
 
-class Schedule(AccessMethods):
+class Schedule(AccessMethods, BlockMethods, DataMethods):
     """A program on its way from what to compute to how.
 
     `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
@@ -238,25 +244,27 @@ class Schedule(AccessMethods):
         self,
         block: BlockHandle,
         buffer: int | str,
-        index_map: IndexMap | Callable[..., Sequence[ExprLike]] | str | Sequence[Sequence[object]],
+        index_map: MapLike,
+        pad_value: int | float | None = None,
     ) -> None:
         """Store the elements of a buffer that a block reads or writes in another arrangement; see `layout.py`.
 
-        `index_map` is a function of the old indices, `lambda k, n: (n // 16, k, n % 16)`.
+        `index_map` is a function of the old indices, `lambda k, n: (n // 16, k, n % 16)`. With a `pad_value`, whoever
+        writes the buffer also fills what the new arrangement has and the old one had not.
+
+        B[i] = f(i)  ->  B[n0, n1] = f(n0 * 4 + n1) if n0 * 4 + n1 < 14 else pad_value     for lambda i: (i // 4, i % 4)
         """
         node = self._block(block, "transform_layout")
         chosen = cache.pick_buffer(self._state, node, (*node.reads, *node.writes), buffer, "transform_layout")
-        if isinstance(index_map, IndexMap):
-            arrangement = index_map
-        elif callable(index_map):
-            arrangement = IndexMap.of(index_map, chosen.ndim)
-        elif isinstance(index_map, str):
-            arrangement = IndexMap.from_text(chosen.ndim, index_map)
-        else:
-            arrangement = IndexMap.decode(chosen.ndim, index_map)
+        arrangement = IndexMap.given(index_map, chosen.ndim)
         text = arrangement.to_text()
-        layout.transform_layout(self._state, node, chosen, arrangement)
-        self._record("transform_layout", [block], {"buffer": buffer, "index_map": text})
+        attributes: dict[str, object] = {"buffer": buffer, "index_map": text}
+        if pad_value is None:
+            layout.transform_layout(self._state, node, chosen, arrangement)
+        else:
+            padded_layout.transform_layout(self._state, node, chosen, arrangement, pad_value)
+            attributes["pad_value"] = pad_value
+        self._record("transform_layout", [block], attributes)
 
     def storage_align(self, block: BlockHandle, buffer: int | str, axis: int, factor: int, offset: int = 0) -> None:
         """Space out an intermediate buffer: the stride of an axis becomes `offset` more than a multiple of `factor`."""
@@ -303,11 +311,20 @@ class Schedule(AccessMethods):
 
     # Latency
 
-    def software_pipeline(self, loop: LoopHandle, stages: Sequence[int]) -> None:
-        """Overlap the iterations of a loop: statement n of its body runs `stages[n]` iterations late."""
+    def software_pipeline(self, loop: LoopHandle, stages: Sequence[int], order: Sequence[int] | None = None) -> None:
+        """Overlap the iterations of a loop: statement n of its body runs `stages[n]` iterations late, `order[n]`-th.
+
+        for i: { load(i); use(i) }  ->  load(0); for i: { load(i + 1); use(i) }                   stages = [0, 1]
+        for i: { load(i); use(i) }  ->  load(0); for i: { use(i); load(i + 1) }   and order = [1, 0]
+        """
+        node = self._loop(loop, "software_pipeline")
         plain = [int(stage) for stage in stages]
-        pipelining.software_pipeline(self._state, self._loop(loop, "software_pipeline"), plain)
-        self._record("software_pipeline", [loop], {"stages": list(stages)})
+        places = None if order is None else [int(place) for place in order]
+        pipelining.software_pipeline(self._state, node, plain, places)
+        attributes: dict[str, object] = {"stages": list(stages)}
+        if order is not None:
+            attributes["order"] = list(order)
+        self._record("software_pipeline", [loop], attributes)
 
     def double_buffer(self, block: BlockHandle) -> None:
         """Fill a staged buffer one iteration ahead: of the loop that its consumers share with it."""
@@ -355,15 +372,28 @@ class Schedule(AccessMethods):
 
     def tensorize(self, target: LoopHandle | BlockHandle, intrinsic: TensorIntrin | str) -> BlockHandle:
         """Let a declared intrinsic (or the one of a name) compute a loop nest or a block; gives the block."""
-        chosen = find_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
-        if not isinstance(chosen, TensorIntrin):
-            raise UserError(
-                f"tensorize: {intrinsic!r} is not a tensor intrinsic", hint="declare one with te.decl_tensor_intrin"
-            )
+        chosen = _intrinsic(intrinsic, "tensorize")
         node = self._target(target, "tensorize")
         result = BlockHandle(tensorize.tensorize(self._state, node, chosen))
         self._record("tensorize", [target], {"intrinsic": chosen.name}, [result])
         return result
+
+    def auto_tensorize(self, block: BlockHandle, intrinsic: TensorIntrin | str) -> BlockHandle:
+        """Bring a block to tiles that an intrinsic computes, by reindex, layouts, padding, splits and reorder.
+
+        C[n, y, x, f] += A[n, y + r, x + s, c] * W[r, s, c, f]
+          ->  A_reindex, W_reindex;  for m_0, f_0, k_0: gemm8x8 of tiles;  C[n, y, x, f] = C_reindex[...]
+
+        The trace records the primitives that it consists of.
+        """
+        chosen = _intrinsic(intrinsic, "auto_tensorize")
+        node = self._block(block, "auto_tensorize")
+        mapping = find_mapping(node, chosen)
+        if isinstance(mapping, Mismatch):
+            self._state.fail(f"auto_tensorize: {chosen.name} does not compute this: {mapping.reason}", node)
+        # Tried first on a copy: one of the primitives may refuse when others are done.
+        automatic_tensorize.auto_tensorize(self.copy(), block, chosen, mapping)
+        return automatic_tensorize.auto_tensorize(self, block, chosen, mapping)
 
     # Sampling
 
@@ -423,11 +453,19 @@ def _with_index(attributes: dict[str, object], index: int | None) -> dict[str, o
     return attributes if index is None else {**attributes, "index": index}
 
 
+def _intrinsic(given: TensorIntrin | str, what: str) -> TensorIntrin:
+    """A declared intrinsic, or the one of a name."""
+    chosen = find_intrinsic(given) if isinstance(given, str) else given
+    if not isinstance(chosen, TensorIntrin):
+        raise UserError(f"{what}: {given!r} is not a tensor intrinsic", hint="declare one with te.decl_tensor_intrin")
+    return chosen
+
+
 KINDS = frozenset(
     name
     for kind in Schedule.__mro__[:-1]
     for name in vars(kind)
-    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile")
+    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile", "auto_tensorize")
 )
 """The names of the methods that a trace can have as instructions."""
 

@@ -15,6 +15,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
+from tilewright.tir.analysis.reduction_order import LAST_STEP, last_step_conflict
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
@@ -37,6 +38,7 @@ class ScheduleState:
         self._origin: ProgramIndex | None = None
         self._regular: dict[str, bool] = {}
         self._tensorized: dict[str, Block] = {}
+        self._has_last_steps = False
 
     @property
     def index(self) -> ProgramIndex:
@@ -89,6 +91,7 @@ class ScheduleState:
         other._origin = self._origin
         other._regular = dict(self._regular)
         other._tensorized = dict(self._tensorized)
+        other._has_last_steps = self._has_last_steps
         return other
 
     def prepare(self) -> None:
@@ -133,12 +136,16 @@ class ScheduleState:
     def commit(self, func: PrimFunc) -> None:
         """Make a program the current one."""
         self._check_tensorized(func)
+        if self._has_last_steps:
+            self._check_last_steps(self.index_of(func))
         self.func = func
         self._index_before, self._index = self._index or self._index_before, None
 
     def commit_index(self, index: ProgramIndex) -> None:
         """Make an already indexed program the current one."""
         self._check_tensorized(index.func)
+        if self._has_last_steps:
+            self._check_last_steps(index)
         self.func = index.func
         self._index, self._index_before = index, None
 
@@ -149,6 +156,20 @@ class ScheduleState:
     def watch_tensorized(self, block: Block) -> None:
         """A block that an intrinsic computes must stay what the intrinsic computes."""
         self._tensorized[block.name] = block
+
+    def watch_last_steps(self) -> None:
+        """From now on the last steps of reductions with an epilogue in place must stay last."""
+        self._has_last_steps = True
+
+    def _check_last_steps(self, index: ProgramIndex) -> None:
+        for block in index.blocks.values():
+            reason = last_step_conflict(index, block) if LAST_STEP in block.annotations else None
+            if reason is not None:
+                self.fail(
+                    f"the last step of the reduction of block {block.name} would no longer come last: {reason}",
+                    self.index.blocks.get(block.name),
+                    "fuse_reduction_epilogue comes after such changes of the loops",
+                )
 
     def _check_tensorized(self, func: PrimFunc) -> None:
         if not self._tensorized:

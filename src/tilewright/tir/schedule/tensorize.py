@@ -204,7 +204,7 @@ def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin
         state.fail(
             f"tensorize: this is not what {intrinsic.name} computes: {found.reason}",
             mark,
-            "tile the loops so that the nest has the axes, extents and accesses of the declaration",
+            "tile the loops so that the nest has the declared axes, extents and accesses, or use auto_tensorize",
         )
     pieces = intrinsic.lower(found.operands)
     needed = {"compute": ["compute"], "update": ["update"]}[found.role]

@@ -254,6 +254,8 @@ _BLOCKS: Final = (
     "decompose_padding",
     "reindex_cache_read",
     "reindex_cache_write",
+    "read_at",
+    "write_at",
 )
 _BLOCK_LISTS: Final = (
     "get_child_blocks",
@@ -262,6 +264,7 @@ _BLOCK_LISTS: Final = (
     "get_output_blocks",
     "blocks",
     "pad_einsum",
+    "cache_index",
 )
 _SAMPLES: Final = ("sample_perfect_tile", "sample_categorical", "sample_compute_location")
 _PREFIXES: Final = {
@@ -269,7 +272,7 @@ _PREFIXES: Final = {
     **dict.fromkeys(_BLOCK_LISTS, "b"),
     **dict.fromkeys(_SAMPLES, "x"),
 }
-_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "partition", "sample_perfect_tile")
+_LISTS: Final = (*_BLOCK_LISTS, "get_loops", "split", "partition", "sample_perfect_tile", "transform_block_layout")
 
 
 _QUESTIONS: Final = (
