@@ -55,7 +55,7 @@ class ProgramWriter:
         """The stages that can follow one."""
         rank = len(source.shape)
         kinds = [self.elementwise, self.elementwise, self.join, self.broadcast, self.pad, self.stencil, self.gather]
-        kinds += [self.reduce, self.window, self.reshape, self.strided, self.choose]
+        kinds += [self.reduce, self.window, self.reshape, self.strided, self.choose, self.view]
         if rank == 2:
             kinds += [self.transpose, self.matmul, self.matmul, self.scan_like]
         if rank == 3:
@@ -223,6 +223,24 @@ class ProgramWriter:
         shape = (source.shape[0] * width, *source.shape[2:])
         self.compute(shape, ", ".join(["i", *axes[2:]]), f"{read} + 1", source.dtype)
 
+    def view(self, source: Stage) -> None:
+        """Elements one to one: an axis backwards, a part of it, or taken apart (NCHW -> NCHWc)."""
+        axes = self.axes(len(source.shape))
+        place = self.random.randrange(len(axes))
+        size, axis = source.shape[place], axes[place]
+        shape, arguments, read = list(source.shape), list(axes), list(axes)
+        kind = self.random.choice(["backwards", "part", "tiles"])
+        if kind == "backwards":
+            read[place] = f"{size - 1} - {axis}"
+        elif kind == "part" and size > 2:
+            shape[place], read[place] = size - 2, f"{axis} + 1"
+        elif kind == "tiles" and size and size % 2 == 0:
+            shape[place], read[place] = size // 2, f"{axis} * 2 + c"
+            shape.append(2)
+            arguments.append("c")
+        body = f"{source.name}[{', '.join(read)}] + {self.number(source.dtype)}"
+        self.compute(tuple(shape), ", ".join(arguments), body, source.dtype)
+
     def transpose(self, source: Stage) -> None:
         self.compute(source.shape[::-1], "i, j", f"{source.name}[j, i] + 1", source.dtype)
 
@@ -319,6 +337,7 @@ _WEIGHTS = {
     "software_pipeline": 2, "double_buffer": 2, "compute_at_location": 2, "zigzag": 2, "over_compute": 2,
     "start_at_addend": 2, "read_at": 3, "write_at": 3, "rolling_buffer": 4, "transform_block_layout": 2,
     "reorder_block_iter_var": 1, "fuse_reduction_epilogue": 4, "cache_index": 2,
+    "reindex_cache_read": 2, "reindex_cache_write": 1,
 }  # fmt: skip
 
 
@@ -351,9 +370,16 @@ def random_step(random: Random, blocks: dict[str, int], loops: int) -> str:
         other = random.choice(list(blocks))
         place = f"loops({other!r})[{random.randrange(max(blocks[other], 1))}]"
         units = ", preserve_unit_loops=True" if random.random() < 0.3 else ""
-        return f"sch.{kind}({block}, {place}{units})"
+        where = f", index={random.choice([-2, -1, 0, 1, 2])}" if random.random() < 0.3 else ""
+        return f"sch.{kind}({block}, {place}{units}{where})"
     if kind in ("compute_inline", "reverse_compute_inline", "start_at_addend"):
         return f"sch.{kind}({block})"
+    if kind == "cache_write" and random.random() < 0.2:
+        return f"sch.cache_write({block}, [0, 1], {scope!r})"
+    if kind in ("reindex_cache_read", "reindex_cache_write"):
+        order = random.sample(range(count), random.randint(1, count))
+        text = ", ".join([f"i{n}" for n in order] if random.random() < 0.5 else [f"i{n} // 2, i{n} % 2" for n in order])
+        return f"sch.{kind}({block}, {random.randrange(2)}, {scope!r}, {text!r})"
     if kind in ("read_at", "write_at"):
         return f"sch.{kind}({loop()}, {block}, {random.randrange(2)}, {scope!r})"
     if kind == "rolling_buffer":

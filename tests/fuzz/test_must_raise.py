@@ -143,7 +143,7 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
     (
         BIASED,
         ["sch.start_at_addend(block('C'))", "sch.pad_einsum(block('C'), [4, 4, 4])"],
-        "is not a sum that starts from zero",
+        "does not start at a constant that changes nothing",
     ),
     (
         BIASED,
@@ -164,8 +164,8 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
     (GATHER, ["sch.reindex(block('C'), 'B')"], "read from memory"),
     (PADDED, ["sch.reindex(block('P'), 'A')"], "only where a condition holds"),
     (STENCIL, ["sch.reindex(block('C'), 'B')"], "at 2 different places"),
-    (MATMUL, ["sch.cache_write(block('C'), 0, 'local')", "sch.pad_einsum(block('D'), [4, 4])"], "not a sum"),
-    (PADDED, ["sch.pad_einsum(block('S'), [4, 1, 2])"], "does not sum a product|is not one iterator"),
+    (STENCIL, ["sch.pad_einsum(block('C'), [4])"], "is not one iterator"),
+    (PADDED, ["sch.pad_einsum(block('S'), [4, 1, 2])"], "is not one iterator"),
     (MATMUL, ["sch.decompose_padding(block('D'), loops('D')[0])"], "does not store a choice"),
     # Tiles.
     (MATMUL, ["sch.split(loops('C')[1], [None, 4])", "sch.blockize(loops('C')[2])"], "guarded inside the tile"),

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.te.running import run
 from tilewright import te
 from tilewright.ir import intrinsics
 from tilewright.support.errors import UserError
 from tilewright.te.tensor import Tensor
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.schedule import ScheduleError
 
 
 def _cumsum(steps: Any, n: int) -> tuple[Tensor, Tensor]:
@@ -136,3 +139,43 @@ def test_messages(make: Any, message: str) -> None:
 def _flat() -> Tensor:
     k = te.reduce_axis((0, 4), "k")
     return te.compute((2,), lambda i: te.sum(S[k, i], axis=k), name="flat")
+
+
+def _recurrence(reduced: bool = False) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Row t from row t - 1 by three steps (or by a product with what a step makes of row t - 1)."""
+    x = te.placeholder((6, 5), name="X", dtype="int32")
+    state = te.placeholder((6, 5), name="S", dtype="int32")
+    first = te.compute((1, 5), lambda _, i: x[0, i], name="first")
+    halved = te.compute((6, 5), lambda t, i: state[t - 1, i] // 2, name="halved")
+    if reduced:
+        k = te.reduce_axis((0, 5), name="k")
+        step = te.compute((6, 5), lambda t, i: te.sum(halved[t, k] * x[t, i], axis=k), name="step")
+        return x, te.scan(first, step, state, inputs=[x]), [halved, step]
+    added = te.compute((6, 5), lambda t, i: halved[t, 4 - i] + x[t, i], name="added")
+    step = te.compute((6, 5), lambda t, i: te.maximum(added[t, i], -3), name="step")
+    return x, te.scan(first, step, state, inputs=[x]), [halved, added, step]
+
+
+@pytest.mark.parametrize("order", [[0], [1], [0, 1], [1, 0]])
+def test_steps_of_a_scan_are_inlined(order: list[int]) -> None:
+    x, out, steps = _recurrence()
+    plain = te.create_prim_func([x, out])
+    s = te.create_schedule(out.op)
+    for number in order:
+        s[steps[number]].compute_inline()
+    if len(order) == 2:
+        s[steps[2]].vectorize(steps[2].op.axis[1])
+    array = np.random.default_rng(0).integers(-9, 10, (6, 5)).astype("int32")
+    expected, found, compiled = (np.zeros((6, 5), "int32") for _ in range(3))
+    interpret(plain, array, expected)
+    interpret(te.lower(s, [x, out]), array, found)
+    tw.build(s, [x, out])(array, compiled)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(compiled, expected)
+
+
+def test_a_product_does_not_take_in_what_it_writes() -> None:
+    _, out, (halved, _) = _recurrence(reduced=True)
+    s = te.create_schedule(out.op)
+    with pytest.raises(ScheduleError, match="the reduction of block step would read scan, which it writes"):
+        s[halved].compute_inline()

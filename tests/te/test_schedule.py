@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewright as tw
 from tests.te.running import run
 from tilewright import te
 from tilewright.support.errors import UserError
@@ -431,3 +432,24 @@ def test_double_buffer_and_storage_align() -> None:
     np.testing.assert_array_equal(found, (values + 1) * 2)
     with pytest.raises(UserError, match="is not an axis of its tensor"):
         s[b].storage_align(c.op.axis[0], 16, 1)
+
+
+def test_several_outputs_are_computed_in_another_scope_together() -> None:
+    a = te.placeholder((6, 8), name="A", dtype="int32")
+    k = te.reduce_axis((0, 8), name="k")
+    index, value = te.compute_many((6,), lambda i: te.argmax((k.var, a[i, k]), axis=k), name="arg")
+    s = te.create_schedule([index.op])
+    kept = s.cache_write([index, value], "local")
+    assert [tensor.shape[0].value for tensor in kept] == [6, 6]
+    outer, _ = s[value].split(s[value].op.axis[0], factor=2)
+    s[kept[0]].compute_at(s[index], outer)
+    assert s[kept[0]] is s[kept[1]]
+    x = np.random.default_rng(0).permutation(48).reshape(6, 8).astype("int32")
+    found = np.zeros(6, "int64"), np.zeros(6, "int32")
+    tw.build(s, [a, index, value])(x, *found)
+    np.testing.assert_array_equal(found[0], x.argmax(1))
+    np.testing.assert_array_equal(found[1], x.max(1))
+    b = te.compute((6, 8), lambda i, j: a[i, j] + 1, name="B")
+    c = te.compute((6, 8), lambda i, j: b[i, j] * 2, name="C")
+    with pytest.raises(UserError, match="the tensors are not outputs of one operation"):
+        te.create_schedule(c.op).cache_write([b, c], "local")

@@ -103,9 +103,26 @@ def is_quasi_affine(expr: PrimExpr, variables: Iterable[Var]) -> bool:
     return check(expr)
 
 
-def inverse(found: IterMap, outputs: Sequence[PrimExpr]) -> dict[Var, PrimExpr] | None:
-    """The loop variables as expressions of the indices (given as expressions), or None if the map has no inverse."""
-    if not found.bijective or len(outputs) != len(found.indices):
+def _digits_apart(found: IterMap) -> bool:
+    """Whether a map tells iterations apart by digits each of which has a place of its own in its index."""
+    for index in found.indices:
+        place = 1
+        for split in index.splits:
+            if not isinstance(split.scale, int) or not isinstance(split.extent, int) or split.scale < place:
+                return False
+            if split.scale % place:
+                return False
+            place = split.scale * split.extent
+    return found.injective
+
+
+def inverse(found: IterMap, outputs: Sequence[PrimExpr], gaps: bool = False) -> dict[Var, PrimExpr] | None:
+    """The loop variables as expressions of the indices (given as expressions), or None if the map has no inverse.
+
+    With `gaps`, a map that leaves indices out has one too, where its digits do not overlap: right for the indices that
+    the map gives, anything for the others.
+    """
+    if not (found.bijective or (gaps and _digits_apart(found))) or len(outputs) != len(found.indices):
         return None
     analyzer = Analyzer()
     values: dict[int, PrimExpr] = {}

@@ -12,6 +12,7 @@ lazy schedules: `compute_at` makes new loops for the stage it moves, so split an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 from tilewright.ir.expr import PrimExpr, Range, Var
 from tilewright.ir.visit import pre_order, variables
@@ -121,21 +122,38 @@ class Schedule:
         made = self.loops.cache_read(first, name, scope, others).name
         return self._staged(tensor, made, self.index.blocks[made].writes[0].buffer)
 
-    def cache_write(self, tensor: Tensor, scope: str) -> Tensor:
+    @overload
+    def cache_write(self, tensor: Tensor, scope: str) -> Tensor: ...
+    @overload
+    def cache_write(self, tensor: Sequence[Tensor], scope: str) -> list[Tensor]: ...
+    def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Tensor | list[Tensor]:
         """Compute a tensor in another memory scope and copy it out afterwards; gives the tensor computed there.
 
-        The stage of the returned tensor is the computation; the stage of `tensor` becomes the copy.
+        The stage of the returned tensor is the computation; the stage of `tensor` becomes the copy. Several outputs of
+        one operation (a list of them) are computed there together, and copied out by one stage.
         """
-        stage = self[tensor]
+        tensors = [tensor] if isinstance(tensor, Tensor) else list(tensor)
+        if not tensors or any(item.op is not tensors[0].op for item in tensors):
+            raise UserError(
+                "cache_write: the tensors are not outputs of one operation", hint="use cache_write for each of them"
+            )
+        stage = self[tensors[0]]
         block = stage.block
-        made = self.loops.cache_write(BlockHandle(block.name), self._buffer_name(tensor), scope).name
+        names: list[int | str] = [self._buffer_name(item) for item in tensors]
+        made = self.loops.cache_write(BlockHandle(block.name), names if len(names) > 1 else names[0], scope).name
         copy = self.index.blocks[made]
-        staged = self._staged(tensor, block.name, copy.reads[0].buffer, stage)
-        # The tensor's own axes now name the loops of the copy, dimension by dimension.
+        computed = [region.buffer for region in copy.reads]
+        staged = [self._staged(tensors[0], block.name, computed[0], stage)]
+        for buffer in computed[1:]:
+            other = StagedOp(buffer.name, buffer.shape, buffer.dtype, staged[0].op.axis, staged[0].op.reduce_axis)
+            self._stages[other] = self[staged[0]]
+            self._names[other.outputs[0]] = buffer.name
+            staged.append(other.outputs[0])
+        # The tensors' own axes now name the loops of the copy, dimension by dimension.
         outer = stage.op.axis
         stage.become(made)
         stage.alias(outer, copy.iters)
-        return staged
+        return staged[0] if isinstance(tensor, Tensor) else staged
 
     def rfactor(self, tensor: Tensor, axis: Axis, factor_axis: int = 0) -> Tensor:
         """Keep a partial result for each iteration of a reduction axis; gives the tensor of partial results.
@@ -309,7 +327,9 @@ class Stage:
 
     # ---------------------------------------------------------------- loops
 
-    def split(self, axis: Axis, factor: int | None = None, nparts: int | None = None) -> tuple[Axis, Axis]:
+    def split(
+        self, axis: Axis, factor: int | PrimExpr | None = None, nparts: int | PrimExpr | None = None
+    ) -> tuple[Axis, Axis]:
         """Split an axis in an outer and an inner one: the inner of `factor` iterations, or the outer of `nparts`."""
         if (factor is None) == (nparts is None):
             raise UserError(f"stage {self.name}: split takes either factor or nparts")

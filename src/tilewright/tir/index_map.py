@@ -125,7 +125,7 @@ class IndexMap(Node):
     def to_text(self) -> str:
         """The map as text, for traces: "i0 * 10 + i1, i2"; of sums, products and divisions of indices."""
         names = {var: f"i{n}" for n, var in enumerate(self.inputs)}
-        return ", ".join(_text(item, names) for item in self.outputs)
+        return ", ".join(text_of_index(item, names) for item in self.outputs)
 
     @staticmethod
     def from_text(rank: int, text: str) -> IndexMap:
@@ -137,7 +137,7 @@ class IndexMap(Node):
             raise UserError(f"{text!r} is not an index map: {error.msg}") from None
         assert isinstance(tree, ast.Tuple)
         names = {var.name: var for var in inputs}
-        return IndexMap(inputs, tuple(_parsed(item, names, text) for item in tree.elts))
+        return IndexMap(inputs, tuple(parsed_index(item, names, text) for item in tree.elts))
 
     def new_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape that holds a rearranged array; divided axes are rounded up."""
@@ -187,7 +187,8 @@ _SYMBOLS: Final[dict[type[PrimExpr], str]] = {Add: "+", Sub: "-", Mul: "*", Floo
 _OPERATORS: Final = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: floormod}
 
 
-def _text(item: PrimExpr, names: dict[Var, str]) -> str:
+def text_of_index(item: PrimExpr, names: dict[Var, str]) -> str:
+    """An index expression as text, with names for its variables."""
     if isinstance(item, Var) and item in names:
         return names[item]
     value = const_value(item)
@@ -196,18 +197,19 @@ def _text(item: PrimExpr, names: dict[Var, str]) -> str:
     symbol = _SYMBOLS.get(type(item))
     if symbol is None or not isinstance(item, BinaryExpr):
         raise UserError("an index map in a trace is made of +, -, *, // and % of indices and constants")
-    return f"({_text(item.a, names)} {symbol} {_text(item.b, names)})"
+    return f"({text_of_index(item.a, names)} {symbol} {text_of_index(item.b, names)})"
 
 
-def _parsed(item: ast.expr, names: dict[str, Var], text: str) -> PrimExpr:
+def parsed_index(item: ast.expr, names: dict[str, Var], text: str) -> PrimExpr:
+    """The index expression that a piece of text describes."""
     if isinstance(item, ast.Name) and item.id in names:
         return names[item.id]
     if isinstance(item, ast.Constant) and type(item.value) is int:
         return as_expr(item.value, INDEX)
     if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
-        return sub(ZERO, _parsed(item.operand, names, text))
+        return sub(ZERO, parsed_index(item.operand, names, text))
     if isinstance(item, ast.BinOp) and type(item.op) in _OPERATORS:
-        left, right = _parsed(item.left, names, text), _parsed(item.right, names, text)
+        left, right = parsed_index(item.left, names, text), parsed_index(item.right, names, text)
         return _OPERATORS[type(item.op)](left, right)
     raise UserError(f"{text!r} is not an index map", hint="it is made of +, -, *, // and % of i0, i1, ... and integers")
 

@@ -9,11 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
 
 from tilewright.ir.build import add, as_expr, const, mul
 from tilewright.ir.dtype import HANDLE, INDEX, INT32, DataType
-from tilewright.ir.expr import Broadcast, Call, ExprLike, PrimExpr, Ramp, StringImm
+from tilewright.ir.expr import (
+    Add,
+    Broadcast,
+    Call,
+    ExprLike,
+    FloorDiv,
+    FloorMod,
+    Mul,
+    PrimExpr,
+    Ramp,
+    StringImm,
+    const_value,
+)
 from tilewright.ir.structural import structural_equal
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -72,16 +85,48 @@ class Operand:
         return BufferStore(self.buffer, self._vector_indices(), value)
 
     def _vector_indices(self) -> tuple[PrimExpr, ...]:
-        step = 1
-        for dimension, extent in reversed(list(enumerate(self.shape))):
+        """The indices of all elements, the last dimension of the operand fastest, one a lane.
+
+        They are neighbours in memory: in one dimension of the buffer, or through its inner dimensions in order
+        (the 16 x 4 tile of weights packed as [.., .., 16, 4]).
+        """
+        lanes = prod(self.shape)
+        distances = _packed_strides(self.buffer)
+        inner, in_last, in_memory = lanes, True, True
+        for dimension, extent in enumerate(self.shape):
+            inner //= extent
+            if extent == 1:
+                continue
             column = [row[dimension] for row in self.matrix]
-            if extent > 1 and (any(column[:-1]) or column[-1] != step):
-                raise UserError(
-                    f"the elements of operand {self.name} are not neighbours in {self.buffer.name}",
-                    hint="arrange the buffer with transform_layout",
-                )
-            step *= extent
-        return (*self.base[:-1], Ramp(self.base[-1], const(1), step))
+            moved = [n for n, factor in enumerate(column) if factor]
+            in_last = in_last and moved == [len(column) - 1] and column[-1] == inner
+            known = all(n in distances for n in moved)
+            in_memory = in_memory and known and sum(column[n] * distances[n] for n in moved) == inner
+        if in_last:
+            return (*self.base[:-1], Ramp(self.base[-1], const(1), lanes))
+        if not in_memory:
+            raise UserError(
+                f"the elements of operand {self.name} are not neighbours in {self.buffer.name}",
+                hint="arrange the buffer with transform_layout",
+            )
+        return tuple(self._lane_index(n, lanes) for n in range(len(self.base)))
+
+    def _lane_index(self, place: int, lanes: int) -> PrimExpr:
+        """The index in one dimension of the buffer of the elements in all lanes."""
+        result: PrimExpr = Broadcast(self.base[place], lanes)
+        inner = lanes
+        for extent, coefficient in zip(self.shape, self.matrix[place], strict=True):
+            inner //= extent
+            if coefficient and extent > 1:
+                digit: PrimExpr = Ramp(const(0), const(1), lanes)
+                if inner > 1:
+                    digit = FloorDiv(digit, Broadcast(const(inner), lanes))
+                if inner * extent < lanes:
+                    digit = FloorMod(digit, Broadcast(const(extent), lanes))
+                if coefficient != 1:
+                    digit = Mul(digit, Broadcast(const(coefficient), lanes))
+                result = Add(result, digit)
+        return result
 
     def access_ptr(self, mode: str) -> AccessPointer:
         """The address of the first element; `mode` ("r", "w" or "rw") says what the instruction does there."""
@@ -256,3 +301,21 @@ def extern_call(call: HardwareCall) -> PrimExpr:
     """A hardware call as a call of an extern function."""
     arguments = [item.expression() if isinstance(item, AccessPointer) else as_expr(item) for item in call.arguments]
     return Call("call_extern", (StringImm(call.name), *arguments), INT32)
+
+
+def _packed_strides(buffer: Buffer) -> dict[int, int]:
+    """The distance in memory between neighbours, for the inner dimensions where it is a known number."""
+    strides: dict[int, int] = {}
+    distance = 1
+    for number in range(buffer.ndim - 1, -1, -1):
+        if buffer.strides:
+            given = const_value(buffer.strides[number])
+            if given is not None:
+                strides[number] = given
+            continue
+        strides[number] = distance
+        size = const_value(buffer.shape[number])
+        if size is None:
+            break
+        distance *= size
+    return strides

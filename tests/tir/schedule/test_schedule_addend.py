@@ -130,7 +130,7 @@ def _divided(s: Tensor, b: Tensor) -> Tensor:
     ("reads", "message"),
     [
         (_twice, "does more with S than add to it"),
-        (_part, "does not read exactly the elements of S"),
+        (_part, "block D does not read every sum of block S"),
         (_repeated, "does not settle its iterator v_j"),
         (_guarded, "the addend may read past the end of b"),
         (_divided, "the addend divides by what may be zero"),

@@ -7,15 +7,19 @@ import pytest
 from tests.tir.schedule.programs import (
     block_of,
     check,
+    check_compiled,
     convolution,
     elementwise,
     loops_of,
     matmul,
     matmul_relu,
+    row_argmax,
     stencil,
 )
 from tilewright import te
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script.parser import parse_script
 
 
 def test_cache_read_copies_first() -> None:
@@ -126,3 +130,165 @@ def test_set_scope() -> None:
     check(schedule, func)
     with pytest.raises(ScheduleError, match="D is a parameter of the function"):
         schedule.set_scope(schedule.get_block("D"), "D", "local")
+
+
+UPDATES = {
+    "element": "A[vi, vj] = A[vi, vj] + 5",
+    "transposed": "A[vj, vi] = A[vj, vi] * 2 + 1",
+    "several reads": "A[vi, vj] = A[vi, vj] * A[vi, vj] + B[vi, vj]",
+    "let": "t: int32 = A[vi, vj]\n            A[vi, vj] = t - 3",
+}
+
+
+def _in_place(body: str) -> PrimFunc:
+    func = parse_script(f"""
+@script.function
+def f(A: Buffer[(6, 6), "int32"], B: Buffer[(6, 6), "int32"]):
+    for i, j in grid(6, 6):
+        with block("A"):
+            vi, vj = spatial(6, i), spatial(6, j)
+            {body}
+    for i, j in grid(6, 6):
+        with block("B"):
+            vi, vj = spatial(6, i), spatial(6, j)
+            B[vi, vj] = A[vj, vi]
+""")
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("stages", ["read", "write", "read write", "write read"])
+def test_updates_in_place_are_staged(update: str, stages: str) -> None:
+    func = _in_place(UPDATES[update])
+    schedule = Schedule(func)
+    schedule.split(schedule.get_loops(schedule.get_block("A"))[1], [None, 4])
+    for stage in stages.split():
+        move = schedule.cache_read if stage == "read" else schedule.cache_write
+        move(schedule.get_block("A"), "A", "local")
+    assert len(schedule.blocks()) == 2 + len(stages.split())
+    check_compiled(schedule, func)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "A[vi, vj] = A[vj, vi] + 1",  # reads what another instance writes
+        "A[vi, 0] = A[vi, 0] + B[vi, vj]",  # several instances, one element
+        "A[vi, vj] = A[vi, vj] + 1\n            A[vi, vj] = A[vi, vj] * 2",
+        "for q in range(2):\n                A[vi, vj] = A[vi, vj] + 1",
+        "if vi < 3:\n                A[vi, vj] = 1\n            B[vi, vj] = A[vi, vj]",
+    ],
+)
+def test_other_updates_are_not(body: str) -> None:
+    schedule = Schedule(_in_place(body))
+    with pytest.raises(ScheduleError, match="cache_read: block A also writes A") as caught:
+        schedule.cache_read(schedule.get_block("A"), "A", "local")
+    assert "each instance reads the one element that it then writes" in str(caught.value)
+    with pytest.raises(ScheduleError, match="cache_write: block A reads A, which it writes"):
+        schedule.cache_write(schedule.get_block("A"), "A", "local")
+
+
+def test_an_instance_that_runs_twice_updates_twice() -> None:
+    func = parse_script("""
+@script.function
+def f(A: Buffer[(6,), "int32"]):
+    for t, i in grid(2, 6):
+        with block("A"):
+            v = spatial(6, i)
+            A[v] = A[v] + 1
+""")
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="block A also writes A"):
+        schedule.cache_read(schedule.get_block("A"), "A", "local")
+
+
+def test_results_used_inside_the_block_are_staged() -> None:
+    func = parse_script("""
+@script.function
+def f(A: Buffer[(6, 8), "int32"], B: Buffer[(6, 8), "int32"], C: Buffer[(6, 16), "int32"]):
+    for i, j in grid(6, 8):
+        with block("B"):
+            vi, vj = spatial(6, i), spatial(8, j)
+            B[vi, vj] = A[vi, vj] + 1
+            C[vi, vj * 2] = B[vi, vj] * 2
+            C[vi, vj * 2 + 1] = B[vi, vj] * 3
+""")
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    block = schedule.get_block("B")
+    copies = [schedule.cache_write(block, name, "local") for name in "BC"]
+    for copy in copies:
+        schedule.reverse_compute_at(copy, schedule.get_loops(block)[0])
+    check_compiled(schedule, func)
+
+
+def test_several_outputs_are_copied_by_one_block() -> None:
+    func = row_argmax()
+    schedule = Schedule(func)
+    block = schedule.blocks()[0]
+    copy = schedule.cache_write(block, [0, 1], "local")
+    schedule.split(schedule.get_loops(block)[0], [None, 2])
+    schedule.reverse_compute_at(copy, schedule.get_loops(block)[0])
+    assert len(schedule.blocks()) == 2
+    check_compiled(schedule, func)
+    with pytest.raises(ScheduleError, match="no buffer is given"):
+        schedule.cache_write(block, [], "local")
+
+
+def test_outputs_of_different_parts_are_copied_one_by_one() -> None:
+    func = parse_script("""
+@script.function
+def f(A: Buffer[(6,), "int32"], B: Buffer[(6,), "int32"], C: Buffer[(8,), "int32"]):
+    for i in range(6):
+        with block("B"):
+            v = spatial(6, i)
+            B[v] = A[v] + 1
+            C[v + 2] = A[v] * 2
+""")
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="does not write the same part of B and C"):
+        schedule.cache_write(schedule.get_block("B"), ["B", "C"], "local")
+    for name in "BC":
+        schedule.cache_write(schedule.get_block("B"), name, "local")
+    check_compiled(schedule, func)
+
+
+def test_what_is_written_under_a_condition_is_not_copied() -> None:
+    func = parse_script("""
+@script.function
+def f(A: Buffer[(6,), "int32"], B: Buffer[(6,), "int32"]):
+    for i in range(6):
+        with block("B"):
+            v = spatial(6, i)
+            if v % 2 == 0:
+                B[v] = A[v] + 1
+""")
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="writes B only where a condition inside it holds"):
+        schedule.cache_write(schedule.get_block("B"), 0, "local")
+
+
+@pytest.mark.parametrize("scope", ["no such scope!!", "", "shared.", "3d", 7])
+def test_scopes_are_names(scope: str) -> None:
+    schedule = Schedule(elementwise((4, 6), 2))
+    block = schedule.get_block("B0")
+    for call in (schedule.cache_read, schedule.cache_write, schedule.set_scope):
+        with pytest.raises(ScheduleError, match="is not a memory scope"):
+            call(block, 0, scope)
+    schedule.set_scope(block, 0, "shared.cluster")
+
+
+def test_set_scope_of_what_a_tile_writes() -> None:
+    func = elementwise((8, 8), 2)
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B0"))
+    _, _, inner, _ = schedule.tile(i, j, 4, 4)
+    schedule.blockize(inner)
+    schedule.set_scope(schedule.get_block("B0"), 0, "shared")
+    assert {region.buffer.scope for name in ("B0", "B0_o") for region in block_of(schedule, name).writes} == {"shared"}
+    assert block_of(schedule, "B1").reads[0].buffer.scope == "shared"
+    check(schedule, func)

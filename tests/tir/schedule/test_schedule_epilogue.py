@@ -251,3 +251,27 @@ def f(A: Buffer[(8, n), "int32"], D: Buffer[(8,), "int32"]):
     turned.reorder(*reversed(turned.split(turned.get_loops(turned.get_block("C"))[2], [None, 5])))
     with pytest.raises(ScheduleError, match="the last step of the reduction of block C may not run last"):
         fuse(turned)
+
+
+def test_a_consumer_of_a_part_is_no_epilogue() -> None:
+    schedule = Schedule(
+        parse(
+            """
+@script.function
+def part(A: Buffer[(8, 4), "int32"], D: Buffer[(6,), "int32"]):
+    C = alloc_buffer((8,), "int32")
+    for i, k in grid(8, 4):
+        with block("C"):
+            v, w = spatial(8, i), reduce(4, k)
+            with init():
+                C[v] = 0
+            C[v] = C[v] + A[v, w]
+    for i in range(6):
+        with block("D"):
+            v = spatial(6, i)
+            D[v] = max(C[v + 1], 0)
+"""
+        )
+    )
+    with pytest.raises(ScheduleError, match="block D does not read every result of block C"):
+        schedule.fuse_reduction_epilogue(schedule.get_block("C"), schedule.get_block("D"))

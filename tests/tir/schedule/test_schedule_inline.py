@@ -6,7 +6,9 @@ import pytest
 
 from tests.tir.schedule.programs import check, convolution, elementwise, matmul_relu, row_sum, stencil
 from tilewright import te
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import parse_script
 
 
 def test_inlining_a_chain() -> None:
@@ -95,11 +97,7 @@ def test_reverse_inlining_errors() -> None:
         schedule.reverse_compute_inline(schedule.get_block("C"))
     a = te.placeholder((8,), name="A", dtype="int32")
     b = te.compute((8,), lambda i: a[i] * 2, name="B")
-    c = te.compute((4,), lambda i: b[i + 2] + 1, name="C")
     d = te.compute((8, 3), lambda i, j: b[i] + j, name="D")
-    schedule = Schedule(te.create_prim_func([a, c]))
-    with pytest.raises(ScheduleError, match="does not read exactly the elements"):
-        schedule.reverse_compute_inline(schedule.get_block("C"))
     schedule = Schedule(te.create_prim_func([a, d]))
     with pytest.raises(ScheduleError, match="does not settle its iterator v_j"):
         schedule.reverse_compute_inline(schedule.get_block("D"))
@@ -123,3 +121,72 @@ def test_reverse_inlining_waits_for_all_inputs() -> None:
         schedule.reverse_compute_inline(schedule.get_block("D"))
     schedule.reverse_compute_inline(schedule.get_block("E"))
     check(schedule, func)
+
+
+DEAD = """
+@script.function
+def dead(A: Buffer[(8, 4), "int32"], C: Buffer[(8,), "int32"]):
+    B = alloc_buffer((8,), "int32")
+    for i, k in grid(8, 4):
+        with block("B"):
+            v, w = spatial(8, i), reduce(4, k)
+            with init():
+                B[v] = 0
+            B[v] = B[v] + A[v, w]
+    for i in range(8):
+        with block("C"):
+            v = spatial(8, i)
+            C[v] = A[v, 0] + 1
+"""
+
+
+def _parsed(text: str) -> PrimFunc:
+    func = parse_script(text)
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+def test_a_block_that_nothing_reads_goes_away() -> None:
+    func = _parsed(DEAD)
+    schedule = Schedule(func)
+    schedule.compute_inline(schedule.get_block("B"))
+    assert [block.name for block in schedule.blocks()] == ["C"]
+    assert schedule.func.root.allocations == ()
+    check(schedule, func)
+
+
+def test_blocks_that_do_more_stay() -> None:
+    schedule = Schedule(_parsed(DEAD.replace("B[v] + A[v, w]", 'B[v] + call_extern("int32", "count", A[v, w])')))
+    with pytest.raises(ScheduleError, match="but it may do more than write"):
+        schedule.compute_inline(schedule.get_block("B"))
+    text = DEAD[: DEAD.index("    for i in range(8):")]
+    schedule = Schedule(_parsed(text))
+    with pytest.raises(ScheduleError, match="nothing would be left of its scope without block B"):
+        schedule.compute_inline(schedule.get_block("B"))
+
+
+def test_what_is_read_outside_a_block_stays_inside_it() -> None:
+    schedule = Schedule(
+        _parsed(
+            """
+@script.function
+def nested(A: Buffer[(8,), "int32"], D: Buffer[(8,), "int32"], C: Buffer[(8,), "int32"]):
+    B = alloc_buffer((8,), "int32")
+    with block("outer"):
+        for i in range(8):
+            with block("B"):
+                v = spatial(8, i)
+                B[v] = A[v] * 2
+        for i in range(8):
+            with block("D"):
+                v = spatial(8, i)
+                D[v] = A[v]
+    for i in range(8):
+        with block("C"):
+            v = spatial(8, i)
+            C[v] = B[v] + 1
+"""
+        )
+    )
+    with pytest.raises(ScheduleError, match="block C, outside block outer, uses B"):
+        schedule.compute_inline(schedule.get_block("B"))

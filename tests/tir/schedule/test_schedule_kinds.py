@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.tir.schedule.programs import block_of, check, check_compiled, elementwise, loops_of, matmul, row_sum, stencil
+import tilewright as tw
+from tests.tir.schedule.programs import (
+    block_of,
+    check,
+    check_compiled,
+    elementwise,
+    loops_of,
+    matmul,
+    row_sum,
+    stencil,
+    with_parallel_loops_backwards,
+)
 from tilewright import te
 from tilewright.ir.expr import const_value
+from tilewright.ir.structural import structural_equal
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
 from tilewright.tir.schedule import Schedule, ScheduleError
-from tilewright.tir.script import to_script
+from tilewright.tir.script import parse_script, to_script
 
 
 def test_data_parallel_loops_run_in_any_way() -> None:
@@ -193,3 +208,70 @@ def test_loops_of_one_iteration_turn_nothing() -> None:
     schedule.zigzag(k)
     check_compiled(schedule, func)
     assert f"if {schedule.loop(j).var.name} % 2 == 0 else" in to_script(zigzag_loops(lower_blocks(schedule.func)))
+
+
+SCATTER = """
+@script.function
+def scatter(A: Buffer[(16, 4), "int32"], I: Buffer[(16,), "int32"], B: Buffer[(16, 4), "int32"]):
+    for i, j in grid(16, 4):
+        with block("B"):
+            v, w = spatial(16, i), spatial(4, j)
+            B[I[v], w] = A[v, w] + 1
+"""
+
+
+@pytest.mark.parametrize("update", [False, True])
+@pytest.mark.parametrize("let", [False, True])
+@pytest.mark.parametrize("kind", ["parallel", "vectorize", "blockIdx.x"])
+def test_a_promise_about_indices_from_memory(update: bool, let: bool, kind: str) -> None:
+    text = SCATTER.replace("A[v, w] + 1", "B[I[v], w] + A[v, w]") if update else SCATTER
+    if let:
+        text = text.replace("            B[I[v], w]", "            t: int32 = I[v]\n            B[t, w]").replace(
+            "B[I[v]", "B[t"
+        )
+    func = parse_script(text)
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("B"))
+
+    def choose() -> None:
+        if kind in ("parallel", "vectorize"):
+            getattr(schedule, kind)(i)
+        else:
+            schedule.bind(i, kind)
+
+    with pytest.raises(ScheduleError, match="are not independent") as caught:
+        choose()
+    assert "say so with promise_independent" in str(caught.value)
+    schedule.promise_independent(i)
+    choose()
+    schedule.reorder(i, j)
+    random = np.random.default_rng(0)
+    places = random.permutation(16).astype("int32")
+    arrays = [random.integers(0, 9, (16, 4)).astype("int32") for _ in range(2)]
+    expected, found = arrays[1].copy(), arrays[1].copy()
+    interpret(func, arrays[0], places, expected)
+    interpret(with_parallel_loops_backwards(schedule.func), arrays[0], places, found)
+    np.testing.assert_array_equal(found, expected)
+    assert structural_equal(schedule.trace.replay(func).func, schedule.func)
+    assert structural_equal(parse_script(to_script(schedule.func)), schedule.func)
+    if kind != "blockIdx.x":
+        found = arrays[1].copy()
+        tw.build(schedule.func)(arrays[0], places, found)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_promise_covers_nothing_else() -> None:
+    schedule = Schedule(matmul())
+    i, _, k = schedule.get_loops(schedule.get_block("C"))
+    with pytest.raises(ScheduleError, match="no block under loop k writes at indices that are read from memory"):
+        schedule.promise_independent(k)
+    func = parse_script(
+        SCATTER.replace("B[I[v], w] = A[v, w] + 1", "B[I[v], w] = A[v, w] + 1\n            A[0, w] = 7")
+    )
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    i, _ = schedule.get_loops(schedule.get_block("B"))
+    schedule.promise_independent(i)
+    with pytest.raises(ScheduleError, match="several iterations may write the same elements of A"):
+        schedule.parallel(i)

@@ -8,6 +8,7 @@ import pytest
 from tests.tir.schedule.programs import (
     block_of,
     check,
+    check_compiled,
     convolution,
     elementwise,
     loops_of,
@@ -19,6 +20,7 @@ from tilewright import te
 from tilewright.ir.expr import TRUE
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import parse_script
 
 
 @pytest.mark.parametrize(("size", "tile"), [(8, 4), (9, 4), (10, 3), (7, 16)])
@@ -308,3 +310,133 @@ def test_a_product_that_reads_the_row_being_written_stays() -> None:
     outer, _ = schedule.split(schedule.get_loops(step)[-1], [None, 4])
     with pytest.raises(ScheduleError, match="it would run before block step, which writes out"):
         schedule.compute_at(product, outer)
+
+
+def _siblings(all_read: bool = False) -> PrimFunc:
+    """P and Q are made from A, R from P, D from R and Q (or all of them): places to choose between."""
+    a = te.placeholder((8, 4), name="A", dtype="int32")
+    p = te.compute((8, 4), lambda i, j: a[i, j] * 2, name="P")
+    q = te.compute((8, 4), lambda i, j: a[i, j] + 3, name="Q")
+    r = te.compute((8, 4), lambda i, j: p[i, j] - 1, name="R")
+    if all_read:
+        d = te.compute((8, 4), lambda i, j: p[i, j] + q[i, j] - r[i, j], name="D")
+    else:
+        d = te.compute((8, 4), lambda i, j: r[i, j] - q[i, j], name="D")
+    return te.create_prim_func([a, d])
+
+
+@pytest.mark.parametrize(
+    ("index", "order"),
+    [(None, "P R Q D"), (-1, "P R Q D"), (-2, "Q P R D"), (0, "Q P R D"), (1, "P Q R D"), (2, "P R Q D")],
+)
+def test_a_place_among_the_statements_of_a_loop(index: int | None, order: str) -> None:
+    func = _siblings()
+    schedule = Schedule(func)
+    loop = schedule.get_loops(schedule.get_block("D"))[0]
+    for name in "RP":
+        schedule.compute_at(schedule.get_block(name), loop)
+    schedule.compute_at(schedule.get_block("Q"), loop, index=index)
+    assert [block.name for block in schedule.blocks()] == order.split()
+    check(schedule, func)
+
+
+@pytest.mark.parametrize(("index", "order"), [(None, "P R Q D"), (-1, "P Q R D"), (-2, "P R Q D"), (2, "P Q R D")])
+def test_a_place_for_a_consumer(index: int | None, order: str) -> None:
+    func = _siblings(all_read=True)
+    schedule = Schedule(func)
+    loop = schedule.get_loops(schedule.get_block("P"))[0]
+    schedule.merge(loop, schedule.get_loops(schedule.get_block("Q"))[0])
+    schedule.reverse_compute_at(schedule.get_block("R"), loop, index=index)
+    assert [block.name for block in schedule.blocks()] == order.split()
+    check(schedule, func)
+
+
+@pytest.mark.parametrize("index", [2, 7, -3])
+def test_places_that_are_too_early_or_too_late(index: int) -> None:
+    schedule = Schedule(_siblings())
+    loop = schedule.get_loops(schedule.get_block("D"))[0]
+    schedule.compute_at(schedule.get_block("Q"), loop)
+    schedule.compute_at(schedule.get_block("R"), loop)
+    message = f"block P cannot stand at place {index} of the body of loop i"
+    with pytest.raises(ScheduleError, match=message) as caught:
+        schedule.compute_at(schedule.get_block("P"), loop, index=index)
+    assert "places 0 to 1 are after its producers and before its consumers" in str(caught.value)
+
+
+IN_PLACE = """
+@script.function
+def f(X: Buffer[(8, 8), "int32"], A: Buffer[(8, 8), "int32"], O: Buffer[(8, 8), "int32"]):
+    T = alloc_buffer((8, 8), "int32")
+    for i, j in grid(8, 8):
+        with block("T"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            T[vi, vj] = X[vi, vj] * 2
+    for i, j in grid(8, 8):
+        with block("U"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            UPDATE
+    for i, j in grid(8, 8):
+        with block("O"):
+            vi, vj = spatial(8, i), spatial(8, j)
+            O[vi, vj] = T[vj, vi] - A[vj, vi]
+"""
+
+
+def _in_place(update: str) -> PrimFunc:
+    func = parse_script(IN_PLACE.replace("UPDATE", update))
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+@pytest.mark.parametrize(
+    "update",
+    ["A[vi, vj] = A[vi, vj] + T[vi, vj]", "T[vi, vj] = max(T[vi, vj], 1)", "T[vj, vi] = T[vj, vi] + A[vj, vi]"],
+)
+@pytest.mark.parametrize("tiles", [False, True])
+def test_an_update_in_place_moves_to_what_it_updates(update: str, tiles: bool) -> None:
+    func = _in_place(update)
+    schedule = Schedule(func)
+    loops = schedule.get_loops(schedule.get_block("T"))
+    place = schedule.tile(*loops, 4, 3)[1] if tiles else loops[0]
+    schedule.reverse_compute_at(schedule.get_block("U"), place)
+    assert schedule.get_loops(schedule.get_block("U"))[0] == schedule.get_loops(schedule.get_block("T"))[0]
+    check_compiled(schedule, func)
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ("T[vi, vj] = T[vj, vi] + 1", "reads what it writes|is written by block T too"),
+        ("T[vi, 0] = T[vi, 0] + A[vi, vj]", "is written by block T too"),
+    ],
+)
+def test_other_updates_do_not_move(update: str, message: str) -> None:
+    schedule = Schedule(_in_place(update))
+    with pytest.raises(ScheduleError, match=message):
+        schedule.reverse_compute_at(schedule.get_block("U"), schedule.get_loops(schedule.get_block("T"))[0])
+
+
+def test_an_element_that_is_written_again_is_not_updated_before() -> None:
+    func = parse_script(
+        """
+@script.function
+def f(X: Buffer[(4, 8), "int32"], O: Buffer[(8,), "int32"]):
+    for t, i in grid(4, 8):
+        with block("O"):
+            vt, v = spatial(4, t), spatial(8, i)
+            O[v] = X[vt, v]
+    for i in range(8):
+        with block("U"):
+            v = spatial(8, i)
+            O[v] = O[v] + 1
+"""
+    )
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    t, i = schedule.get_loops(schedule.get_block("O"))
+    for loop in (t, i):
+        with pytest.raises(ScheduleError, match="reverse_compute_at"):
+            schedule.reverse_compute_at(schedule.get_block("U"), loop)
+    schedule.reorder(i, t)
+    schedule.reverse_compute_at(schedule.get_block("U"), i)
+    check(schedule, func)

@@ -73,23 +73,53 @@ def test_pad_einsum_refusals() -> None:
     with pytest.raises(ScheduleError, match="not one plain loop for each iterator"):
         schedule.pad_einsum(block, [4, 4, 4])
     schedule = Schedule(row_argmax())
-    with pytest.raises(ScheduleError, match="not a sum"):
+    with pytest.raises(ScheduleError, match="block arg does not store one value"):
         schedule.pad_einsum(schedule.get_block("arg"), [4, 4])
     schedule = Schedule(convolution())
     with pytest.raises(ScheduleError, match="is not one iterator"):
         schedule.pad_einsum(schedule.get_block("conv"), [2, 1, 1, 2, 1, 1])
-    a, b = te.placeholder((6, 5), "int32", name="A"), te.placeholder((6,), "int32", name="B")
+    a, b = te.placeholder((6, 5), "float32", name="A"), te.placeholder((6,), "float32", name="B")
     k = te.reduce_axis((0, 5), name="k")
     c = te.compute((6,), lambda i: te.sum(a[i, k] * b[i], axis=k), name="C")
     schedule = Schedule(te.create_prim_func([a, b, c]))
-    with pytest.raises(ScheduleError, match="not every element of the product moves"):
+    with pytest.raises(ScheduleError, match="past the end of the reduction iterator v_k is not certainly"):
         schedule.pad_einsum(schedule.get_block("C"), [1, 4])
     schedule.pad_einsum(schedule.get_block("C"), [4, 1])
     k = te.reduce_axis((0, 5), name="k")
     c = te.compute((6,), lambda i: te.sum(a[i, k] + 1, axis=k), name="C")
     schedule = Schedule(te.create_prim_func([a, c]))
-    with pytest.raises(ScheduleError, match="does not sum a product"):
+    with pytest.raises(ScheduleError, match="past the end of the reduction iterator v_k is not certainly"):
         schedule.pad_einsum(schedule.get_block("C"), [1, 4])
+    a, b = te.placeholder((6,), "int32", name="A"), te.placeholder((6,), "int32", name="B")
+    schedule = Schedule(te.create_prim_func([a, b, te.compute((6,), lambda i: a[i] // b[i], name="C")]))
+    with pytest.raises(ScheduleError, match="divides by what may be zero past the ends"):
+        schedule.pad_einsum(schedule.get_block("C"), [4])
+
+
+PADDED = {
+    "constant factor": lambda a, b, w, i, j, k: te.sum(a[i, k] * b[j, k] * 3, axis=k),
+    "a factor without the reduction": lambda a, b, w, i, j, k: te.sum(a[i, k] * b[j, k] * w[i], axis=k),
+    "squared distance": lambda a, b, w, i, j, k: te.sum((a[i, k] - b[j, k]) * (a[i, k] - b[j, k]), axis=k),
+    "sum of products": lambda a, b, w, i, j, k: te.sum((a[i, k] + b[j, k]) * b[j, k], axis=k),
+    "greatest": lambda a, b, w, i, j, k: te.max(a[i, k], axis=k),
+    "least": lambda a, b, w, i, j, k: te.min(b[j, k], axis=k),
+    "no reduction": lambda a, b, w, i, j, k: a[i, 0 * i + j] * 2 + w[i],
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("padding", [(4, 4, 4), (1, 1, 8), (3, 1, 1)])
+def test_pad_einsum_of_other_combinations(name: str, padding: tuple[int, ...]) -> None:
+    a, b = te.placeholder((7, 5), "int32", name="A"), te.placeholder((5, 5), "int32", name="B")
+    w = te.placeholder((7,), "int32", name="W")
+    k = te.reduce_axis((0, 5), name="k")
+    c = te.compute((7, 5), lambda i, j: PADDED[name](a, b, w, i, j, k), name="C")
+    func = te.create_prim_func([a, b, w, c])
+    schedule = Schedule(func)
+    numbers = padding[:2] if name == "no reduction" else padding
+    made = schedule.pad_einsum(schedule.get_block("C"), numbers)
+    assert bool(made) == any(n > 1 for n in numbers)
+    check_compiled(schedule, func)
 
 
 def test_decompose_padding_fills_and_copies() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tir.schedule.programs import check_compiled, elementwise, matmul, row_sum, stencil
+from tests.tir.schedule.programs import check, check_compiled, elementwise, matmul, row_sum, stencil
 from tilewright import te
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
@@ -151,3 +151,51 @@ def test_merge_refuses_unfinished_reductions() -> None:
     with pytest.raises(ScheduleError, match="is not finished in one step of loop k"):
         schedule.merge(*inner)
     check_compiled(schedule, func)
+
+
+def test_merge_of_whole_nests() -> None:
+    func = elementwise((4, 6, 5), 3)
+    schedule = Schedule(func)
+    loops = [schedule.get_loops(schedule.get_block(f"B{n}")) for n in range(3)]
+    merged = schedule.merge(loops[0][2], loops[1][2])
+    assert merged == loops[0][2]
+    schedule.merge(merged, loops[2][2])
+    assert [schedule.get_loops(schedule.get_block(f"B{n}")) for n in range(3)] == [loops[0]] * 3
+    check(schedule, func)
+
+
+def test_merge_of_nests_below_a_common_loop() -> None:
+    func = elementwise((4, 6, 5), 2)
+    schedule = Schedule(func)
+    outer, *_ = _first_loops(schedule, "B0", "B1")
+    schedule.merge(*_first_loops(schedule, "B0", "B1"))
+    last = [schedule.get_loops(schedule.get_block(name))[2] for name in ("B0", "B1")]
+    schedule.merge(*last)
+    assert len(schedule.get_loops(schedule.get_block("B1"))) == 3
+    assert schedule.get_loops(schedule.get_block("B1"))[0] == outer
+    check(schedule, func)
+
+
+def test_merge_of_nests_that_do_not_match() -> None:
+    func = elementwise((4, 6), 3)
+    schedule = Schedule(func)
+    first, second, third = (schedule.get_loops(schedule.get_block(f"B{n}")) for n in range(3))
+    before = schedule.func
+    with pytest.raises(ScheduleError, match="loop i0 is 1 loops deep beside the 2 of loop i1"):
+        schedule.merge(first[0], second[1])
+    with pytest.raises(ScheduleError, match="is loop i0 or inside it"):
+        schedule.merge(first[0], first[1])
+    with pytest.raises(ScheduleError, match="does not stand right after"):
+        schedule.merge(first[1], third[1])
+    assert schedule.func is before
+    schedule.merge(first[0], second[0])
+    with pytest.raises(ScheduleError, match="loop i0 has more inside than loop i1"):
+        schedule.merge(first[1], third[1])
+    # The outer loops have the same range, the inner ones have not: nothing is merged.
+    schedule = Schedule(func)
+    first, second, third = (schedule.get_loops(schedule.get_block(f"B{n}")) for n in range(3))
+    outer, _ = schedule.split(second[1], [None, 2])
+    before = schedule.func
+    with pytest.raises(ScheduleError, match="have different ranges"):
+        schedule.merge(first[1], outer)
+    assert schedule.func is before

@@ -245,3 +245,67 @@ def test_only_what_indices_tell_to_change_nothing_is_skipped() -> None:
         schedule.decompose_reduction(block, schedule.get_loops(block)[1])
         with pytest.raises(ScheduleError, match=message):
             schedule.skip_neutral(block)
+
+
+@pytest.mark.parametrize("kind", ["unrolled", "thread"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_rfactor_of_loops_that_run_in_another_way(kind: str, which: int) -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    i, _, k = schedule.get_loops(schedule.get_block("C"))
+    parts = schedule.split(k, [None, 3])
+    if kind == "unrolled":
+        schedule.unroll(parts[which])
+    else:
+        schedule.bind(i, "blockIdx.x")
+        schedule.bind(parts[which], "threadIdx.x")
+    partial = schedule.rfactor(parts[which])
+    kinds = [(name, how) for name, _, how in loops_of(schedule, partial.name) if how == kind]
+    assert (f"k_{which}", kind) in kinds
+    assert [how for _, _, how in loops_of(schedule, "C")] == ["serial"] * 3
+    check(schedule, func)
+
+
+def test_partial_results_of_threads_are_seen_by_all() -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    copy = schedule.cache_write(block, 0, "local")
+    k = schedule.get_loops(block)[2]
+    schedule.bind(k, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="would be in the local memory of each, as C_local is"):
+        schedule.rfactor(k)
+    schedule.set_scope(block, 0, "shared")
+    schedule.rfactor(k)
+    assert copy.name == "C_local"
+    check(schedule, func)
+
+
+def test_a_reduction_across_threads_keeps_its_init() -> None:
+    schedule = Schedule(matmul())
+    block = schedule.get_block("C")
+    outer, inner = schedule.split(schedule.get_loops(block)[2], [None, 5])
+    schedule.bind(inner, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="without its init all would add to the result at once"):
+        schedule.decompose_reduction(block, outer)
+
+
+@pytest.mark.parametrize("kinds", ["parallel", "vectorize", "unroll", "blockIdx.x", "threadIdx.x", "vthread"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_decompose_under_and_over_loops_of_any_kind(kinds: str, inside: bool) -> None:
+    func = matmul()
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    schedule.reorder(i, k, j)
+    loop = j if inside else i
+    if kinds in ("parallel", "vectorize", "unroll"):
+        getattr(schedule, kinds)(loop)
+    else:
+        schedule.bind(loop, kinds)
+    schedule.decompose_reduction(block, k)
+    assert [how for _, _, how in loops_of(schedule, "C_init")] == [
+        schedule.loop(i).kind.value,
+        schedule.loop(j).kind.value,
+    ]
+    check(schedule, func)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright import te
+from tilewright.ir.expr import TRUE, Var
+from tilewright.ir.structural import structural_equal
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.verify import verify
 
 
@@ -112,3 +116,77 @@ def test_iterators_that_are_alone_in_their_group_may_have_any_size() -> None:
     np.testing.assert_array_equal(found, data.sum(axis=(1, 2)))
     with pytest.raises(ScheduleError, match="have no constant domains"):
         Schedule(program()).fuse_iterators(Schedule(program()).get_block("D"), [[0, 1]])
+
+
+def _flat() -> tuple[PrimFunc, Var, Var]:
+    """B = A + 1 of n * m elements; the sizes are those of two more arrays."""
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n * m,), name="A", dtype="int32")
+    sizes = [te.placeholder((size,), name=name, dtype="int32") for size, name in ((n, "N"), (m, "M"))]
+    b = te.compute((n * m,), lambda i: a[i] + 1, name="B")
+    return te.create_prim_func([a, *sizes, b]), n, m
+
+
+@pytest.mark.parametrize(
+    "factors", [[None, "m"], ["n", "m"], ["n // 2 + 1", None], [None, "m", 2], ["m", "n"], [4, "m", None]]
+)
+@pytest.mark.parametrize("written", [True, False])
+def test_symbols_as_factors(factors: list[str | int | None], written: bool) -> None:
+    func, n, m = _flat()
+    known = {"n": n, "m": m, "n // 2 + 1": n // 2 + 1}
+    schedule = Schedule(func)
+    (loop,) = schedule.get_loops(schedule.get_block("B"))
+    given = factors if written else [known.get(item, item) for item in factors]  # type: ignore[arg-type]
+    made = schedule.split(loop, given)
+    assert len(made) == len(factors)
+    if factors != [4, "m", None]:
+        schedule.parallel(made[0])
+    verify(schedule.func, "scheduled")
+    assert structural_equal(schedule.trace.replay(func).func, schedule.func)
+    assert structural_equal(parse_script(to_script(schedule.func)), schedule.func)
+    module = tw.build(schedule.func)
+    for rows, columns in [(3, 4), (1, 5), (5, 1), (4, 7), (3, 0), (0, 2), (0, 0)]:
+        array = np.arange(rows * columns, dtype="int32")
+        rest = np.zeros(rows, "int32"), np.zeros(columns, "int32")
+        for run in (interpret, lambda _, *arrays: module(*arrays)):
+            found = np.zeros(rows * columns, "int32")
+            run(schedule.func, array, *rest, found)
+            np.testing.assert_array_equal(found, array + 1)
+
+
+def test_equal_factors_need_no_guard() -> None:
+    func, n, m = _flat()
+    schedule = Schedule(func)
+    schedule.split(schedule.get_loops(schedule.get_block("B"))[0], [n, m])
+    assert schedule.block(schedule.get_block("B")).predicate is TRUE
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        (["q", None], "'q' is not an expression of the symbols of main"),
+        (["n +", None], "'n \\+' is not an expression of the symbols of main"),
+        (["n", 2], "do not certainly make as many iterations as loop i has"),
+        (["n - m", "m"], "a factor may be negative"),
+        ([te.var("z"), None], "z is not a symbol of main"),
+        ([1.5, None], "1.5 is not a factor"),
+    ],
+)
+def test_symbols_that_are_no_factors(factors: list[object], message: str) -> None:
+    func, _, _ = _flat()
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match=message):
+        schedule.split(schedule.get_loops(schedule.get_block("B"))[0], factors)  # type: ignore[arg-type]
+
+
+def test_a_stage_is_split_by_a_symbol() -> None:
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="A", dtype="int32")
+    b = te.compute((n * m,), lambda i: a[i // m, i % m] + 1, name="B")
+    s = te.create_schedule(b.op)
+    outer, _ = s[b].split(b.op.axis[0], factor=m)
+    s[b].parallel(outer)
+    array = np.arange(12, dtype="int32").reshape(3, 4)
+    found = np.zeros(12, "int32")
+    tw.build(s, [a, b])(array, found)
+    np.testing.assert_array_equal(found, array.ravel() + 1)

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from tests.tir.schedule import programs
-from tests.tir.schedule.programs import compiled, convolution, elementwise, matmul, row_sum, run
+from tests.tir.schedule.programs import check, compiled, convolution, elementwise, matmul, row_sum, run
 from tilewright import te
 from tilewright.ir.build import const
-from tilewright.ir.expr import ZERO, Var, const_value
+from tilewright.ir.expr import ZERO, Ramp, Var, const_value
+from tilewright.ir.visit import find_all
+from tilewright.support.errors import UserError
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.schedule import Schedule, ScheduleError, Trace
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
+from tilewright.topi.intrinsics import dot
 
 
 def _loops(extents: list[int], body) -> Stmt:
@@ -278,3 +284,57 @@ def test_a_tensorized_block_stays_what_it_is() -> None:
     plain.transform_layout(plain.get_block("C"), "A", lambda i, k: (k, i))
     for a, b in zip(run(plain.func), compiled(schedule.func), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def _packed_product(item: dot.DotInstruction) -> tuple[PrimFunc, Schedule]:
+    """X @ W.T with the weights in tiles of the instruction: W[n // lanes, k // group, n % lanes, k % group]."""
+    lanes, group = item.lanes, item.group
+    x = te.placeholder((2, 4 * group), str(item.row), name="X")
+    w = te.placeholder((2 * lanes, 4 * group), str(item.column), name="W")
+    k = te.reduce_axis((0, 4 * group), name="k")
+    total = str(item.total)
+    c = te.compute(
+        (2, 2 * lanes), lambda i, j: te.sum(te.cast(x[i, k], total) * te.cast(w[j, k], total), axis=k), name="C"
+    )
+    schedule = Schedule(te.create_prim_func([x, w, c]))
+    block = schedule.get_block("C")
+    schedule.transform_layout(block, "W", lambda n, k: (n // lanes, k // group, n % lanes, k % group))
+    original = schedule.func
+    schedule = Schedule(original)
+    block = schedule.get_block("C")
+    _, j, k = schedule.get_loops(block)
+    _, inner = schedule.split(j, [None, lanes])
+    outer, rest = schedule.split(k, [None, group])
+    schedule.reorder(outer, inner, rest)
+    schedule.decompose_reduction(block, outer)
+    schedule.tensorize(inner, item.intrinsic)
+    return original, schedule
+
+
+@pytest.mark.parametrize("item", [item for item in dot.INSTRUCTIONS if item.total.is_int], ids=lambda item: item.name)
+def test_packed_weights_of_a_dot_product_are_one_vector(item: dot.DotInstruction) -> None:
+    original, schedule = _packed_product(item)
+    check(schedule, original)
+    lowered = lower_tensor_intrinsics(schedule.func)
+    for expected, found in zip(run(original), run(lowered), strict=True):
+        np.testing.assert_array_equal(expected, found)
+    flat = flatten_buffers(lower_blocks(lowered))
+    loads = {load for load in find_all(flat.body, BufferLoad) if load.buffer.name == "W" and load.dtype.lanes > 1}
+    assert [load.dtype.lanes for load in loads] == [item.lanes * item.group]
+    assert all(isinstance(load.indices[0], Ramp) and const_value(load.indices[0].stride) == 1 for load in loads)
+    for expected, found in zip(run(original), run(flat), strict=True):
+        np.testing.assert_array_equal(expected.ravel(), found.ravel())
+
+
+def test_a_tile_with_holes_is_no_vector() -> None:
+    item = dot.INSTRUCTIONS[-2]
+    x = te.placeholder((2, 4), str(item.row), name="X")
+    w = te.placeholder((4, 4), str(item.column), name="W")
+    k = te.reduce_axis((0, 4), name="k")
+    c = te.compute((2, 4), lambda i, j: te.sum(te.cast(x[i, k], "int32") * te.cast(w[j, k], "int32"), axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([x, w, c]))
+    block = schedule.get_block("C")
+    # Every second byte of a row.
+    schedule.transform_layout(block, "W", lambda n, k: (n, k * 2))
+    with pytest.raises(UserError, match="the elements of operand b are not neighbours in W"):
+        schedule.tensorize(schedule.get_loops(block)[1], item.intrinsic)

@@ -316,6 +316,23 @@ def test_cache_write_needs_to_know_what_is_written() -> None:
     func = parse(
         """
 @script.function
+def folded(A: Buffer[(24,), "int32"], B: Buffer[(28,), "int32"]):
+    for i, j in grid(4, 6):
+        with block("B"):
+            vi, vj = spatial(4, i), spatial(6, j)
+            B[vi * 7 + vj] = A[vi * 6 + vj] + 1
+"""
+    )
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="which elements of B block B writes cannot be told exactly"):
+        schedule.cache_write(schedule.get_block("B"), 0, "local")
+    check(schedule, func)
+
+
+def test_folded_results_can_be_staged_and_run_in_parallel() -> None:
+    func = parse(
+        """
+@script.function
 def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
     for i, j in grid(4, 6):
         with block("B"):
@@ -324,8 +341,7 @@ def folded(A: Buffer[(24,), "int32"], B: Buffer[(24,), "int32"]):
 """
     )
     schedule = Schedule(func)
-    with pytest.raises(ScheduleError, match="which elements of B block B writes cannot be told exactly"):
-        schedule.cache_write(schedule.get_block("B"), 0, "local")
+    schedule.cache_write(schedule.get_block("B"), 0, "local")
     i, j = schedule.get_loops(schedule.get_block("B"))
     schedule.parallel(i)
     schedule.vectorize(j)
@@ -409,3 +425,97 @@ def test_malformed_functions_are_refused_at_once(name: str) -> None:
     func = parse(head + body)
     with pytest.raises(UserError, match=mentioned):
         Schedule(func)
+
+
+OVERWRITTEN = """
+@script.function
+def overwritten(A: Buffer[(4,), "int32"], O: Buffer[(4,), "int32"]):
+    S = alloc_buffer((1,), "int32")
+    B = alloc_buffer((4,), "int32")
+    for j in range(4):
+        with block("S"):
+            v = spatial(4, j)
+            S[0] = A[v] * 2
+        with block("B"):
+            v = spatial(4, j)
+            B[v] = A[v] + S[0]
+    for j in range(4):
+        with block("O"):
+            v = spatial(4, j)
+            O[v] = B[v] - S[0]
+"""
+
+
+@pytest.mark.parametrize("move", ["reverse_compute_at", "reverse_compute_inline", "compute_inline", "merge"])
+def test_elements_that_are_overwritten_are_read_when_they_were(move: str) -> None:
+    """S holds another value in each iteration: neither may O read it earlier nor what B computes later."""
+    schedule = Schedule(parse(OVERWRITTEN))
+    b, o = schedule.get_block("B"), schedule.get_block("O")
+    loops = [schedule.get_loops(block)[0] for block in (b, o)]
+    arguments = {
+        "reverse_compute_at": (o, loops[0]),
+        "reverse_compute_inline": (o,),
+        "compute_inline": (b,),
+        "merge": tuple(loops),
+    }
+    with pytest.raises(ScheduleError, match="several instances of block S may write the same element of S"):
+        getattr(schedule, move)(*arguments[move])
+
+
+def test_elements_written_once_in_an_iteration_around_both() -> None:
+    func = parse(
+        """
+@script.function
+def rows(A: Buffer[(3, 4), "int32"], O: Buffer[(3, 4), "int32"]):
+    S = alloc_buffer((4,), "int32")
+    B = alloc_buffer((3, 4), "int32")
+    for t in range(3):
+        for j in range(4):
+            with block("S"):
+                vt, v = spatial(3, t), spatial(4, j)
+                S[v] = A[vt, v] * 2
+            with block("B"):
+                vt, v = spatial(3, t), spatial(4, j)
+                B[vt, v] = A[vt, v] + S[v]
+        for j in range(4):
+            with block("O"):
+                vt, v = spatial(3, t), spatial(4, j)
+                O[vt, v] = B[vt, v] - S[v]
+"""
+    )
+    for move in ("compute_inline", "reverse_compute_inline", "merge"):
+        schedule = Schedule(func)
+        b, o = schedule.get_block("B"), schedule.get_block("O")
+        if move == "compute_inline":
+            schedule.compute_inline(b)
+        elif move == "reverse_compute_inline":
+            schedule.reverse_compute_inline(o)
+        else:
+            schedule.merge(schedule.get_loops(b)[1], schedule.get_loops(o)[1])
+        check(schedule, func)
+
+
+def test_reads_of_what_a_later_iteration_writes_stay_inside() -> None:
+    """B reads an element before it is written: after the loop it would read the new value."""
+    schedule = Schedule(
+        parse(
+            """
+@script.function
+def ahead(A: Buffer[(5,), "int32"], O: Buffer[(4,), "int32"]):
+    B = alloc_buffer((4,), "int32")
+    for j in range(4):
+        with block("A"):
+            v = spatial(4, j)
+            A[v] = 7
+        with block("B"):
+            v = spatial(4, j)
+            B[v] = A[v + 1]
+    for j in range(4):
+        with block("O"):
+            v = spatial(4, j)
+            O[v] = B[v]
+"""
+        )
+    )
+    with pytest.raises(ScheduleError, match="is not certainly all written by block A in that iteration"):
+        schedule.compute_inline(schedule.get_block("B"))

@@ -98,8 +98,15 @@ def detect_accesses(body: Stmt, init: Stmt | None = None) -> tuple[tuple[BufferR
 
 def _point(access: Access, found: _Collector) -> BufferRegion:
     buffer, indices = access
-    ranges = [Range(index.base, _lanes(index)) if isinstance(index, Ramp) else Range(index, ONE) for index in indices]
+    whole = buffer.full_region().region
+    ranges = [_index_range(index, full) for index, full in zip(indices, whole, strict=True)]
     return _relax(ranges, buffer, found)
+
+
+def _index_range(index: PrimExpr, whole: Range) -> Range:
+    if isinstance(index, Ramp):
+        return Range(index.base, _lanes(index))
+    return Range(index, ONE) if index.dtype.is_scalar else whole
 
 
 def _lanes(index: Ramp) -> PrimExpr:

@@ -19,7 +19,7 @@ from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
 from tilewright.tir.analysis.regions import Box, iterator_forms, not_negative, within
 from tilewright.tir.buffer import BufferRegion
-from tilewright.tir.stmt import Block, For, SeqStmt
+from tilewright.tir.stmt import Block, For, IterKind, SeqStmt
 
 
 def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
@@ -241,10 +241,12 @@ def _dense(form: Linear, width: PrimExpr, loops: Sequence[For], used: set[Var], 
         if extent == 1:
             low = low.plus(linear(by_var[var].min), coefficient)
             continue
-        if coefficient < 0 or var in used or not not_negative(reach.shifted(-step), analyzer):
+        if var in used or not not_negative(reach.shifted(-step), analyzer):
             return None
         used.add(var)
         low = low.plus(linear(by_var[var].min), coefficient)
+        if coefficient < 0:
+            low = low.plus(linear(by_var[var].extent).shifted(-1), coefficient)
         reach = reach.plus(linear(by_var[var].extent).shifted(-1), step)
     return Range(expression(low), expression(reach))
 
@@ -259,7 +261,10 @@ def visits_domains(index: ProgramIndex, block: Block, analyzer: Analyzer) -> boo
         return False
     used: set[Var] = set()
     for item in block.iters:
-        box = _dense(linear(item.value), ONE, loops, used, analyzer)
+        form = linear(item.value)
+        if item.kind is IterKind.REDUCE and any(step < 0 for step in form.terms.values()):
+            return False  # the init would come last
+        box = _dense(form, ONE, loops, used, analyzer)
         if box is None or not within(item.domain, box, analyzer):
             return False
         if block.predicate is TRUE and not within(box, item.domain, analyzer):

@@ -7,18 +7,23 @@ or the buffer shrunk to one iteration's part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import substitute
+from tilewright.ir.expr import TRUE, ZERO, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import pre_order, substitute, variables
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
-from tilewright.tir.analysis.regions import Box, not_negative, relax, within
-from tilewright.tir.buffer import Buffer, BufferRegion
-from tilewright.tir.stmt import Block, For, IterKind, SeqStmt
+from tilewright.tir.analysis.regions import Box, joined, not_negative, relax, within
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LetStmt, LoopKind, SeqStmt
+
+INDEPENDENT: Final = "independent"
+"""The annotation of a loop whose iterations, somebody promises, do not meet where data decide what they write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,9 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
         return True
     given = conjuncts(reader.predicate)
     regions = [region for region in writer.writes if region.buffer is buffer]
+    together = joined(regions) if len(regions) > 1 else None
+    if together is not None:
+        regions.append(together)
     boxes = [exact_box(writer, region, writing, analyzer, given) for region in regions]
     reading = index.loops_between(fixed, reader)
     wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
@@ -96,46 +104,131 @@ def _disjoint(a: Box, b: Box, analyzer: Analyzer) -> bool:
 
 
 def moved_flow_conflict(
-    old: ProgramIndex, new: ProgramIndex, name: str, analyzer: Analyzer, reader_before: str | None = None
+    old: ProgramIndex,
+    new: ProgramIndex,
+    name: str,
+    analyzer: Analyzer,
+    readers_before: Sequence[str] = (),
+    settled: str | None = None,
+    writes_for: Mapping[str, str] = MappingProxyType({}),
 ) -> Conflict | None:
-    """Whether a block of a changed program may miss what it, or `reader_before` for it, read in the old one.
+    """Whether a block of a changed program may miss what it, or `readers_before` for it, read in the old one.
 
     A pair of writer and reader whose order and common loops are as they were needs no proof, nor does one that is
     deeper inside its common loops than it was and never touches the same elements while those stand still (a
     recurrence: one reads the row before the one that the other writes). Otherwise the writer must come first, as it
-    did, and cover the reads while the common loops stand still.
+    did, write each element once, and cover the reads while the common loops stand still, in both programs. The writer
+    `settled` needs no proof: the caller has it. `writes_for` says of new blocks in whose place they write, at the same
+    times, what they write.
     """
-    reader, before = new.blocks[name], old.blocks.get(reader_before or name)
+    reader = new.blocks[name]
+    known = [old.blocks[item] for item in readers_before or [name] if item in old.blocks]
     scope = new.scope(reader)
     for buffer in dict.fromkeys(region.buffer for region in reader.reads):
         for writer in scope.writers_of(buffer):
-            if writer is reader:
+            if writer is reader or writer.name == settled:
                 continue
-            first = new.position(writer) < new.position(reader)
-            common = new.common_loops(writer, reader)
-            origin = old.blocks.get(writer.name)
-            if before is not None and origin is not None and _flows(origin, before, buffer):
-                was_first = old.position(origin) < old.position(before)
-                if was_first != first:
-                    side = "after" if first else "before"
-                    return Conflict(f"it would run {side} block {writer.name}, which writes {buffer.name}", reader)
-                kept = [loop.var for loop in old.common_loops(origin, before)]
-                if kept == [loop.var for loop in common]:
-                    continue
-                if kept and kept == [loop.var for loop in common[: len(kept)]]:
-                    regions = [(writer, region) for region in writer.writes if region.buffer is buffer]
-                    reads = [region for region in reader.reads if region.buffer is buffer]
-                    if _apart(new, common[len(kept) - 1], reader, reads, regions, analyzer):
-                        continue
-            if not first:
-                return Conflict(f"it would run before block {writer.name}, which writes {buffer.name}", reader)
-            if common and not covered(new, writer, reader, buffer, common[-1], analyzer):
-                return Conflict(
-                    f"what block {reader.name} reads of {buffer.name} in one iteration of loop {common[-1].var.name} "
-                    f"is not certainly all written by block {writer.name} in that iteration",
-                    reader,
-                )
+            origin = old.blocks.get(writes_for.get(writer.name, writer.name))
+            pairs: list[tuple[Block, Block] | None] = []
+            if origin is not None:
+                pairs.extend((origin, item) for item in known if _flows(origin, item, buffer))
+            for pair in pairs or [None]:
+                conflict = _pair_conflict(old, pair, new, (writer, reader), buffer, analyzer)
+                if conflict is not None:
+                    return conflict
     return None
+
+
+def _pair_conflict(
+    old: ProgramIndex,
+    pair: tuple[Block, Block] | None,
+    new: ProgramIndex,
+    moved: tuple[Block, Block],
+    buffer: Buffer,
+    analyzer: Analyzer,
+) -> Conflict | None:
+    """What `moved_flow_conflict` asks of a writer and a reader, as they were (if they were) and as they are."""
+    writer, reader = moved
+    first = new.position(writer) < new.position(reader)
+    common = new.common_loops(writer, reader)
+    still = {loop.var for loop in common}
+    places = [(new, writer, common)]
+    if pair is not None:
+        if (old.position(pair[0]) < old.position(pair[1])) != first:
+            side = "after" if first else "before"
+            return Conflict(f"it would run {side} block {writer.name}, which writes {buffer.name}", reader)
+        loops, kept = [loop.var for loop in common], old.common_loops(*pair)
+        names = [loop.var for loop in kept]
+        still = still.intersection(names)
+        places.append((old, pair[0], kept))
+        if names == loops:
+            return None
+        deeper = names == loops[: len(names)]
+        if kept and deeper:
+            regions = [(writer, region) for region in writer.writes if region.buffer is buffer]
+            reads = [region for region in reader.reads if region.buffer is buffer]
+            if apart(new, common[len(kept) - 1], reader, reads, regions, analyzer):
+                return None
+        if first and not deeper and not covered(old, *pair, buffer, kept[-1], analyzer):
+            return _not_written(pair[1], buffer, kept[-1], pair[0])
+    if not first:
+        return Conflict(f"it would run before block {writer.name}, which writes {buffer.name}", reader)
+    if common and not covered(new, writer, reader, buffer, common[-1], analyzer):
+        return _not_written(reader, buffer, common[-1], writer)
+    once = all(writes_once(writer, region, still) for region in writer.writes if region.buffer is buffer)
+    if not once and not all(_iterations_write_apart(*place, buffer, still) for place in places):
+        return Conflict(
+            f"several instances of block {writer.name} may write the same element of {buffer.name}, and block "
+            f"{reader.name} would read what another of them wrote",
+            reader,
+        )
+    return None
+
+
+def _not_written(reader: Block, buffer: Buffer, loop: For, writer: Block) -> Conflict:
+    return Conflict(
+        f"what block {reader.name} reads of {buffer.name} in one iteration of loop {loop.var.name} is not certainly "
+        f"all written by block {writer.name} in that iteration",
+        reader,
+    )
+
+
+def _iterations_write_apart(
+    index: ProgramIndex, writer: Block, around: Sequence[For], buffer: Buffer, still: Collection[Var]
+) -> bool:
+    """Whether different iterations of loops around a writer, but for those that stand still, write other elements."""
+    loops = index.loops_above(writer)
+    regions = [region for region in writer.writes if region.buffer is buffer]
+    return all(
+        region_tells_apart(writer, region, loop, loops[depth:], loops[:depth])
+        for depth, loop in enumerate(loops[: len(around)])
+        if loop.var not in still
+        for region in regions
+    )
+
+
+def writes_once(block: Block, region: BufferRegion, still: Collection[Var]) -> bool:
+    """Whether different instances of a block certainly write different elements, while some loops stand still.
+
+    The steps of a reduction are one instance.
+    """
+    moving = [
+        item
+        for item in block.iters
+        if item.kind is not IterKind.REDUCE and not _variables_of(item.value).issubset(still)
+    ]
+    iters = {item.var for item in moving}
+    plain = [item.min for item in region.region if type(item.min) is Var and const_value(item.extent) == 1]
+    if iters.issubset(plain):
+        return True
+    loops = [For(item.var, item.domain.min, item.domain.extent, LoopKind.SERIAL, block) for item in moving]
+    free = block.replace(iters=tuple(BlockIter(item.var, item.domain, item.kind, item.var) for item in block.iters))
+    free = free.replace(predicate=TRUE)
+    return all(region_tells_apart(free, region, loop, loops, ()) for loop in loops)
+
+
+def _variables_of(value: PrimExpr) -> frozenset[Var]:
+    return frozenset(variables(value))
 
 
 def _flows(writer: Block, reader: Block, buffer: Buffer) -> bool:
@@ -148,7 +241,8 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     """Why the iterations of a loop cannot run at the same time; None if they can.
 
     With `private`, an intermediate buffer whose accesses are all inside the loop and covered in each iteration may be
-    written by several iterations: each can have its own copy.
+    written by several iterations: each can have its own copy. A loop may carry the promise (`INDEPENDENT`) that its
+    iterations do not meet where data decide what is written.
     """
     blocks = index.blocks_under(loop)
     for block in blocks:
@@ -159,11 +253,22 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     for block in blocks:
         for region in block.writes:
             written.setdefault(region.buffer, []).append((block, region))
+    promised = bool(loop.annotations.get(INDEPENDENT))
     for buffer, writers in written.items():
+        if promised and any(places_from_data(block, buffer) for block, _ in writers):
+            continue
         conflict = _buffer_conflict(index, loop, buffer, writers, blocks, analyzer, private)
         if conflict is not None:
             return conflict
     return None
+
+
+def places_from_data(block: Block, buffer: Buffer) -> bool:
+    """Whether a block writes a buffer at indices that are read from memory."""
+    bound = {item.var for item in pre_order(block.body) if isinstance(item, LetStmt)}
+    stores = [item for item in pre_order(block.body) if isinstance(item, BufferStore) and item.buffer is buffer]
+    parts = (part for store in stores for index in store.indices for part in pre_order(index))
+    return any(isinstance(part, BufferLoad) or part in bound for part in parts)
 
 
 def _buffer_conflict(
@@ -336,7 +441,7 @@ def _iterations_apart(a: Box, b: Box, var: Var) -> bool:
     return False
 
 
-def _apart(
+def apart(
     index: ProgramIndex,
     fixed: For,
     reader: Block,

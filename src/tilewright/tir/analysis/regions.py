@@ -129,3 +129,28 @@ def _hull_range(a: Range | None, b: Range | None, analyzer: Analyzer) -> Range |
     low = min(0, distance.constant)
     high = max(extent_a, distance.constant + extent_b)
     return Range(expression(linear(a.min).shifted(low)), const(high - low))
+
+
+def joined(regions: Sequence[BufferRegion]) -> BufferRegion | None:
+    """Points side by side in one dimension as one region: B[2 * v] and B[2 * v + 1] are B[2 * v : 2 * v + 2].
+
+    None where they leave gaps, or differ by more than constants.
+    """
+    first = regions[0]
+    if len(regions) == 1:
+        return first
+    offsets: set[tuple[int, ...]] = set()
+    for region in regions:
+        pairs = list(zip(region.region, first.region, strict=True))
+        distances = [linear(a.min).minus(linear(b.min)) for a, b in pairs]
+        if any(item.terms for item in distances) or any(const_value(part.extent) != 1 for part in region.region):
+            return None
+        offsets.add(tuple(item.constant for item in distances))
+    moving = [n for n in range(len(first.region)) if any(offset[n] for offset in offsets)]
+    places = sorted(offset[moving[0]] for offset in offsets)
+    if len(moving) != 1 or places != list(range(places[0], places[0] + len(places))):
+        return None
+    low = first.region[moving[0]].min + places[0]
+    parts = list(first.region)
+    parts[moving[0]] = Range(low, const(len(places)))
+    return BufferRegion(first.buffer, tuple(parts))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
 from tilewright.ir.build import all_of
-from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Ramp, Range, StringImm, Var, is_const_int
+from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Range, StringImm, Var, is_const_int
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
+from tilewright.tir.analysis.lanes import in_lane, lanes_of
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import (
     Allocate,
@@ -114,11 +115,12 @@ def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], 
 
 def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[Step, ...]) -> Access:
     """An access; the lanes of vector indices are iterations of a loop of its own."""
-    lanes = max((index.lanes for index in indices if isinstance(index, Ramp)), default=1)
+    lanes = lanes_of(indices)
     if lanes == 1:
         return Access(indices, is_store, path)
     var = Var("lane")
-    plain = tuple(index.base + var * index.stride if isinstance(index, Ramp) else index for index in indices)
+    parts = [in_lane(index, var) for index in indices]
+    plain = tuple(index if part is None else part for index, part in zip(indices, parts, strict=True))
     stmt, child = path[-1]
     loop = For(var, ZERO, IntImm(lanes), LoopKind.SERIAL, stmt)
     return Access(plain, is_store, (*path[:-1], (loop, 0), (stmt, child)))

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import FALSE, ONE, ZERO, Broadcast, Call, IntImm, PrimExpr, Ramp
+from tilewright.ir.expr import FALSE, ONE, ZERO, Broadcast, Call, IntImm, PrimExpr, Ramp, Range, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UserError
+from tilewright.tir.analysis.lanes import in_lane
+from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import NOTHING, ExprRewriter, StmtRewriter, inside_loop
@@ -75,6 +77,9 @@ class _Flatten(StmtRewriter):
         lanes = max([index.dtype.lanes for index in indices], default=1)
         if lanes > 1 and all(isinstance(index, Ramp) or index.dtype.is_scalar for index in indices):
             return self._ramp(buffer.offset, indices, strides, lanes)
+        run = self._run(buffer.offset, indices, strides, lanes) if lanes > 1 else None
+        if run is not None:
+            return run
         total = buffer.offset
         for index, stride in zip(indices, strides, strict=True):
             wide = index if index.dtype.element is INDEX else index.astype(INDEX)
@@ -94,6 +99,26 @@ class _Flatten(StmtRewriter):
             if isinstance(index, Ramp):
                 step = add(step, mul(index.stride.astype(INDEX), stride))
         return Ramp(self._analyzer.simplify(start), self._analyzer.simplify(step), lanes)
+
+    def _run(
+        self, start: PrimExpr, indices: tuple[PrimExpr, ...], strides: tuple[PrimExpr, ...], lanes: int
+    ) -> PrimExpr | None:
+        """Lanes that go through inner dimensions one after another are a run in memory: l // 4 * 4 + l % 4 is l."""
+        lane = Var("lane")
+        total = start
+        for index, stride in zip(indices, strides, strict=True):
+            part = in_lane(index, lane)
+            if part is None:
+                return None
+            total = add(total, mul(part.astype(INDEX), stride))
+        with self._analyzer.scope():
+            self._analyzer.bind(lane, Range(ZERO, IntImm(lanes)))
+            form = linear(self._analyzer.simplify(total))
+        step = form.terms.get(lane, 0)
+        rest = form.minus(linear(lane).scaled(step))
+        if step == 0 or any(mentions(term, {lane}) for term in rest.terms):
+            return None
+        return Ramp(expression(rest), IntImm(step), lanes)
 
     def _load(self, expr: PrimExpr) -> PrimExpr | None:
         if type(expr) is Call and expr.name == "element_distance":

@@ -63,7 +63,10 @@ def start_at_addend(state: ScheduleState, block: Block) -> None:
     if found is None:
         state.fail(f"{what}: block {reader.name} does more with {target.buffer.name} than add to it", reader)
     total, load, addend = found
-    start = substitute(addend, reader_mapping(state, reader, load, block, target, what))
+    mapping, conditions = reader_mapping(state, reader, load, block, target, what)
+    if conditions:
+        state.fail(f"{what}: block {reader.name} does not read every sum of block {block.name}", reader)
+    start = substitute(addend, mapping)
     require_defined(state, block, start, what)
     first = start if starts_at_identity(block, matched) else add(init.value, start)
     summed = with_detected_accesses(block.replace(init=BufferStore(init.buffer, init.indices, first)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.expr import const_value
-from tilewright.tir.analysis.dependence import iteration_conflict
+from tilewright.tir.analysis.dependence import INDEPENDENT, iteration_conflict, places_from_data
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.passes.pipeline_loops import PIPELINE
 from tilewright.tir.passes.zigzag_loops import ZIGZAG
@@ -44,11 +44,32 @@ def _require_independent(state: ScheduleState, loop: For, what: str, private: bo
     if conflict is None:
         return
     reduces = any(item.kind is IterKind.REDUCE and mentions(item.value, {loop.var}) for item in conflict.block.iters)
+    hint = "use rfactor to make the partial results separate" if reduces else None
+    if any(places_from_data(conflict.block, region.buffer) for region in conflict.block.writes):
+        hint = "if the indices are known to be all different, say so with promise_independent"
     state.fail(
-        f"{what}: the iterations of loop {loop.var.name} are not independent: {conflict.reason}",
-        conflict.block,
-        "use rfactor to make the partial results separate" if reduces else None,
+        f"{what}: the iterations of loop {loop.var.name} are not independent: {conflict.reason}", conflict.block, hint
     )
+
+
+def promise_independent(state: ScheduleState, loop: For) -> None:
+    """Take somebody's word that iterations do not meet where data decide what is written: B[I[i]] = A[i].
+
+    for i: B[I[i]] = A[i]  ->  for i in serial(annotations={"independent": True}): B[I[i]] = A[i]
+
+    It is believed of such places only, and not checked: where it is wrong, the program computes something else. What
+    indices tell is proved as ever.
+    """
+    what = "promise_independent"
+    blocks = state.index.blocks_under(loop)
+    buffers = {region.buffer for block in blocks for region in block.writes}
+    if not any(places_from_data(block, buffer) for block in blocks for buffer in buffers):
+        state.fail(
+            f"{what}: no block under loop {loop.var.name} writes at indices that are read from memory",
+            loop,
+            "nothing is taken on trust where indices tell what is written",
+        )
+    state.relabel(loop, loop.replace(annotations={**loop.annotations, INDEPENDENT: True}))
 
 
 def parallel(state: ScheduleState, loop: For) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tilewright.ir.expr import Range, Var, const_value
-from tilewright.tir.analysis.bindings import is_injective
+from tilewright.ir.visit import variables
+from tilewright.tir.analysis.bindings import is_injective, region_tells_apart
 from tilewright.tir.analysis.dependence import (
     Conflict,
     consumers,
@@ -15,8 +16,9 @@ from tilewright.tir.analysis.dependence import (
 )
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
-from tilewright.tir.analysis.regions import Box, hull, relax, within
+from tilewright.tir.analysis.regions import Box, hull, joined, relax, within
 from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.schedule.inverse import relax_whole, whole_box
 from tilewright.tir.schedule.loops import check_kinds
 from tilewright.tir.schedule.placement import (
     body_statements,
@@ -27,13 +29,21 @@ from tilewright.tir.schedule.placement import (
     total_range,
 )
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.updates import Update, update_kind
 from tilewright.tir.stmt import Block, For, IterKind, Stmt, seq
 
 
-def require_movable(state: ScheduleState, block: Block, what: str, place: For | None = None) -> None:
+def require_movable(
+    state: ScheduleState,
+    block: Block,
+    what: str,
+    kept: Sequence[For] | None = None,
+    updated: Collection[Buffer] = (),
+) -> None:
     """A block whose instances may run at another time: spatial and reduce iterators only, sole writer, no strings.
 
-    With a `place`, opaque iterators are fine whose loops are around it too: their order stays.
+    Opaque iterators are fine whose loops are all among those `kept` around it: their order stays. Of the buffers
+    `updated`, which the block updates in place, the caller takes care.
     """
     index = state.index
     if block is index.root:
@@ -45,20 +55,19 @@ def require_movable(state: ScheduleState, block: Block, what: str, place: For | 
             block,
             "put each statement in a block: only blocks say what they read and write",
         )
-    stay = set() if place is None else {loop.var for loop in index.loops_above(place)}
-    moving = {loop.var for loop in index.loops_above(block)} - stay
+    moving = {loop.var for loop in index.loops_above(block)} - {loop.var for loop in kept or ()}
     for item in block.iters:
-        if item.kind is IterKind.OPAQUE and (place is None or mentions(item.value, moving)):
+        if item.kind is IterKind.OPAQUE and (kept is None or mentions(item.value, moving)):
             state.fail(f"{what}: block {block.name} has the opaque iterator {item.var.name}: its order is fixed", block)
     for region in block.writes:
         others = [writer for writer in scope.writers_of(region.buffer) if writer is not block]
-        if others:
+        if others and region.buffer not in updated:
             state.fail(
                 f"{what}: {region.buffer.name} is written by block {others[0].name} too",
                 block,
                 f"{what} comes before decompose_reduction" if _is_update(block, others) else None,
             )
-    if reads_own_output(block):
+    if not updated and reads_own_output(block):
         state.fail(f"{what}: block {block.name} reads what it writes", block)
     if not state.is_regular(block.name):
         state.fail(
@@ -78,17 +87,52 @@ def _require_place(state: ScheduleState, block: Block, loop: For, what: str) -> 
         state.fail(f"{what}: block {block.name} is already under loop {loop.var.name}", block)
 
 
-def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False) -> None:
+def _chosen_place(state: ScheduleState, block: Block, loop: For, choice: int, among: range, what: str) -> int:
+    """The number of the statement of a loop's body that a block is put before: one of `among`, by itself or by its end.
+
+    -1 is the last possible place, -2 the first.
+    """
+    if choice in (-1, -2):
+        return among[-1] if choice == -1 else among[0]
+    if choice not in among:
+        state.fail(
+            f"{what}: block {block.name} cannot stand at place {choice} of the body of loop {loop.var.name}",
+            loop,
+            f"places {among[0]} to {among[-1]} are after its producers and before its consumers; -1 is the last of "
+            "them, -2 the first",
+        )
+    return choice
+
+
+def _places(state: ScheduleState, block: Block, under: Sequence[Stmt]) -> range:
+    """Where in a body a block can stand: after what it reads is written, before what it writes is read."""
+    index = state.index
+
+    def holds(stmt: Stmt, blocks: Sequence[Block]) -> bool:
+        return any(item is stmt or index.is_under(item, stmt) for item in blocks)
+
+    sources, readers = producers(index, block), consumers(index, block)
+    first = max((n + 1 for n, stmt in enumerate(under) if holds(stmt, sources)), default=0)
+    last = min((n for n, stmt in enumerate(under) if holds(stmt, readers)), default=len(under))
+    return range(first, max(first, last) + 1)
+
+
+def compute_at(
+    state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False, index: int | None = None
+) -> None:
     """Compute, in each iteration of a loop, just the part of a producer that the consumers there read.
 
     for i in 64: B(i)                      for i_0 in 4:
     for i_0 in 4: for i_1 in 16:     ->        for i in 16: B(i_0 * 16 + i)
         C(i_0 * 16 + i_1)  # reads B           for i_1 in 16: C(i_0 * 16 + i_1)
+
+    It stands before the first of the consumers, or at the place `index` of the loop's statements (-1: the last
+    possible, -2: the first).
     """
     what = "compute_at"
-    require_movable(state, block, what, loop)
+    require_movable(state, block, what, state.index.loops_above(loop))
     _require_place(state, block, loop, what)
-    index = state.index
+    program = state.index
     for region in block.writes:
         if state.is_parameter(region.buffer):
             state.fail(
@@ -96,11 +140,11 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
                 block,
                 "move its producers under it, or use reverse_compute_at",
             )
-    readers = consumers(index, block)
+    readers = consumers(program, block)
     if not readers:
         state.fail(f"{what}: nothing reads what block {block.name} writes", block)
     for reader in readers:
-        if not index.is_under(reader, loop):
+        if not program.is_under(reader, loop):
             state.fail(
                 f"{what}: block {reader.name} reads {block.name} and is not under loop {loop.var.name}",
                 reader,
@@ -110,7 +154,10 @@ def compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loop
     needed = known_ranges(needed_instances(state, block, boxes), readers)
     nest = build_nest(state, block, needed, preserve_unit_loops)
     under = list(body_statements(loop))
-    place = next(n for n, stmt in enumerate(under) if any(r is stmt or index.is_under(r, stmt) for r in readers))
+    if index is not None:
+        place = _chosen_place(state, block, loop, index, _places(state, block, under), what)
+    else:
+        place = next(n for n, stmt in enumerate(under) if any(r is stmt or program.is_under(r, stmt) for r in readers))
     _move(state, block, loop, [*under[:place], nest, *under[place:]], [block.name, *(r.name for r in readers)], what)
 
 
@@ -144,21 +191,27 @@ def _fail_flow(state: ScheduleState, conflict: Conflict, what: str) -> None:
     state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
 
 
-def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False) -> None:
+def reverse_compute_at(
+    state: ScheduleState, block: Block, loop: For, preserve_unit_loops: bool = False, index: int | None = None
+) -> None:
     """Run, in each iteration of a loop, the instances of a consumer whose input that iteration has produced.
 
     for i_0 in 4: for i_1 in 16:           for i_0 in 4:
         B(i_0 * 16 + i_1)            ->        for i_1 in 16: B(i_0 * 16 + i_1)
     for i in 64: C(i)  # reads B               for i in 16: C(i_0 * 16 + i)
+
+    It stands after the last of the producers, or at the place `index` (as for compute_at). A block that updates a
+    buffer in place moves too, where each of its instances still runs once, on what is not written again.
     """
     what = "reverse_compute_at"
-    require_movable(state, block, what)
+    updated = _updated_in_place(state, block)
+    require_movable(state, block, what, updated=updated)
     _require_place(state, block, loop, what)
-    index = state.index
-    sources = [item for item in producers(index, block) if index.is_under(item, loop)]
+    program = state.index
+    sources = [item for item in producers(program, block) if program.is_under(item, loop)]
     if not sources:
         state.fail(f"{what}: no block under loop {loop.var.name} writes what block {block.name} reads", block)
-    outer = {item.var for item in (*index.loops_above(loop), loop) if const_value(item.extent) != 1}
+    outer = {item.var for item in (*program.loops_above(loop), loop) if const_value(item.extent) != 1}
     for source in sources:
         if any(item.kind is IterKind.REDUCE and mentions(item.value, outer) for item in source.iters):
             state.fail(
@@ -168,8 +221,11 @@ def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_u
                 "choose a loop outside its reduction loops",
             )
     under = list(body_statements(loop))
-    last = max(n for n, stmt in enumerate(under) if any(s is stmt or index.is_under(s, stmt) for s in sources))
-    readers = [item.name for item in consumers(index, block)]
+    if index is not None:
+        last = _chosen_place(state, block, loop, index, _places(state, block, under), what) - 1
+    else:
+        last = max(n for n, stmt in enumerate(under) if any(s is stmt or program.is_under(s, stmt) for s in sources))
+    readers = [item.name for item in consumers(program, block)]
     failure: Conflict | None = None
     for source in sources:
         for needed in _settled(state, source, block, loop):
@@ -177,6 +233,7 @@ def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_u
             body = seq(*under[: last + 1], nest, *under[last + 1 :])
             candidate = state.index_of(state.edited({block: None, loop: loop.replace(body=body)}))
             failure = _reverse_conflict(state, candidate, block, readers)
+            failure = failure or _update_conflict(state, candidate, block.name, loop, updated)
             if failure is None:
                 above = [*candidate.loops_above(candidate.loops[loop.var]), loop]
                 check_kinds(state, candidate, [item.var for item in above], what)
@@ -191,6 +248,40 @@ def reverse_compute_at(state: ScheduleState, block: Block, loop: For, preserve_u
     )
 
 
+def _updated_in_place(state: ScheduleState, block: Block) -> list[Buffer]:
+    """The buffers that a block updates in place, if that is all that it reads of what it writes."""
+    kinds = {region.buffer: update_kind(state, block, region.buffer) for region in block.writes}
+    if any(kind not in (Update.NOTHING, Update.BEFORE) for kind in kinds.values()):
+        return []
+    return [buffer for buffer, kind in kinds.items() if kind is Update.BEFORE]
+
+
+def _update_conflict(
+    state: ScheduleState, candidate: ProgramIndex, name: str, loop: For, updated: Sequence[Buffer]
+) -> Conflict | None:
+    """Whether a moved update may run twice, or what it has updated may be written again."""
+    block = candidate.blocks[name]
+    if updated and not is_injective(block, candidate.loops_above(block)):
+        return Conflict(f"some instances of block {name} may update their element more than once", block)
+    for buffer in updated:
+        for writer in candidate.scope(block).writers_of(buffer):
+            if writer is block or not candidate.common_loops(writer, block):
+                continue
+            loops = candidate.loops_above(writer)
+            regions = [region for region in writer.writes if region.buffer is buffer]
+            for depth, outer in enumerate(loops):
+                shared = outer.var is loop.var or candidate.is_under(candidate.loops[loop.var], outer)
+                apart = all(
+                    region_tells_apart(writer, region, outer, loops[depth:], loops[:depth]) for region in regions
+                )
+                if shared and (not apart or reads_own_output(writer)):
+                    return Conflict(
+                        f"block {writer.name} may write elements of {buffer.name} again that block {name} has updated",
+                        block,
+                    )
+    return None
+
+
 def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> list[dict[Var, Range]]:
     """For each way to settle a consumer's iterators by what a producer writes in one iteration: their ranges.
 
@@ -202,25 +293,48 @@ def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> li
         # It writes a part only: its iterations do not run every instance.
         return result
     loops = state.index.loops_between(loop, source)
-    for region, box in relax(source, source.writes, loops, state.analyzer):
+    for region, box in relax(source, _joined_writes(source), loops, state.analyzer):
         for read in block.reads:
-            if read.buffer is region.buffer and _reads_only_written(state, read, block, region, source):
-                result.append(solve_region(block, read, box))
+            if read.buffer is not region.buffer:
+                continue
+            settled = solve_region(block, read, box, state.analyzer)
+            if _reads_only_written(state, read, block, region, source, settled):
+                result.append(settled)
+    return result
+
+
+def _joined_writes(block: Block) -> list[BufferRegion]:
+    """What a block writes; parts of one buffer that lie side by side as one."""
+    by_buffer: dict[Buffer, list[BufferRegion]] = {}
+    for region in block.writes:
+        by_buffer.setdefault(region.buffer, []).append(region)
+    result: list[BufferRegion] = []
+    for regions in by_buffer.values():
+        together = joined(regions)
+        result.extend(regions if together is None else [together])
     return result
 
 
 def _reads_only_written(
-    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block
+    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block, settled: Iterable[Var]
 ) -> bool:
     """Whether, in every dimension that settles an iterator, all that is ever read is written."""
-    for dimension in range(len(read.region)):
+    analyzer = state.analyzer
+    alone: set[Var] = set()
+    for dimension, item in enumerate(read.region):
         wanted = total_range(read, dimension, block)
-        if wanted is None:
-            continue
-        written = total_range(write, dimension, source)
-        if written is None or not within(wanted, written, state.analyzer):
-            return False
-    return True
+        if wanted is not None:
+            alone.update(variables(item.min))
+            if not within(wanted, total_range(write, dimension, source), analyzer):
+                break
+    else:
+        if alone.issuperset(settled):
+            return True
+    written_box = whole_box(source, write, analyzer)
+    wanted_box = relax_whole(block, read, analyzer)
+    return written_box is not None and all(
+        within(wanted, written, analyzer) for wanted, written in zip(wanted_box, written_box, strict=True)
+    )
 
 
 def _reverse_conflict(

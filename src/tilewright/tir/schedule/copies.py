@@ -66,7 +66,7 @@ def read_at(state: ScheduleState, loop: For, block: Block, choice: int | str, sc
             state.fail(f"{what}: block {writer.name} writes {buffer.name} before others read it", writer)
     staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
-    copy = copy_block(name, buffer, staged, buffer.full_region().region)
+    copy = copy_block(name, [(buffer, staged)], buffer.full_region().region)
     box = read_box(state, loop, users, buffer)
     parts = {item.var: part for item, part in zip(copy.iters, box, strict=True) if part is not None}
     nest = build_nest(state, copy, known_ranges(parts, users), preserve_unit_loops=True)
@@ -74,7 +74,7 @@ def read_at(state: ScheduleState, loop: For, block: Block, choice: int | str, sc
     number = _places(state, loop, users)[0]
     affected = [name, *(user.name for user in users)]
     state.mark_regular(name)
-    finish_staging(state, loop, number, nest, edits, staged, affected, what, {name: users[0].name})
+    finish_staging(state, loop, number, nest, edits, [staged], affected, what, {name: users[0].name})
     return name
 
 
@@ -100,14 +100,14 @@ def write_at(state: ScheduleState, loop: For, block: Block, choice: int | str, s
         _require_within(state, loop, writer, buffer, total, box, what)
     staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
-    copy = copy_block(name, staged, buffer, total)
+    copy = copy_block(name, [(staged, buffer)], total)
     needed: dict[Var, Range] = {item.var: part for item, part in zip(copy.iters, box, strict=True)}
     nest = build_nest(state, copy, needed, preserve_unit_loops=True)
     edits: dict[Stmt, Stmt | None] = {writer: reading(writer, buffer, staged) for writer in writers}
     number = _places(state, loop, writers)[-1] + 1
     readers = [item.name for item in index.scope(loop).readers_of(buffer) if item not in writers]
     state.mark_regular(name)
-    finish_staging(state, loop, number, nest, edits, staged, [name, *dict.fromkeys(readers)], what)
+    finish_staging(state, loop, number, nest, edits, [staged], [name, *dict.fromkeys(readers)], what)
     return name
 
 

@@ -47,7 +47,9 @@ def fuse_reduction_epilogue(state: ScheduleState, reduction: Block, epilogue: Bl
     """
     matched = _require_reduction(state, reduction)
     store, load = _require_epilogue(state, reduction, epilogue, matched)
-    mapping = reader_mapping(state, epilogue, load, reduction, matched.stores[0], WHAT)
+    mapping, conditions = reader_mapping(state, epilogue, load, reduction, matched.stores[0], WHAT)
+    if conditions:
+        state.fail(f"{WHAT}: block {epilogue.name} does not read every result of block {reduction.name}", epilogue)
     start, value = _start(reduction, matched, store.value, load)
     if start is not None:
         start = substitute(start, mapping)

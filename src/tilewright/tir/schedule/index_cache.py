@@ -104,7 +104,7 @@ def _cache_one(state: ScheduleState, block: Block, index: PrimExpr, scope: str) 
     where, number = place_beside(state, block, [])
     state.mark_regular(name)
     affected = [name, block.name]
-    finish_staging(state, where, number, nest, {block: with_replaced(block, replace)}, kept, affected, WHAT)
+    finish_staging(state, where, number, nest, {block: with_replaced(block, replace)}, [kept], affected, WHAT)
     return name
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
-from tilewright.ir.expr import PrimExpr, Var, is_const_int
+from tilewright.ir.build import all_of, const
+from tilewright.ir.expr import LE, LT, Call, PrimExpr, Range, Var, const_value, is_const_int
+from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
-from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict, producers
+from tilewright.tir.analysis.dependence import apart, consumers, covered, moved_flow_conflict, producers
+from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import within
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.compute_location import require_movable
-from tilewright.tir.schedule.placement import single_iterator, total_range
+from tilewright.tir.schedule.inverse import (
+    AccessInverse,
+    inside,
+    invert_access,
+    relax_whole,
+    single_iterator,
+    whole_box,
+)
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Block, BufferStore, Stmt
+from tilewright.tir.stmt import Assert, Block, BlockIter, BufferStore, Evaluate, For, Stmt
 
 
 def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
@@ -32,29 +43,58 @@ def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
 
 def _inverse_access(
     state: ScheduleState, block: Block, indices: tuple[PrimExpr, ...], what: str
-) -> dict[Var, tuple[int, int]]:
-    """For each iterator: the dimension whose index is `iterator + constant`, and the constant."""
+) -> dict[Var, tuple[int, int]] | AccessInverse:
+    """How an element tells the instance of a block that accesses it.
+
+    For each iterator the dimension whose index is `iterator + constant`, and the constant, where all are so plain.
+    """
     iters = {item.var: item for item in block.iters}
     places: dict[Var, tuple[int, int]] = {}
+    plain = True
     for dimension, index in enumerate(indices):
         if not any(type(item) is Var for item in pre_order(index)):
             continue
         found = single_iterator(index, iters)
-        if found is None or found[0].var in places:
-            state.fail(
-                f"{what}: dimension {dimension} of the access of block {block.name} is not one iterator of its own",
-                block,
-            )
-        places[found[0].var] = (dimension, found[1])
+        plain = plain and found is not None and found[0].var not in places
+        if found is not None:
+            places[found[0].var] = (dimension, found[1])
     for item in block.iters:
-        if item.var not in places and not is_const_int(item.domain.extent, 1):
+        moves = any(mentions(index, {item.var}) for index in indices)
+        if not moves and not is_const_int(item.domain.extent, 1):
             state.fail(f"{what}: the access of block {block.name} does not settle its iterator {item.var.name}", block)
-    return places
+    if plain:
+        return places
+    inverse = invert_access(block, indices, state.analyzer)
+    if inverse is None:
+        state.fail(
+            f"{what}: the indices of the access of block {block.name} do not tell which instance of it they are of",
+            block,
+            "indices must split, join and shift iterators, each used once: i * 16 + j, i // 4 and i % 4, 9 - i",
+        )
+    return inverse
+
+
+def _instance(
+    found: dict[Var, tuple[int, int]] | AccessInverse, iters: Sequence[BlockIter], place: Sequence[PrimExpr]
+) -> dict[Var, PrimExpr]:
+    """The iterators of the instance of a block that accesses an element."""
+    if isinstance(found, AccessInverse):
+        return found.at(place)
+    mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in iters if item.var not in found}
+    for var, (dimension, offset) in found.items():
+        mapping[var] = place[dimension].astype(var.dtype) - offset
+    return mapping
 
 
 def _require_intermediate(state: ScheduleState, buffer: Buffer, block: Block, what: str) -> None:
     if state.is_parameter(buffer):
         state.fail(f"{what}: {buffer.name} is a parameter of the function: it must be written", block)
+    index = state.index
+    scope = index.scope_block(block)
+    for other in index.blocks.values():
+        apart = other is not scope and not index.is_under(other, scope) and not index.is_under(scope, other)
+        if apart and any(region.buffer is buffer for region in (*other.reads, *other.writes)):
+            state.fail(f"{what}: block {other.name}, outside block {scope.name}, uses {buffer.name}", block)
 
 
 def _without_allocation(buffer: Buffer, owner: Block) -> Block:
@@ -63,12 +103,21 @@ def _without_allocation(buffer: Buffer, owner: Block) -> Block:
 
 
 def _commit(
-    state: ScheduleState, edits: Mapping[Stmt, Stmt | None], gone: Buffer, affected: list[str], what: str
+    state: ScheduleState,
+    edits: Mapping[Stmt, Stmt | None],
+    gone: Sequence[Buffer],
+    affected: list[str],
+    what: str,
+    inlined: tuple[str, Sequence[str]] = ("", ()),
 ) -> None:
-    func = state.edited(edits, lambda root: without_buffer(root, gone))
+    """Edit blocks and drop buffers; check the dependences of blocks. `inlined` are a block and those that now read
+    what it read.
+    """
+    func = state.edited(edits, lambda root: reduce(without_buffer, gone, root))
     candidate = state.index_of(func)
     for name in affected:
-        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer)
+        before = (name, inlined[0]) if name in inlined[1] else ()
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, before)
         if conflict is not None:
             state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(name))
     state.commit_index(candidate)
@@ -86,31 +135,51 @@ def without_buffer(root: Block, buffer: Buffer) -> Block:
 
 
 def compute_inline(state: ScheduleState, block: Block) -> None:
-    """B[i] = A[i] + 1; C[i] = B[i] * 2  ->  C[i] = (A[i] + 1) * 2."""
+    """B[i] = A[i] + 1; C[i] = B[i] * 2  ->  C[i] = (A[i] + 1) * 2.
+
+    A block whose results nothing reads goes away.
+    """
     what = "compute_inline"
-    require_movable(state, block, what)
-    store = _single_store(state, block, what)
-    _require_intermediate(state, store.buffer, block, what)
-    places = _inverse_access(state, block, store.indices, what)
     index = state.index
     readers = consumers(index, block)
+    shared = _shared_loops(state, block, readers)
+    require_movable(state, block, what, shared)
     if not readers:
-        state.fail(f"{what}: nothing reads what block {block.name} writes", block)
-    _require_stable_inputs(state, block, what)
-    fixed: dict[Var, PrimExpr] = {item.var: item.domain.min for item in block.iters if item.var not in places}
+        _remove(state, block, what)
+        return
+    store = _single_store(state, block, what)
+    _require_intermediate(state, store.buffer, block, what)
+    found = _inverse_access(state, block, store.indices, what)
+    _require_stable_inputs(state, block, readers, shared, what)
+    analyzer = state.analyzer
 
     def replace(item: Node) -> Node | None:
         if not isinstance(item, BufferLoad) or item.buffer is not store.buffer:
             return None
-        mapping = dict(fixed)
-        for var, (dimension, offset) in places.items():
-            mapping[var] = item.indices[dimension].astype(var.dtype) - offset
+        mapping = _instance(found, block.iters, item.indices)
+        if isinstance(found, AccessInverse):
+            mapping = {var: analyzer.simplify(value) for var, value in mapping.items()}
         return substitute(store.value, mapping)
 
     edits: dict[Stmt, Stmt | None] = {block: None}
     for reader in readers:
         edits[reader] = with_replaced(reader, replace)
-    _commit(state, edits, store.buffer, [reader.name for reader in readers], what)
+    names = [reader.name for reader in readers]
+    _commit(state, edits, [store.buffer], names, what, (block.name, names))
+
+
+def _remove(state: ScheduleState, block: Block, what: str) -> None:
+    """Take a block out whose results nothing reads."""
+    index = state.index
+    buffers = list(dict.fromkeys(region.buffer for region in block.writes))
+    for buffer in buffers:
+        _require_intermediate(state, buffer, block, what)
+    for item in pre_order(block):
+        if isinstance(item, (Evaluate, Assert)) or (isinstance(item, Call) and not is_pure(item)):
+            state.fail(f"{what}: nothing reads what block {block.name} writes, but it may do more than write", block)
+    if len(index.scope(block).blocks) == 1:
+        state.fail(f"{what}: nothing would be left of its scope without block {block.name}", block)
+    _commit(state, {block: None}, buffers, [], what)
 
 
 def with_replaced(block: Block, replace: Callable[[Node], Node | None]) -> Block:
@@ -125,21 +194,59 @@ def with_replaced(block: Block, replace: Callable[[Node], Node | None]) -> Block
     return with_detected_accesses(block.replace(body=body, init=init))
 
 
-def _require_stable_inputs(state: ScheduleState, block: Block, what: str) -> None:
-    """What a block reads must not be written again after it: its consumers would see the new values."""
+def _shared_loops(state: ScheduleState, block: Block, readers: Sequence[Block]) -> list[For]:
+    """The loops around a block and all that read it, in one iteration of which they read what it makes in that."""
+    index, analyzer = state.index, state.analyzer
+    shared = index.loops_above(block)
+    for reader in readers:
+        shared = shared[: len(index.common_loops(block, reader))]
+    for region in block.writes if shared else ():
+        for reader in readers:
+            reads = any(item.buffer is region.buffer for item in reader.reads)
+            if reads and not covered(index, block, reader, region.buffer, shared[-1], analyzer):
+                return []
+    return list(shared)
+
+
+def _require_stable_inputs(
+    state: ScheduleState, block: Block, readers: Sequence[Block], shared: Sequence[For], what: str
+) -> None:
+    """What a block reads must not be written between it and its consumers: they would see the new values.
+
+    A writer may come after all of them, or (a step of a recurrence: row t from row t - 1) write other elements.
+    """
     index = state.index
     scope = index.scope(block)
     for region in block.reads:
         for writer in scope.writers_of(region.buffer):
-            if index.position(writer) > index.position(block):
+            if writer is block or index.position(writer) < index.position(block):
+                continue
+            common = index.common_loops(block, writer)
+            done = all(
+                index.position(writer) > index.position(reader)
+                and len(index.common_loops(reader, writer)) <= len(shared)
+                for reader in readers
+            )
+            writes = [(writer, item) for item in writer.writes if item.buffer is region.buffer]
+            inside = len(common) <= len(shared) and bool(common)
+            if not done and not (inside and apart(index, common[-1], block, [region], writes, state.analyzer)):
                 state.fail(
                     f"{what}: block {writer.name} writes {region.buffer.name} after block {block.name} has read it",
+                    block,
+                )
+            if writer.init is not None and any(writer is reader for reader in readers):
+                state.fail(
+                    f"{what}: the reduction of block {writer.name} would read {region.buffer.name}, which it writes",
                     block,
                 )
 
 
 def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
-    """B[i] = A[i] + 1; C[i] = B[i] * 2  ->  C[i] = (A[i] + 1) * 2, at the place of B."""
+    """B[i] = A[i] + 1; C[i] = B[i] * 2  ->  C[i] = (A[i] + 1) * 2, at the place of B.
+
+    The consumer may read through a reshape or another layout (C[i, j] = B[i * 16 + j]), and less than all: then the
+    producer runs only where something is read.
+    """
     what = "reverse_compute_inline"
     require_movable(state, block, what)
     store = _single_store(state, block, what)
@@ -151,7 +258,7 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
     if len(loads) != 1:
         state.fail(f"{what}: block {block.name} reads {inner.buffer.name} at {len(loads)} different indices", block)
     (load,) = loads
-    mapping = reader_mapping(state, block, load, source, inner, what)
+    mapping, conditions = reader_mapping(state, block, load, source, inner, what)
     # The consumer's variables go first: the producer's expression, put in afterwards, is in the producer's own.
     target = substitute(load, mapping)
 
@@ -160,21 +267,81 @@ def reverse_compute_inline(state: ScheduleState, block: Block) -> None:
 
     value = transform(substitute(store.value, mapping), replace)
     body = BufferStore(store.buffer, tuple(substitute(index, mapping) for index in store.indices), value)
-    merged = with_detected_accesses(source.replace(body=body, annotations={**source.annotations, **block.annotations}))
+    merged = source.replace(body=body, annotations={**source.annotations, **block.annotations})
+    merged, exact = _running_where(merged, conditions)
     readers = [item.name for item in consumers(state.index, block)]
-    _commit(state, {block: None, source: merged}, inner.buffer, [source.name, *readers], what)
+    edits: dict[Stmt, Stmt | None] = {block: None, source: with_detected_accesses(merged)}
+    _commit(state, edits, [inner.buffer], [source.name, *readers], what, (block.name, [source.name]))
+    if not exact:
+        state.mark_partial(source.name)
+
+
+def _running_where(block: Block, conditions: Sequence[PrimExpr]) -> tuple[Block, bool]:
+    """A block that runs only where conditions on its iterators hold; whether those only make its domains smaller."""
+    domains = {item.var: item.domain for item in block.iters}
+    exact = True
+    for condition in conditions:
+        smaller = _smaller_domain(condition, domains)
+        exact = exact and smaller is not None
+        if smaller is not None:
+            domains[smaller[0]] = smaller[1]
+    values: dict[Var, PrimExpr] = {item.var: item.value for item in block.iters}
+    guards = [substitute(condition, values) for condition in conditions]
+    iters = tuple(BlockIter(item.var, domains[item.var], item.kind, item.value) for item in block.iters)
+    return block.replace(iters=iters, predicate=all_of([block.predicate, *guards])), exact
+
+
+def _smaller_domain(condition: PrimExpr, domains: Mapping[Var, Range]) -> tuple[Var, Range] | None:
+    """The iterator whose domain a condition makes smaller, and that domain: `2 <= i`, `i < 14`."""
+    if not isinstance(condition, (LE, LT)):
+        return None
+    form = linear(condition.b).minus(linear(condition.a)).shifted(-1 if isinstance(condition, LT) else 0)
+    if len(form.terms) != 1:
+        return None
+    ((var, step),) = form.terms.items()
+    if not isinstance(var, Var) or var not in domains or abs(step) != 1:
+        return None
+    low, extent = const_value(domains[var].min), const_value(domains[var].extent)
+    if low is None or extent is None:
+        return None
+    end = min(low + extent, form.constant + 1) if step < 0 else low + extent
+    start = max(low, -form.constant) if step > 0 else low
+    return var, Range(const(start), const(max(0, end - start)))
 
 
 def reader_mapping(
     state: ScheduleState, reader: Block, load: BufferLoad, source: Block, store: BufferStore, what: str
-) -> dict[Var, PrimExpr]:
-    """The iterators of a block that reads each element that another stores, in the other one's iterators."""
-    places = _inverse_access(state, reader, load.indices, what)
-    _require_same_elements(state, reader, source, store.buffer, what)
-    mapping: dict[Var, PrimExpr] = {item.var: item.domain.min for item in reader.iters if item.var not in places}
-    for var, (dimension, offset) in places.items():
-        mapping[var] = store.indices[dimension] - offset
-    return mapping
+) -> tuple[dict[Var, PrimExpr], list[PrimExpr]]:
+    """The iterators of a block that reads elements that another stores, in the other one's iterators.
+
+    And where, in terms of the other one's iterators, it reads the element that is stored: nowhere else does it run.
+    """
+    found = _inverse_access(state, reader, load.indices, what)
+    write = next(region for region in source.writes if region.buffer is store.buffer)
+    read = next(region for region in reader.reads if region.buffer is store.buffer)
+    analyzer = state.analyzer
+    with analyzer.scope():
+        for item in (*source.iters, *reader.iters):
+            analyzer.bind(item.var, item.domain)
+        written = whole_box(source, write, analyzer)
+        wanted = whole_box(reader, read, analyzer) or relax_whole(reader, read, analyzer)
+        for dimension in range(store.buffer.ndim):
+            if written is None or not within(wanted[dimension], written[dimension], analyzer):
+                state.fail(
+                    f"{what}: block {reader.name} does not certainly read only elements of {store.buffer.name} that "
+                    f"block {source.name} writes (dimension {dimension})",
+                    reader,
+                )
+        mapping = _instance(found, reader.iters, store.indices)
+        if isinstance(found, AccessInverse):
+            mapping = {var: analyzer.simplify(value) for var, value in mapping.items()}
+            conditions = found.conditions(store.indices)
+        else:
+            bounds = zip(store.indices, wanted, strict=True)
+            conditions = [part for index, item in bounds if item is not None for part in inside(index, item)]
+        simpler = [analyzer.simplify(condition) for condition in conditions]
+        kept = [item for item in simpler if not is_const_int(item, 1) and not analyzer.prove(item)]
+    return mapping, kept
 
 
 def _only_source(state: ScheduleState, block: Block, what: str) -> Block:
@@ -194,19 +361,3 @@ def _only_source(state: ScheduleState, block: Block, what: str) -> Block:
             None if reduction is None else f"use reverse_compute_at to run it beside the reduction {reduction.name}",
         )
     return candidates[-1]
-
-
-def _require_same_elements(state: ScheduleState, block: Block, source: Block, buffer: Buffer, what: str) -> None:
-    """The consumer must read exactly the elements that the producer writes: no fewer, no more."""
-    read = next(region for region in block.reads if region.buffer is buffer)
-    write = next(region for region in source.writes if region.buffer is buffer)
-    for dimension in range(buffer.ndim):
-        reading = total_range(read, dimension, block) or read.region[dimension]
-        writing = total_range(write, dimension, source) or write.region[dimension]
-        same = within(reading, writing, state.analyzer) and within(writing, reading, state.analyzer)
-        if not same:
-            state.fail(
-                f"{what}: block {block.name} does not read exactly the elements of {buffer.name} that block "
-                f"{source.name} writes (dimension {dimension})",
-                block,
-            )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import prod
 from operator import or_
 
-from tilewright.ir.build import add, const, floordiv, floormod, lt, mul
+from tilewright.ir.build import add, const, floordiv, floormod, le, lt, maximum, mul, sub
 from tilewright.ir.expr import ONE, ZERO, PrimExpr, Range, Var, const_value, is_const_int
 from tilewright.tir.analysis.bindings import is_injective
 from tilewright.tir.analysis.dependence import covered, iteration_conflict
@@ -38,12 +38,38 @@ def require_blocks(state: ScheduleState, loop: For, what: str) -> None:
         )
 
 
-def split(state: ScheduleState, loop: For, factors: Sequence[int | None]) -> list[Var]:
+def split(state: ScheduleState, loop: For, factors: Sequence[int | PrimExpr | None]) -> list[Var]:
     """for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) where i_0 * 16 + i_1 < 100.
 
-    One factor may be None: it is what the others leave. The guard appears only where it is not always true.
+    One factor may be None: it is what the others leave. The guard appears only where it is not always true. Factors may
+    be expressions of the function's symbols: for i in n * m  ->  for i_0 in n: for i_1 in m.
     """
     require_serial(state, loop, "split")
+    numbers = [factor for factor in factors if not isinstance(factor, PrimExpr)]
+    if len(numbers) == len(factors):
+        extents = _constant_extents(state, loop, numbers)
+    else:
+        extents = _symbolic_extents(state, loop, factors)
+    if len(factors) == 1:
+        return [loop.var]
+    names = [Var(f"{loop.var.name}_{n}") for n in range(len(factors))]
+    for var, length in zip(names, extents, strict=True):
+        state.learn(var, Range(ZERO, length))
+    value: PrimExpr = ZERO
+    for var, length in zip(names, extents, strict=True):
+        value = add(mul(value, length), ZERO if is_const_int(length, 1) else var)
+    condition = state.analyzer.simplify(lt(value, loop.extent))
+    body = substitute_loops(loop.body, {loop.var: add(loop.min, value)}, state.analyzer.simplify)
+    if not is_const_int(condition, 1) and not state.analyzer.prove(condition):
+        body = guard(body, condition)
+    for place in range(len(names) - 1, -1, -1):
+        notes = loop.annotations if place == 0 else {}
+        body = For(names[place], ZERO, extents[place], LoopKind.SERIAL, body, None, notes)
+    state.replace(loop, body)
+    return names
+
+
+def _constant_extents(state: ScheduleState, loop: For, factors: Sequence[int | None]) -> list[PrimExpr]:
     known = [factor for factor in factors if factor is not None]
     extents: list[PrimExpr] = [const(1 if factor is None else factor) for factor in factors]
     total = prod(known)
@@ -63,23 +89,38 @@ def split(state: ScheduleState, loop: For, factors: Sequence[int | None]) -> lis
             loop,
             "use larger factors, or leave one to be computed with None",
         )
-    if len(factors) == 1:
-        return [loop.var]
-    names = [Var(f"{loop.var.name}_{n}") for n in range(len(factors))]
-    for var, length in zip(names, extents, strict=True):
-        state.learn(var, Range(ZERO, length))
-    value: PrimExpr = ZERO
-    for var, length in zip(names, extents, strict=True):
-        value = add(mul(value, length), ZERO if is_const_int(length, 1) else var)
-    condition = state.analyzer.simplify(lt(value, loop.extent))
-    body = substitute_loops(loop.body, {loop.var: add(loop.min, value)}, state.analyzer.simplify)
-    if not is_const_int(condition, 1) and not state.analyzer.prove(condition):
-        body = guard(body, condition)
-    for place in range(len(names) - 1, -1, -1):
-        notes = loop.annotations if place == 0 else {}
-        body = For(names[place], ZERO, extents[place], LoopKind.SERIAL, body, None, notes)
-    state.replace(loop, body)
-    return names
+    return extents
+
+
+def _symbolic_extents(state: ScheduleState, loop: For, factors: Sequence[int | PrimExpr | None]) -> list[PrimExpr]:
+    """Extents that are expressions: at least 1 where another one is computed by dividing by them."""
+    analyzer = state.analyzer
+    with analyzer.scope():
+        for dim in dict.fromkeys(dim for buffer in state.func.buffers for dim in buffer.shape):
+            if isinstance(dim, Var):
+                analyzer.assume_always(le(ZERO, dim))
+        known: list[PrimExpr] = []
+        for factor in factors:
+            if factor is None:
+                continue
+            size = const(factor) if isinstance(factor, int) else factor
+            if None in factors and not analyzer.prove(le(ONE, size)):
+                size = maximum(size, ONE)
+            elif not analyzer.prove(le(ZERO, size)):
+                state.fail("split: a factor may be negative", loop, "use dimensions, which are not")
+            known.append(size)
+        total: PrimExpr = ONE
+        for size in known:
+            total = mul(total, size)
+        if None not in factors and not analyzer.prove(le(loop.extent, total)):
+            state.fail(
+                f"split: the factors do not certainly make as many iterations as loop {loop.var.name} has",
+                loop,
+                "leave one to be computed with None",
+            )
+        rest = analyzer.simplify(floordiv(add(loop.extent, sub(total, ONE)), total))
+    queue = iter(known)
+    return [rest if factor is None else next(queue) for factor in factors]
 
 
 def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:

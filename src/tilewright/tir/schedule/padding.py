@@ -9,15 +9,12 @@ from tilewright.ir.build import add, all_of, const, le, lt, select
 from tilewright.ir.expr import (
     TRUE,
     ZERO,
-    Add,
-    Cast,
     Div,
     FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
     Mod,
-    Mul,
     PrimExpr,
     Range,
     Select,
@@ -32,7 +29,7 @@ from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.analysis.match_intrin import loop_nest
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.compute_location import require_movable
-from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
+from tilewright.tir.schedule.padded_operands import padded_operands
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
 
@@ -45,24 +42,24 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
                                             for i in 8, j in 12, k in 8: C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
                                             for i in 7, j in 9: C[i, j] = C_pad[i, j]
 
-    `padding` has one number an iterator (1: as it is; its extent may be symbolic then). The block must be a sum of
-    products of elements whose indices are iterators, every element of a product must move with each padded reduction
-    iterator (so that what is added is zero times zero), and its loops must be plain.
+    `padding` has one number an iterator (1: as it is; its extent may be symbolic then). The indices of what the block
+    reads and writes must be iterators, what a padded step of a reduction combines must change nothing (zero times zero;
+    the least value for a maximum of elements), and its loops must be plain.
     """
     what = "pad_einsum"
     require_movable(state, block, what)
     loops = plain_loops(state, block, what)
     extents = _padded_extents(state, block, padding, what)
-    loads = _factors(state, block, extents, what)
+    operands = padded_operands(state, block, extents, what)
     ranges = {item.var: extents[item.var] for item in block.iters}
     made: list[Stmt] = []
     names: list[str] = []
     buffers: list[Buffer] = []
     swap: dict[BufferLoad, BufferLoad] = {}
-    for load in loads:
+    for load, value in operands.items():
         if all(ranges[_iterator(index)] is _extent(block, _iterator(index)) for index in load.indices):
             continue
-        padded, nest, name = _pad_input(state, load, ranges, [buffer.name for buffer in buffers], names)
+        padded, nest, name = _pad_input(state, load, value, ranges, [buffer.name for buffer in buffers], names)
         buffers.append(padded)
         names.append(name)
         made.append(nest)
@@ -144,39 +141,6 @@ def _stores(block: Block) -> tuple[BufferStore]:
     return (block.body,)
 
 
-def _factors(state: ScheduleState, block: Block, extents: dict[Var, PrimExpr], what: str) -> list[BufferLoad]:
-    """The elements of the product that a block sums."""
-    matched = match_reducer(block)
-    is_sum = matched is not None and len(matched.results) == 1 and isinstance(matched.results[0], Add)
-    if matched is None or not is_sum or not starts_at_identity(block, matched):
-        state.fail(f"{what}: block {block.name} is not a sum that starts from zero", block)
-    iters = {item.var for item in block.iters}
-    loads: list[BufferLoad] = []
-    stack: list[PrimExpr] = [matched.sources[0]]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, Mul):
-            stack.extend((item.b, item.a))
-        elif isinstance(item, Cast):
-            stack.append(item.value)
-        elif isinstance(item, BufferLoad):
-            loads.append(item)
-        else:
-            state.fail(f"{what}: block {block.name} does not sum a product of elements", block)
-    for access in (*loads, *matched.accumulators):
-        if any(type(index) is not Var or index not in iters for index in access.indices):
-            state.fail(f"{what}: an index of {access.buffer.name} is not one iterator", block)
-    for entry in block.iters:
-        grows = extents[entry.var] is not entry.domain.extent
-        if grows and entry.kind is IterKind.REDUCE and any(entry.var not in load.indices for load in loads):
-            state.fail(
-                f"{what}: not every element of the product moves with the reduction iterator {entry.var.name}",
-                block,
-                "zero times infinity is not zero: pad only reductions that all factors share",
-            )
-    return list(dict.fromkeys(loads))
-
-
 def _fresh(base: str, taken: Sequence[str]) -> str:
     name, number = base, 1
     while name in taken:
@@ -185,9 +149,14 @@ def _fresh(base: str, taken: Sequence[str]) -> str:
 
 
 def _pad_input(
-    state: ScheduleState, load: BufferLoad, ranges: dict[Var, PrimExpr], buffers: Sequence[str], blocks: Sequence[str]
+    state: ScheduleState,
+    load: BufferLoad,
+    outside: PrimExpr,
+    ranges: dict[Var, PrimExpr],
+    buffers: Sequence[str],
+    blocks: Sequence[str],
 ) -> tuple[Buffer, Stmt, str]:
-    """A copy of an input with zeros around it."""
+    """A copy of an input with a value past its ends."""
     source = load.buffer
     shape = tuple(ranges[_iterator(index)] for index in load.indices)
     padded = Buffer(_fresh(state.fresh_buffer_name(f"{source.name}_pad"), buffers), shape, source.dtype)
@@ -200,9 +169,8 @@ def _pad_input(
         for item, dim in zip(iters, source.shape, strict=True)
         if item.domain.extent is not dim and const_value(dim) is not None
     )
-    zero = const(0, source.dtype)
     indices = tuple(item.var for item in iters)
-    value = select(inside, BufferLoad(source, indices), zero)
+    value = select(inside, BufferLoad(source, indices), outside)
     return padded, _nest(name, iters, BufferStore(padded, indices, value)), name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, le, lt
 from tilewright.ir.expr import ZERO, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value, is_const_int
@@ -11,26 +12,26 @@ from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.regions import Box, hull, within
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.schedule.inverse import instances_touching, single_iterator
 from tilewright.tir.schedule.state import ScheduleState, with_value
 from tilewright.tir.stmt import Block, BlockIter, For, LoopKind, Stmt
 
 
-def single_iterator(index: PrimExpr, iters: Mapping[Var, BlockIter]) -> tuple[BlockIter, int] | None:
-    """The iterator and the constant when an index is `iterator + constant`."""
-    form = linear(index)
-    if len(form.terms) != 1:
-        return None
-    ((term, coefficient),) = form.terms.items()
-    if coefficient != 1 or type(term) is not Var or term not in iters:
-        return None
-    return iters[term], form.constant
+def solve_region(block: Block, region: BufferRegion, box: Box, analyzer: Analyzer) -> dict[Var, Range]:
+    """The ranges of iterators that hold all instances whose region touches a box; those not settled are left out.
 
-
-def solve_region(block: Block, region: BufferRegion, box: Box) -> dict[Var, Range]:
-    """The ranges of iterators for which a block's region lies in a box; iterators that are not settled are left out.
-
-    An index `v + c` settles v; the indices `v // c` and `v % c` of a divided axis settle it together.
+    An index `v + c` settles v; the indices `v // c` and `v % c` of a divided axis settle it together. Regions that
+    join, split or turn iterators round are inverted as a whole.
     """
+    settled = _solve_plainly(block, region, box)
+    used = [item.var for item in block.iters if any(mentions(part.min, {item.var}) for part in region.region)]
+    if all(var in settled for var in used):
+        return settled
+    return {**instances_touching(block, region, box, analyzer), **settled}
+
+
+def _solve_plainly(block: Block, region: BufferRegion, box: Box) -> dict[Var, Range]:
+    """The iterators that stand alone in an index, or are divided by a constant in two."""
     iters = {item.var: item for item in block.iters}
     settled: dict[Var, Range] = {}
     divided: dict[Var, tuple[int, Range]] = {}
@@ -76,7 +77,7 @@ def needed_instances(state: ScheduleState, block: Block, boxes: Mapping[Buffer, 
     ranges: dict[Var, list[Range]] = {}
     writes = [region for region in block.writes if region.buffer in boxes]
     for region in writes:
-        solved = solve_region(block, region, boxes[region.buffer])
+        solved = solve_region(block, region, boxes[region.buffer], state.analyzer)
         for var, value in solved.items():
             ranges.setdefault(var, []).append(value)
     result: dict[Var, Range] = {}

@@ -8,6 +8,7 @@ from itertools import pairwise
 from tilewright.ir.build import const
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import substitute
+from tilewright.tir.analysis.bindings import region_tells_apart
 from tilewright.tir.analysis.dependence import iteration_conflict, moved_flow_conflict
 from tilewright.tir.analysis.index import ProgramIndex, child_statements
 from tilewright.tir.analysis.linear import mentions
@@ -17,15 +18,59 @@ from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LetStmt, SeqStm
 
 
 def merge(state: ScheduleState, first: For, second: For) -> Var:
-    """Run the bodies of two neighbouring loops in one.
+    """Run the bodies of two loops in one; with them, the loops around them that the other has not.
 
     for i in 8: A(i)            for i in 8:
     for j in 8: B(j)     ->         A(i)
                                     B(i)
 
+    for i in 8: for j in 4: A(i, j)            for i in 8: for j in 4:
+    for p in 8: for q in 4: B(p, q)     ->         A(i, j)                   merge(j, q)
+                                                   B(i, j)
+
     Step i of the second loop then runs before the later steps of the first: it must read nothing that those write, and
     write nothing that they touch.
     """
+    what = "merge"
+    nests = [_own_nest(state, loop, other) for loop, other in ((first, second), (second, first))]
+    if len(nests[0]) != len(nests[1]):
+        state.fail(
+            f"{what}: loop {first.var.name} is {len(nests[0])} loops deep beside the {len(nests[1])} of loop "
+            f"{second.var.name}",
+            second,
+            "merge loops at the same depth below what is around both",
+        )
+    trial = state if len(nests[0]) == 1 else state.copy()
+    result = first.var
+    for above, below in zip(*nests, strict=True):
+        result = _merge_neighbours(trial, trial.index.loops[above.var], trial.index.loops[below.var])
+    if trial is not state:
+        state.adopt(trial)
+        state.commit(trial.func)
+    return result
+
+
+def _own_nest(state: ScheduleState, loop: For, other: For) -> list[For]:
+    """The loops from the outermost that is not around another loop down to a loop; nothing else stands in them."""
+    index = state.index
+    if index.is_under(other, loop) or loop is other:
+        state.fail(f"merge: loop {other.var.name} is loop {loop.var.name} or inside it", other)
+    nest = [
+        loop,
+        *(item for item in index.ancestors(loop) if isinstance(item, For) and not index.is_under(other, item)),
+    ]
+    nest.reverse()
+    for outer, inner in pairwise(nest):
+        if outer.body is not inner:
+            state.fail(
+                f"merge: loop {outer.var.name} has more inside than loop {inner.var.name}",
+                outer,
+                "merge the outer loops first, then the inner ones",
+            )
+    return nest
+
+
+def _merge_neighbours(state: ScheduleState, first: For, second: For) -> Var:
     what = "merge"
     index = state.index
     for loop in (first, second):
@@ -59,6 +104,11 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
     early, late = index.blocks_under(first), index.blocks_under(second)
     joined = candidate.loops[first.var]
     if iteration_conflict(candidate, joined, state.analyzer, private=True) is None:
+        for block in late:
+            conflict = moved_flow_conflict(index, candidate, block.name, state.analyzer)
+            # Iterations may be independent because each has its own copy of a buffer now: before, there was one.
+            if conflict is not None and not _written_apart(candidate, joined, block):
+                state.fail(f"merge: {conflict.reason}", block)
         return
     read = {id(region.buffer) for block in late for region in block.reads}
     for block in early:
@@ -81,6 +131,18 @@ def _check_merged(state: ScheduleState, candidate: ProgramIndex, first: For, sec
         conflict = moved_flow_conflict(index, candidate, block.name, state.analyzer)
         if conflict is not None:
             state.fail(f"merge: {conflict.reason}", block)
+
+
+def _written_apart(index: ProgramIndex, loop: For, reader: Block) -> bool:
+    """Whether, of all that a block reads, different iterations of a loop write different elements."""
+    read = {id(region.buffer) for region in reader.reads}
+    for writer in index.blocks_under(loop):
+        loops = [loop, *index.loops_between(loop, writer)]
+        for region in writer.writes:
+            apart = region_tells_apart(writer, region, loop, loops, index.loops_above(loop))
+            if writer.name != reader.name and id(region.buffer) in read and not apart:
+                return False
+    return True
 
 
 def partition(state: ScheduleState, loop: For, points: Sequence[int]) -> list[Var]:

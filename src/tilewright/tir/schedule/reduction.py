@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tilewright.ir.build import all_of
 from tilewright.ir.expr import ZERO, PrimExpr, Range, Select, Var, const_value
@@ -14,7 +15,6 @@ from tilewright.tir.analysis.dependence import moved_flow_conflict
 from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.schedule.loops import require_serial
 from tilewright.tir.schedule.reducer import (
     MatchedReducer,
     combining_body,
@@ -35,6 +35,9 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
+
+_PRIVATE_SCOPES: Final = frozenset(["local", "warp"])
+"""Memory that other threads of a group do not see (or not all of them)."""
 
 
 def _loops_of(iters: Sequence[BlockIter], loops: Sequence[For]) -> set[Var]:
@@ -114,6 +117,14 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
     for item in above:
         if item.var in reducing and item.var in spatial:
             state.fail(f"{what}: loop {item.var.name} serves spatial and reduce iterators at once", item)
+    for item in above:
+        if item.var in reducing and item.kind is LoopKind.THREAD:
+            state.fail(
+                f"{what}: the threads of loop {item.var.name} add up their parts of block {block.name}: without its "
+                "init all would add to the result at once",
+                item,
+                "use rfactor for that loop first, or leave the init where it is",
+            )
     for item in above[:place]:
         if item.var in reducing and const_value(item.extent) != 1:
             state.fail(
@@ -227,6 +238,8 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
 
     for i: for k_0: for k_1:              for i: for k_0: for k_1: C_rf[k_0, i] += ...
         C(i, k_0 * 8 + k_1)         ->    for i: for k_0: C[i] += C_rf[k_0, i]       (loop = k_0)
+
+    The loop keeps how it runs: unrolled, or along threads. The loops that combine are new, and serial.
     """
     what = "rfactor"
     index = state.index
@@ -235,7 +248,6 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
         state.fail(f"{what}: loop {loop.var.name} must have exactly one block inside, it has {len(blocks)}", loop)
     (block,) = blocks
     _require_reduction(state, block, what)
-    require_serial(state, loop, what)
     matched = match_reducer(block)
     if matched is None:
         state.fail(
@@ -250,6 +262,7 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
             block,
             "use start_at_addend after rfactor",
         )
+    _require_seen_by_all(state, loop, matched, what)
     above = index.loops_above(block)
     reducing = _loops_of(_reduce_iters(block), above)
     spatial = _loops_of(_other_iters(block), above)
@@ -278,6 +291,20 @@ def rfactor(state: ScheduleState, loop: For, factor_axis: int) -> str:
     owner = index.scope_block(block).name
     state.commit(with_allocations(state.edited({top: seq(changed, last)}), owner, list(partial.values())))
     return name
+
+
+def _require_seen_by_all(state: ScheduleState, loop: For, matched: MatchedReducer, what: str) -> None:
+    """The partial results of a loop that threads run must lie where one thread sees those of the others."""
+    if loop.kind is not LoopKind.THREAD:
+        return
+    for store in matched.stores:
+        if store.buffer.scope in _PRIVATE_SCOPES:
+            state.fail(
+                f"{what}: the partial results of the threads of loop {loop.var.name} would be in the "
+                f"{store.buffer.scope} memory of each, as {store.buffer.name} is",
+                loop,
+                "use set_scope first, or rfactor before bind",
+            )
 
 
 def _partial_buffer(state: ScheduleState, buffer: Buffer, extent: PrimExpr, axis: int) -> Buffer:

@@ -1,19 +1,24 @@
-"""Operands in the order of a block's own iterators: reindex."""
+"""Operands in an order of a block's own iterators: reindex, reindex_cache_read, reindex_cache_write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.itermap import detect_iter_map
+from tilewright.ir.build import const
 from tilewright.ir.expr import And, Or, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform, variables
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.dependence import consumers
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.schedule.cache import finish_staging, pick_buffer, place_beside
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.cache import finish_staging, pick_buffer, place_beside, require_scope
 from tilewright.tir.schedule.placement import build_nest
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.updates import always_writes
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, IfThenElse, IterKind, Stmt
 
 
@@ -42,12 +47,90 @@ def reindex(state: ScheduleState, block: Block, choice: int | str, mode: str) ->
             state.fail(f"{what}: the domain of iterator {item.var.name} is not constant from 0", block)
     shape = tuple(item.domain.extent for item in used)
     staged = Buffer(state.fresh_buffer_name(f"{buffer.name}_reindex"), shape, buffer.dtype, buffer.scope)
-    name = state.fresh_block_name(staged.name)
+    place = tuple(item.var for item in used)
+    return _stage(state, block, _Staging(buffer, staged, indices, place, used, mode, what))
+
+
+def reindex_cache(
+    state: ScheduleState, block: Block, choice: int | str, mode: str, scope: str, index_map: IndexMap
+) -> str:
+    """Stage an operand in another scope, where its indices are what a map makes of the block's iterators.
+
+    for i, j, k: C[i, j] += A[i, k] * W[k, j]   ->   for i, k: A_shared[k // 4, i, k % 4] = A[i, k]
+                                                     for i, j, k: C[i, j] += A_shared[k // 4, i, k % 4] * W[k, j]
+    by reindex_cache_read(C, "A", "shared", lambda i, j, k: (k // 4, i, k % 4)).
+
+    The map uses the iterators that move the operand, and keeps its elements apart.
+    """
+    what = f"reindex_cache_{mode}"
+    require_scope(state, block, scope, what)
+    buffer = pick_buffer(state, block, block.reads if mode == "read" else block.writes, choice, what)
+    if not state.is_regular(block.name):
+        state.fail(
+            f"{what}: the loops around block {block.name} do not visit exactly the domains of its iterators", block
+        )
+    indices = _only_access(state, block, buffer, mode, what)
+    used = [item for item in block.iters if any(item.var in variables(index) for index in indices)]
+    place = index_map.apply([item.var for item in block.iters])
+    allowed = {item.var for item in used}
+    for var in (var for index in place for var in variables(index)):
+        if var not in allowed:
+            state.fail(f"{what}: the map uses the iterator {var.name}, which does not move {buffer.name}", block)
+    domains = {item.var: item.domain for item in used}
+    found = detect_iter_map(place, domains)
+    if found is None or not found.injective:
+        state.fail(
+            f"{what}: the map does not provably keep the elements apart that block {block.name} accesses",
+            block,
+            "use maps made of i, i // c, i % c and fused indices i * n + j, of every iterator that moves the buffer",
+        )
+    staged = _arranged(state, block, buffer, place, domains, scope, what)
+    return _stage(state, block, _Staging(buffer, staged, indices, place, used, mode, what))
+
+
+def _arranged(
+    state: ScheduleState,
+    block: Block,
+    buffer: Buffer,
+    place: Sequence[PrimExpr],
+    domains: Mapping[Var, Range],
+    scope: str,
+    what: str,
+) -> Buffer:
+    """A buffer of a scope that holds every place."""
+    analyzer = Analyzer()
+    for var, domain in domains.items():
+        analyzer.bind(var, domain)
+    shape: list[PrimExpr] = []
+    for index in place:
+        bounds = analyzer.bounds(index)
+        if bounds.lower is None or bounds.upper is None or bounds.lower < 0:
+            state.fail(f"{what}: the new indices of {buffer.name} are not provably within bounds", block)
+        shape.append(const(bounds.upper + 1))
+    name = state.fresh_buffer_name(f"{buffer.name}_{scope.replace('.', '_')}")
+    return Buffer(name, tuple(shape), buffer.dtype, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """An operand, where a block accesses it, and where its copy has it: all in terms of the block's iterators."""
+
+    buffer: Buffer
+    staged: Buffer
+    indices: tuple[PrimExpr, ...]
+    place: tuple[PrimExpr, ...]
+    used: Sequence[BlockIter]
+    mode: str
+    what: str
+
+
+def _stage(state: ScheduleState, block: Block, item: _Staging) -> str:
+    name = state.fresh_block_name(item.staged.name)
     state.mark_regular(name)
-    if mode == "read":
-        _reindex_read(state, block, buffer, staged, indices, used, name)
+    if item.mode == "read":
+        _stage_read(state, block, item, name)
     else:
-        _reindex_write(state, block, buffer, staged, indices, used, name)
+        _stage_write(state, block, item, name)
     return name
 
 
@@ -99,65 +182,51 @@ def _swapped(block: Block, old: Buffer, new: Buffer, place: tuple[PrimExpr, ...]
     return with_detected_accesses(block.replace(body=body, init=init))
 
 
-def _reindex_read(
-    state: ScheduleState,
-    block: Block,
-    buffer: Buffer,
-    staged: Buffer,
-    indices: tuple[PrimExpr, ...],
-    used: Sequence[BlockIter],
-    name: str,
-) -> None:
-    what = "reindex"
+def _stage_read(state: ScheduleState, block: Block, item: _Staging, name: str) -> None:
+    what, buffer = item.what, item.buffer
     if any(region.buffer is buffer for region in block.writes):
         state.fail(f"{what}: block {block.name} also writes {buffer.name}", block)
     writers = state.index.scope(block).writers_of(buffer)
     for writer in writers:
         if state.index.position(writer) > state.index.position(block):
             state.fail(f"{what}: block {writer.name} writes {buffer.name} later", writer)
-    iters, mapping = _fresh_iters(used)
-    load = BufferLoad(buffer, tuple(substitute(index, mapping) for index in indices))
-    body = BufferStore(staged, tuple(item.var for item in iters), load)
+    iters, mapping = _fresh_iters(item.used)
+    load = BufferLoad(buffer, tuple(substitute(index, mapping) for index in item.indices))
+    body = BufferStore(item.staged, tuple(substitute(index, mapping) for index in item.place), load)
     copy = with_detected_accesses(Block(name, iters, (), (), body))
     where, number = place_beside(state, block, writers)
     if not isinstance(where, Block):
         state.fail(f"{what}: block {block.name} shares loops with the blocks that write {buffer.name}", block)
     nest = build_nest(state, copy, {}, preserve_unit_loops=True)
-    place = tuple(item.var for item in used)
-    changed = _swapped(block, buffer, staged, place)
-    finish_staging(state, where, number, nest, {block: changed}, staged, [name, block.name], what)
+    changed = _swapped(block, buffer, item.staged, item.place)
+    finish_staging(state, where, number, nest, {block: changed}, [item.staged], [name, block.name], what)
 
 
-def _reindex_write(
-    state: ScheduleState,
-    block: Block,
-    buffer: Buffer,
-    staged: Buffer,
-    indices: tuple[PrimExpr, ...],
-    used: Sequence[BlockIter],
-    name: str,
-) -> None:
-    what = "reindex"
+def _stage_write(state: ScheduleState, block: Block, item: _Staging, name: str) -> None:
+    what, buffer, used = item.what, item.buffer, item.used
     if any(writer is not block for writer in state.index.scope(block).writers_of(buffer)):
         state.fail(f"{what}: {buffer.name} is written by other blocks too", block)
     if any(region.buffer is buffer for region in block.reads):
         state.fail(f"{what}: block {block.name} reads {buffer.name}, which it writes", block)
-    idle = [item for item in block.iters if item.kind is IterKind.SPATIAL and item not in used]
-    if any(const_value(item.domain.extent) != 1 for item in idle):
+    if not always_writes(block, buffer):
+        state.fail(f"{what}: block {block.name} writes {buffer.name} only where a condition inside it holds", block)
+    idle = [entry for entry in block.iters if entry.kind is IterKind.SPATIAL and entry not in used]
+    if any(const_value(entry.domain.extent) != 1 for entry in idle):
         state.fail(f"{what}: iterator {idle[0].var.name} of block {block.name} does not move what it writes", block)
-    domains = {item.var: Range(item.domain.min, item.domain.extent) for item in used}
-    found = detect_iter_map(indices, domains)
+    domains = {entry.var: Range(entry.domain.min, entry.domain.extent) for entry in used}
+    found = detect_iter_map(item.indices, domains)
     if found is None or not found.injective:
         state.fail(f"{what}: different instances of block {block.name} may write the same element", block)
     iters, mapping = _fresh_iters(used)
-    target = tuple(substitute(index, mapping) for index in indices)
-    body = BufferStore(buffer, target, BufferLoad(staged, tuple(item.var for item in iters)))
+    target = tuple(substitute(index, mapping) for index in item.indices)
+    source = tuple(substitute(index, mapping) for index in item.place)
+    body = BufferStore(buffer, target, BufferLoad(item.staged, source))
     copy = with_detected_accesses(Block(name, iters, (), (), body))
     readers = consumers(state.index, block)
     where, number = place_beside(state, block, readers)
     if not isinstance(where, Block):
         state.fail(f"{what}: block {block.name} shares loops with the blocks that read {buffer.name}", block)
     nest = build_nest(state, copy, {}, preserve_unit_loops=True)
-    changed = _swapped(block, buffer, staged, tuple(item.var for item in used))
+    changed = _swapped(block, buffer, item.staged, item.place)
     affected = [name, *(reader.name for reader in readers)]
-    finish_staging(state, where, number + 1, nest, {block: changed}, staged, affected, what)
+    finish_staging(state, where, number + 1, nest, {block: changed}, [item.staged], affected, what)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.intrinsic_mapping import find_mapping
 from tilewright.tir.analysis.match_intrin import Mismatch
@@ -30,10 +31,12 @@ from tilewright.tir.schedule import (
     reindexing,
     sampling,
     storage,
+    symbols,
     tensorize,
 )
 from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
+from tilewright.tir.schedule.access_methods import AccessMethods
 from tilewright.tir.schedule.block_methods import BlockMethods
 from tilewright.tir.schedule.data_methods import DataMethods
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle, SampledInt
@@ -42,7 +45,7 @@ from tilewright.tir.stmt import For
 from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
 
 
-class Schedule(BlockMethods, DataMethods):
+class Schedule(AccessMethods, BlockMethods, DataMethods):
     """A program on its way from what to compute to how.
 
     `schedule.func` is always a valid, equivalent program. A primitive that does not apply raises `ScheduleError` and
@@ -51,20 +54,29 @@ class Schedule(BlockMethods, DataMethods):
 
     # Loops
 
-    def split(self, loop: LoopHandle, factors: Sequence[int | None]) -> list[LoopHandle]:
+    def split(self, loop: LoopHandle, factors: Sequence[int | PrimExpr | str | None]) -> list[LoopHandle]:
         """Split a loop in nested loops of the given extents, outermost first; one factor may be None.
 
         for i in 100: B(i)  ->  for i_0 in 7: for i_1 in 16: B(i_0 * 16 + i_1) if i_0 * 16 + i_1 < 100
+
+        A factor may be an expression of the function's symbols, or its text: split(i, [None, "n // 4"]).
         """
         node = self._loop(loop, "split")
         if len(factors) == 0 or list(factors).count(None) > 1:
             self._state.fail(f"split: {list(factors)} are not factors", node, "give integers; at most one may be None")
+        plain: list[int | PrimExpr | None] = []
+        recorded: list[object] = []
         for factor in factors:
+            if isinstance(factor, (PrimExpr, str)):
+                plain.append(symbols.expression(self._state, factor, node, "split"))
+                recorded.append(factor if isinstance(factor, str) else symbols.text(self._state, factor, node, "split"))
+                continue
             if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int) or factor < 1):
                 self._state.fail(f"split: {factor!r} is not a factor", node, "factors are positive integers or None")
-        plain = [None if factor is None else int(factor) for factor in factors]
+            plain.append(None if factor is None else int(factor))
+            recorded.append(factor)
         result = [LoopHandle(var) for var in loops.split(self._state, node, plain)]
-        self._record("split", [loop], {"factors": list(factors)}, result)
+        self._record("split", [loop], {"factors": recorded}, result)
         return result
 
     def fuse(self, *nest: LoopHandle) -> LoopHandle:
@@ -161,17 +173,29 @@ class Schedule(BlockMethods, DataMethods):
 
     # Where blocks are computed
 
-    def compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
-        """Compute a producer inside a loop of its consumers: each iteration what is read there."""
-        node, place = self._block(block, "compute_at"), self._loop(loop, "compute_at")
-        compute_location.compute_at(self._state, node, place, preserve_unit_loops)
-        self._record("compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+    def compute_at(
+        self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False, index: int | None = None
+    ) -> None:
+        """Compute a producer inside a loop of its consumers: each iteration what is read there.
 
-    def reverse_compute_at(self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False) -> None:
-        """Run a consumer inside a loop of its producers: each iteration what can be computed from its results."""
+        `index` is its place among the loop's statements: -1 the last possible, -2 the first.
+        """
+        node, place = self._block(block, "compute_at"), self._loop(loop, "compute_at")
+        compute_location.compute_at(self._state, node, place, preserve_unit_loops, index)
+        self._record("compute_at", [block, loop], _with_index({"preserve_unit_loops": preserve_unit_loops}, index))
+
+    def reverse_compute_at(
+        self, block: BlockHandle, loop: LoopHandle, preserve_unit_loops: bool = False, index: int | None = None
+    ) -> None:
+        """Run a consumer inside a loop of its producers: each iteration what can be computed from its results.
+
+        `index` is its place among the loop's statements: -1 the last possible, -2 the first.
+        """
         node, place = self._block(block, "reverse_compute_at"), self._loop(loop, "reverse_compute_at")
-        compute_location.reverse_compute_at(self._state, node, place, preserve_unit_loops)
-        self._record("reverse_compute_at", [block, loop], {"preserve_unit_loops": preserve_unit_loops})
+        compute_location.reverse_compute_at(self._state, node, place, preserve_unit_loops, index)
+        self._record(
+            "reverse_compute_at", [block, loop], _with_index({"preserve_unit_loops": preserve_unit_loops}, index)
+        )
 
     def compute_inline(self, block: BlockHandle) -> None:
         """Put a block's expression in the place of each read of its result; the block goes away."""
@@ -198,10 +222,16 @@ class Schedule(BlockMethods, DataMethods):
         self._record("cache_read", [block], attributes, [result])
         return result
 
-    def cache_write(self, block: BlockHandle, buffer: int | str, scope: str) -> BlockHandle:
-        """Let a block write to another scope and copy the result out afterwards; gives the copying block."""
+    def cache_write(self, block: BlockHandle, buffer: int | str | Sequence[int | str], scope: str) -> BlockHandle:
+        """Let a block write to another scope and copy the result out afterwards; gives the copying block.
+
+        Several buffers (a list of them) are copied out by one block.
+        """
         node = self._block(block, "cache_write")
-        result = BlockHandle(cache.cache_write(self._state, node, buffer, scope))
+        chosen = [buffer] if isinstance(buffer, (int, str)) else list(buffer)
+        if not chosen:
+            self._state.fail("cache_write: no buffer is given", node)
+        result = BlockHandle(cache.cache_write(self._state, node, chosen, scope))
         self._record("cache_write", [block], {"buffer": buffer, "scope": scope}, [result])
         return result
 
@@ -416,6 +446,11 @@ class Schedule(BlockMethods, DataMethods):
         attributes: dict[str, object] = {"candidates": list(candidates), "probs": list(probs)}
         self._record("sample_categorical", [], attributes, [result], decision)
         return result
+
+
+def _with_index(attributes: dict[str, object], index: int | None) -> dict[str, object]:
+    """The attributes of a move; a place that was not asked for is not recorded."""
+    return attributes if index is None else {**attributes, "index": index}
 
 
 def _intrinsic(given: TensorIntrin | str, what: str) -> TensorIntrin:

@@ -252,6 +252,8 @@ _BLOCKS: Final = (
     "tensorize",
     "reindex",
     "decompose_padding",
+    "reindex_cache_read",
+    "reindex_cache_write",
     "read_at",
     "write_at",
 )
