@@ -5,11 +5,11 @@
     python3 -m bench.gpu --batch 1 --precisions fp32 --ahead 12     # compile in 12 processes first, then time
     python3 -m bench.gpu --ahead 16 --limit 500 --resume   # in parts: each run adds what is missing
 
-PyTorch runs in its strongest form (`gpu_torch.py`): idiomatic modules as CUDA graphs of its operators and of its
-compiler's frozen kernels (its default mode and `max-autotune`), each in its own layout and in channels_last where the
-model has images. Times: `wall` is from the start of a run until the GPU is done, with inputs and results on the GPU;
-`events` is by the GPU's clock, runs in a row. Ours is timed twice: with its arrays in place as torch's graphs have
-theirs, which is what ratios are of, and through the public call with torch tensors (`tilewright call`).
+PyTorch runs in its strongest form (`gpu_torch.py`): idiomatic modules as CUDA graphs of its operators (in the model's
+layout, and in channels_last where there are images) and of its compiler's frozen kernels (its default mode and
+`max-autotune`; it chooses layouts itself). Times: `wall` is from the start of a run until the GPU is done, with inputs
+and results on the GPU; `events` is by the GPU's clock, runs in a row. Ours is timed twice: with its arrays in place as
+torch's graphs have theirs, which is what ratios are of, and through the public call with torch tensors.
 
 Prints a table, writes the figures as JSON into `bench/results/` after each model, and ends with one line of JSON. The
 exit code is 1 when a model failed, or its outputs are off by more than the tolerance of its precision.
@@ -34,7 +34,7 @@ import torch
 
 import tilewright as tw
 from bench import gpu_ahead, gpu_models, gpu_parts, gpu_torch, harness, zoo
-from bench.gpu_ahead import OURS, PRECISIONS
+from bench.gpu_ahead import GRAPH, OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.options import positive_int
@@ -204,10 +204,8 @@ def _peers(
     found: dict[str, gpu_torch.Call] = {}
     for layout in layouts:
         ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
-        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {
-            gpu_parts.GRAPH: lambda ready: ready.graph()
-        }
-        for way in compiled:
+        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {GRAPH: lambda ready: ready.graph()}
+        for way in () if layout else compiled:
             mode = gpu_torch.COMPILED[way]
             ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
         for way, prepare in ways.items():

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import gpu_ahead, zoo
+from bench.gpu_ahead import GRAPH
 from tilewright.support.errors import UserError
 
 Row = dict[str, Any]
 Configuration = tuple[int, str, str]
 """Batch, precision and model."""
-
-GRAPH = "graph"
-"""PyTorch as a CUDA graph of its operators: it is timed with whatever else is."""
 
 NO_TIME = "no time left"
 TOO_SLOW = "took too long to get ready"
@@ -99,7 +97,7 @@ def ratios(rows: Sequence[Row]) -> dict[Configuration, float]:
 def _has(row: Mapping[str, Any], way: str) -> bool:
     """Whether a row says what became of a way of running the model, in all layouts."""
     failed = row.get("peers_failed", {})
-    peers = [gpu_ahead.Program("", 0, "", way, layout).peer for layout in gpu_ahead.layouts(row["model"])]
+    peers = [gpu_ahead.Program("", 0, "", way, layout).peer for layout in gpu_ahead.layouts(row["model"], way)]
     return "error" not in row and all(
         peer in row["wall_us"] or (peer in failed and not is_about_time(failed[peer])) for peer in peers
     )

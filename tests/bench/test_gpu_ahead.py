@@ -29,13 +29,12 @@ def test_programs_of_a_configuration() -> None:
         Program("dqn", 1, "fp32", OURS),
         Program("dqn", 16, "fp16", OURS),
         Program("resnet50", 1, "fp32", "autotune"),
-        Program("resnet50", 1, "fp32", "autotune", "channels_last"),
         Program("bert_base", 16, "fp16", "autotune"),
         Program("dqn", 1, "fp32", "autotune"),
-        Program("dqn", 1, "fp32", "autotune", "channels_last"),
     ]
-    assert found[5].peer == "autotune channels_last"
-    assert str(found[5]) == "resnet50 1 fp32 autotune channels_last"
+    assert gpu_ahead.layouts("resnet50") == ("", "channels_last") and gpu_ahead.layouts("bert_base") == ("",)
+    laid_out = Program("resnet50", 1, "fp32", "graph", "channels_last")
+    assert laid_out.peer == "graph channels_last" and str(laid_out) == "resnet50 1 fp32 graph channels_last"
 
 
 def _start_script(program: Program, log: Path, helpers: int) -> subprocess.Popen[bytes]:
