@@ -117,14 +117,14 @@ class ObjectCache:
                 exposed = why_changeable(path, status) or why_changeable(path.parent, os.lstat(path.parent))
                 start = stream.read(header) if stat.S_ISREG(status.st_mode) and not exposed else b""
                 payload = allocate(max(0, status.st_size - header) if start else 0)
-                whole = _read_into(stream, memoryview(payload).cast("B")) if start else False
+                whole = _read_into(stream, _memory(payload)) if start else False
         except OSError:
             # Absent, unreadable, a link, or deleted by another process a moment ago: all mean "build it".
             return None
         if exposed and not self._told:
             self._told = True
             self._warn(f"has an entry that {exposed}; it is deleted and built again")
-        sound = start[: len(_MAGIC)] == _MAGIC and start[len(_MAGIC) :] == hashlib.sha256(payload).digest()
+        sound = start[: len(_MAGIC)] == _MAGIC and start[len(_MAGIC) :] == hashlib.sha256(_memory(payload)).digest()
         if exposed or not whole or not sound:
             self.discard(key)
             return None
@@ -190,6 +190,10 @@ class ObjectCache:
                 removed += 1
             total -= size
         return removed
+
+
+def _memory(payload: bytearray | Array) -> memoryview:
+    return memoryview(payload) if isinstance(payload, bytearray) else payload.data
 
 
 def _read_into(stream: FileIO, memory: memoryview) -> bool:
