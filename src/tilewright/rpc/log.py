@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 
 _LINES, _SECONDS = 10, 10.0
@@ -37,7 +38,9 @@ class Log:
     def bug(self, where: str, error: BaseException) -> None:
         """Say that something failed that never should."""
         self.bugs += 1
-        self.line("internal error", f"internal error in {where}: {error!r} (this is a bug in Tilewright)")
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        self.line("internal error", f"internal error in {where}: {error!r}{place} (this is a bug in Tilewright)")
 
     def close(self) -> None:
         """Say what was left out so far."""
