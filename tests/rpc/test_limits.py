@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -23,7 +24,7 @@ from tilewright.rpc import isolation
 from tilewright.rpc.background import serve_in_background
 from tilewright.rpc.log import Log
 from tilewright.rpc.security import RPC_DEVICE_TOKEN, RPC_TOKEN, client_tls
-from tilewright.rpc.server import Server, ServerOptions
+from tilewright.rpc.server import Server, ServerOptions, _Process
 from tilewright.rpc.session import Session
 from tilewright.rpc.wire import MAGIC, PREFIX_BYTES, Channel, Frame, VersionError, encode, raise_reported
 from tilewright.support import settings
@@ -238,6 +239,23 @@ def test_a_killed_server_takes_its_sessions_along_and_the_next_clears_up(tmp_pat
         second.send_signal(signal.SIGTERM)
         assert second.wait(20) == 0
     assert not folder.exists()
+
+
+def test_last_words_of_a_process_are_few(tmp_path: Path) -> None:
+    """What compiled code prints before its process ends is not read as a whole, nor waited for."""
+
+    async def obituary(code: str) -> str:
+        async with _Process(0) as process:
+            assert await process.ready()
+            process.process.kill()
+            await process.process.wait()
+            process.process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=process._errors)
+            return await process.obituary()
+
+    said = asyncio.run(obituary("import sys; sys.stderr.write('x' * 1000000 + chr(10) + 'last words'); sys.exit(3)"))
+    assert said == "the session's process ended with the exit code 3: last words"
+    said = asyncio.run(obituary("import sys; sys.stderr.write('x' * 1000000); sys.exit(3)"))
+    assert len(said) < 2100
 
 
 def test_logs_are_bounded() -> None:

@@ -50,6 +50,8 @@ DEFAULT_PORT = 9090
 _MOST_REQUEST_SECONDS = 3600.0
 _MOST_SESSIONS = 64
 _START_SECONDS = 60.0
+_DYING_SECONDS = 5.0
+_LAST_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,22 +208,28 @@ class _Process:
                 # Without the tokens: the code of a client must not become a client or a device itself.
                 env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
+            reader, writer = await asyncio.open_connection(sock=ours)
         except BaseException:
+            # Also when the lease is taken back just now: nothing may be left.
             ours.close()
+            if hasattr(self, "process"):
+                self._kill()
             self._errors.close()
             self._folder.remove()
             raise
         finally:
             theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours)
         self.peer = Peer(reader, writer, "the session's process")
         return self
 
-    async def __aexit__(self, *unused: object) -> None:
-        self.peer.close()
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             # The whole group: compiled code may have started processes of its own.
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def __aexit__(self, *unused: object) -> None:
+        self.peer.close()
+        self._kill()
         ended = asyncio.ensure_future(self.process.wait())
         while not ended.done():
             # A killed process ends soon, and it must be reaped even when the session itself is being cancelled.
@@ -241,10 +249,15 @@ class _Process:
 
     async def obituary(self) -> str:
         """Why the process ended."""
-        code = await self.process.wait()
+        try:
+            code = await within(_DYING_SECONDS, self.process.wait())
+        except TimeoutError:
+            return "the session's process closed its connection"
         if code >= 0:
-            self._errors.seek(0)
-            last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            # Compiled code may have printed more than there is memory for.
+            size = self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(0, size - _LAST_WORDS))
+            last = self._errors.read(_LAST_WORDS).decode(errors="replace").strip().splitlines()[-1:]
             return ": ".join([f"the session's process ended with the exit code {code}", *last])
         try:
             name = signal.Signals(-code).name
@@ -274,7 +287,11 @@ async def _relay(peer: Peer, process: _Process, most_seconds: float) -> None:
             return
         answer = await _answer(peer, process, until - loop.time()) if taken else None
         if isinstance(answer, Head):
-            if not await _pass_on(process.peer, peer, answer):
+            try:
+                if not await within(most_seconds, _pass_on(process.peer, peer, answer)):
+                    return
+            except (Disconnected, TimeoutError):
+                # It broke off in the middle of its answer, which cannot be told apart from the rest of it.
                 return
             continue
         if answer == "gone":

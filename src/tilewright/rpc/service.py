@@ -11,7 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tilewright.rpc import security
 from tilewright.rpc.handshake import Gate
@@ -27,8 +27,6 @@ _TLS_CLOSE_SECONDS = 2.0
 _LISTEN_BACKLOG = 256
 _PAUSE_SECONDS = 0.1
 _STREAM_BYTES = 1 << 16
-
-T = TypeVar("T")
 
 
 async def ended(*tasks: asyncio.Task[Any], expected: tuple[type[Exception], ...] = ()) -> None:

@@ -256,6 +256,7 @@ def main(arguments: list[str]) -> int:
     ignore_interrupts()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     isolation.end_with_parent()
     connection = socket.socket(fileno=descriptor)
