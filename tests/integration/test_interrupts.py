@@ -149,6 +149,43 @@ def test_programs_catch_interrupts_and_go_on() -> None:
         assert _none_left(mark)
 
 
+_CALLS = """
+import os, random, signal, threading
+import numpy as np
+import tilewright as tw
+from tilewright import te
+
+A = te.placeholder((1 << 20,), name="A")
+B = te.compute((1 << 20,), lambda i: A[i] * 2.0 + 1.0, name="B")
+s = te.create_schedule(B.op)
+s[B].parallel(s[B].op.axis[0])
+built = tw.build(s, [A, B], name="f")
+rng = random.Random(3)
+x = np.arange(1 << 20, dtype=np.float32)
+y = np.empty_like(x)
+caught = 0
+for number in range(30):
+    timer = threading.Timer(rng.uniform(0.0, 0.02), os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        while True:
+            y[:] = 0
+            built(x, y)
+    except KeyboardInterrupt:
+        caught += 1
+    timer.join()
+built(x, y)
+print(caught, (y == x * 2 + 1).all(), flush=True)
+"""
+
+
+def test_calls_of_compiled_code_on_several_threads_bear_interrupts() -> None:
+    """The signal may reach a sleeping thread of the pool: it goes on, and the call ends before Python learns of it."""
+    with _started(_CALLS, [], TILEWRIGHT_NUM_THREADS="3", TILEWRIGHT_VERIFY="0") as (process, mark):
+        assert process.communicate(timeout=_LONGEST) == ("30 True\n", "")
+        assert process.returncode == 0 and _none_left(mark)
+
+
 @pytest.mark.parametrize("role", ["server", "tracker"])
 def test_services_end_with_their_sessions(role: str, tmp_path: Path) -> None:
     with _started(_COMMAND, ["rpc", role, "--port", "0"], TMPDIR=str(tmp_path)) as (process, mark):
