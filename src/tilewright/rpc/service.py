@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ class Service:
         except OSError as error:
             raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         for listener in self._listeners:
-            self._start(self._accept(listener))
+            self._start(self._accept(listener), "listening")
         found: int = self._listeners[0].getsockname()[1]
         return found
 
@@ -97,11 +97,18 @@ class Service:
             listener.close()
         self._log.close()
 
-    def _start(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """What nobody foresaw ends one connection, and is said."""
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._log.bug(task.get_name(), failure)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -116,7 +123,8 @@ class Service:
             host = str(address[0]) if isinstance(address, tuple) else ""
             self._make_room()
             name = f"{host}:{address[1]}" if host else "a client"
-            self._strangers[self._start(self._serve(connection, name))] = host
+            task = self._start(self._serve(connection, name), f"the connection of {name}")
+            self._strangers[task] = host
             # A queue that is never empty must not keep those from being served who are in.
             await asyncio.sleep(0)
 
@@ -151,8 +159,6 @@ class Service:
             self._log.line("slow", f"{name} took too long to shake hands")
         except OSError as error:
             self._log.line("connection", f"{name}: {error.strerror or error}")
-        except Exception as error:
-            self._log.bug(f"the connection of {name}", error)
         finally:
             self._strangers.pop(task, None)
             if peer is not None:

@@ -243,9 +243,6 @@ def serve(channel: Channel, session: Session) -> None:
             channel.send(error_header("the session ran out of memory"))
         except OSError as error:
             channel.send(error_header(f"the system refused: {error.strerror or error}"))
-        except Exception as error:
-            # Not foreseen, but the session can go on, and its client is told.
-            channel.send(error_header(f"internal error: {error!r}", hint="this is a bug in Tilewright"))
         else:
             channel.send({"status": "ok", **header}, payload)
 
