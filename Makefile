@@ -7,6 +7,7 @@
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
+#   make fuzz-rpc    ten thousand damaged messages to an RPC server and a tracker on loopback (COUNT=10000 SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
 #   make docs    check the links of the documentation and run the code in its pages
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
@@ -28,7 +29,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -144,6 +145,10 @@ fuzz-onnx: $(READY)
 fuzz-templates: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.templates --count $(COUNT) --seed $(SEED)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.templates --count $$(($(COUNT) / 5)) --seed $(SEED) --devices
+
+fuzz-rpc: COUNT = 10000
+fuzz-rpc: $(READY)
+	@$(BIN)/python -m tests.fuzz.rpc_frames --count $(COUNT) --seed $(SEED)
 
 bench: $(READY) $(PEERS_READY)
 	@status=0; \

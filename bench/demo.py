@@ -115,7 +115,7 @@ def export_and_load(executable: tw.Executable, inputs: zoo.Arrays) -> float:
         )
         if result.returncode != 0:
             raise UserError(f"the new process could not run the exported library:\n{result.stderr.strip()}")
-        with np.load(answers) as loaded:
+        with np.load(answers, allow_pickle=False) as loaded:
             outputs = [loaded[name] for name in loaded.files]
     difference = measure.max_relative_error(outputs, executable.run(inputs))
     print(f"    a new process loaded and ran it: its answer differs from ours by {difference:.1e} at most")

@@ -38,6 +38,7 @@ from tilewright.tune.task import Task
 
 HOST = "127.0.0.1"
 TOKEN = "a token of some length"
+DEVICE_TOKEN = "a token of the fleet's devices"
 SYMBOL = "tw_fleet_0"
 KEY = "cpu"
 _SECONDS = 0.2
@@ -84,7 +85,7 @@ class ReadyBuilder:
 def fleet(tracker: Tracker, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """So many servers in processes of their own, registered with the tracker."""
     words = ["rpc", "server", "--port", "0", "--tracker", f"{HOST}:{tracker.port}", "--key", KEY]
-    words += ["--token", TOKEN, "--target", "llvm -mtriple=x86_64-linux-gnu", "--memory", "16GB"]
+    words += ["--device-token", DEVICE_TOKEN, "--target", "llvm -mtriple=x86_64-linux-gnu", "--memory", "16GB"]
     command = [sys.executable, "-m", "tilewright", *words]
     processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(count)]
     try:
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.say(harness.machine_line())
     target = Target("native").replace(cores=1)
     rates: dict[int, float] = {}
-    tracker_options = TrackerOptions(port=0, token=TOKEN)
+    tracker_options = TrackerOptions(port=0, token=TOKEN, device_token=DEVICE_TOKEN)
     with programs_may_sleep(), serve_in_background(Tracker(tracker_options)) as tracker, fleet(tracker, 8):
         for devices in (1, 2, 4, 8):
             harness.say(f"{devices} of 8 servers")

@@ -17,7 +17,7 @@ from bench.peers.onnx_to_torch import OnnxModule
 def main(model: str, inputs: str, result: str) -> None:
     """Trace the model on the inputs and save it."""
     module = OnnxModule(onnx.load(model)).eval()
-    with np.load(inputs) as arrays:
+    with np.load(inputs, allow_pickle=False) as arrays:
         tensors = tuple(torch.from_numpy(arrays[name]) for name in module.input_names)
     with torch.no_grad():
         torch.jit.trace(module, tensors, check_trace=False).save(result)

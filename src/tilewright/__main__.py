@@ -1,8 +1,13 @@
-"""`python -m tilewright`: the command line, for where the script `tilewright` is not on the path."""
+"""The command line as a program: `python -m tilewright`, and the script `tilewright`."""
 
+import os
 import sys
 
-from tilewright.cli.main import main
+try:
+    from tilewright.cli.main import main
+except KeyboardInterrupt:
+    # Nothing has begun, and nobody wants to read where the imports were.
+    os._exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -67,6 +67,14 @@ def test_only_what_is_needed_makes_it_fail(monkeypatch: pytest.MonkeyPatch, caps
     assert "[!!] compile and run: LLVM does not know this processor" in capsys.readouterr().out
 
 
+def test_a_cache_that_others_could_change_is_said(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with settings.CACHE_DIR.override(tmp_path / "cache"):
+        assert main(["doctor"]) == 0
+    assert "others may write (mode 0777); whoever can change it runs code as you" in capsys.readouterr().out
+
+
 def test_a_cache_that_is_turned_off(capsys: Captured) -> None:
     with settings.CACHE.override(False):
         main(["doctor"])

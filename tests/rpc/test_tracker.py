@@ -15,15 +15,20 @@ from contextlib import ExitStack
 import pytest
 
 from tilewright import rpc
+from tilewright.rpc import tracker_link
 from tilewright.rpc.background import serve_in_background
+from tilewright.rpc.connect import open_channel
 from tilewright.rpc.pool import TrackerClient
+from tilewright.rpc.security import CLIENT, DEVICE, Credentials
 from tilewright.rpc.server import Server, ServerOptions
 from tilewright.rpc.tracker import Tracker, TrackerOptions
 from tilewright.rpc.tracker_link import split_address
+from tilewright.rpc.wire import raise_reported
 from tilewright.support.errors import UserError
 
 HOST = "127.0.0.1"
 TOKEN = "a token of some length"
+DEVICE_TOKEN = "another token, of devices"
 
 
 @pytest.fixture
@@ -65,9 +70,9 @@ def test_a_lease_is_a_session_and_comes_back(tracker: Tracker) -> None:
 def test_tls_that_is_asked_for_holds_between_all_three() -> None:
     """Server, tracker and client choose TLS by the address alone only where nobody chose."""
     with ExitStack() as running:
-        options = TrackerOptions(port=0, token=TOKEN, tls=True)
+        options = TrackerOptions(port=0, token=TOKEN, device_token=DEVICE_TOKEN, tls=True)
         tracker = running.enter_context(serve_in_background(Tracker(options)))
-        served = ServerOptions(port=0, token=TOKEN, tls=True, tracker=f"{HOST}:{tracker.port}", key="cpu")
+        served = ServerOptions(port=0, device_token=DEVICE_TOKEN, tls=True, tracker=f"{HOST}:{tracker.port}", key="cpu")
         running.enter_context(serve_in_background(Server(served)))
         client = rpc.connect_tracker(HOST, tracker.port, token=TOKEN, tls=True)
         running.enter_context(client.request("cpu", wait_seconds=20)).ping()
@@ -183,9 +188,9 @@ def test_servers_find_a_tracker_that_comes_back() -> None:
 
 
 def test_a_pool_with_tokens() -> None:
-    with serve_in_background(Tracker(TrackerOptions(port=0, token=TOKEN))) as tracker:
+    with serve_in_background(Tracker(TrackerOptions(port=0, token=TOKEN, device_token=DEVICE_TOKEN))) as tracker:
         address = f"{HOST}:{tracker.port}"
-        with serve_in_background(Server(ServerOptions(port=0, tracker=address, key="cpu", token=TOKEN))):
+        with serve_in_background(Server(ServerOptions(port=0, tracker=address, key="cpu", device_token=DEVICE_TOKEN))):
             client = rpc.connect_tracker(HOST, tracker.port, token=TOKEN)
             with client.request("cpu", wait_seconds=20) as session:
                 session.ping()
@@ -210,3 +215,124 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(UserError, match="is no address"):
         split_address(text, 9)
+
+
+def test_a_tracker_that_is_started_again_does_not_lend_a_busy_device() -> None:
+    """The device says when it registers which lease it serves; it is free when that session ends, and not before."""
+    with ExitStack() as running:
+        first = serve_in_background(Tracker(TrackerOptions(port=0)))
+        port = first.__enter__().port
+        server = running.enter_context(serve_in_background(_server_at(port)))
+        client = rpc.connect_tracker(HOST, port)
+        session = client.request("cpu", wait_seconds=20)
+        first.__exit__(None, None, None)
+        running.enter_context(serve_in_background(Tracker(TrackerOptions(port=port))))
+        _until(lambda: len(client.query()["devices"]) == 1)
+        assert client.query()["devices"][0]["busy"]
+        with pytest.raises(UserError, match="no device of the key 'cpu' became free"):
+            client.request("cpu", wait_seconds=0.3)
+        session.ping()
+        session.close()
+        _until(lambda: not client.query()["devices"][0]["busy"])
+        client.request("cpu", wait_seconds=20).close()
+        assert server.log.bugs == 0
+
+
+def _server_at(port: int) -> Server:
+    return Server(ServerOptions(port=0, tracker=f"{HOST}:{port}", key="cpu"))
+
+
+def test_a_device_that_registers_again_is_one_device_and_its_lease_can_be_ended(tracker: Tracker) -> None:
+    """Its connection broke and the tracker has not noticed: the new entry takes the place and the lease of the old."""
+    client = _client(tracker)
+    with serve_in_background(_server(tracker)) as server:
+        session = client.request("cpu", wait_seconds=20, lease_seconds=4)
+        link = server._link
+        assert link is not None
+        served = len(client.query()["devices"])
+        loop = link._task.get_loop()  # type: ignore[union-attr]
+        # A second registration of the same device, while the first still stands.
+        loop.call_soon_threadsafe(lambda: loop.create_task(link._stay()))
+        time.sleep(0.5)
+        devices = client.query()["devices"]
+        assert served == len(devices) == 1 and devices[0]["busy"]
+        # The lease's time still ends it, through the new connection.
+        _until(lambda: not client.query()["devices"][0]["busy"])
+        with pytest.raises(UserError):
+            session.ping()
+        session.close()
+
+
+def test_a_lease_ends_in_time_without_its_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_link, "_GRACE_SECONDS", 0.0)
+    with ExitStack() as running:
+        first = serve_in_background(Tracker(TrackerOptions(port=0)))
+        port = first.__enter__().port
+        running.enter_context(serve_in_background(_server_at(port)))
+        session = rpc.connect_tracker(HOST, port).request("cpu", wait_seconds=20, lease_seconds=6)
+        first.__exit__(None, None, None)
+        session.ping()
+        time.sleep(6.5)
+        with pytest.raises(UserError):
+            session.ping()
+        session.close()
+
+
+def test_the_token_of_a_role_is_good_for_that_role_only() -> None:
+    with ExitStack() as running:
+        lines: list[str] = []
+        options = TrackerOptions(port=0, token=TOKEN, device_token=DEVICE_TOKEN, say=lines.append)
+        tracker = running.enter_context(serve_in_background(Tracker(options)))
+        registration = {"role": "device", "key": "k", "host": HOST, "port": 1, "info": {}, "lease": None}
+        lease = {"role": "lease", "key": "k", "client": "me", "priority": 0, "seconds": 1.0, "wait": 0.1}
+        for token, role, first in (
+            (TOKEN, CLIENT, registration),
+            (DEVICE_TOKEN, DEVICE, lease),
+            (DEVICE_TOKEN, DEVICE, {"role": "query"}),
+        ):
+            channel = open_channel(HOST, tracker.port, Credentials(token, False, role), first)
+            with pytest.raises(UserError, match=f"the token of a {role} is not for this"):
+                raise_reported(channel.receive(), channel.peer)
+            channel.close()
+        for token, role, first in ((TOKEN, DEVICE, registration), (DEVICE_TOKEN, CLIENT, lease)):
+            with pytest.raises(UserError, match="the connection was refused"):
+                open_channel(HOST, tracker.port, Credentials(token, False, role), first)
+        assert rpc.connect_tracker(HOST, tracker.port, token=TOKEN).query()["devices"] == []
+        assert any("has the token of a client and asked for a device" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"port": 70000}, "no number 'port'"),
+        ({"port": True}, "no number 'port'"),
+        ({"key": "a\nb"}, "'key' of the message is no name"),
+        ({"key": "\ud800"}, "'key' of the message is damaged"),
+        ({"host": "x" * 300}, "no text 'host'"),
+        ({"info": []}, "no object 'info'"),
+        ({"lease": 7}, "no text 'lease'"),
+    ],
+)
+def test_registrations_are_checked(tracker: Tracker, change: dict[str, object], message: str) -> None:
+    first = {"role": "device", "key": "k", "host": HOST, "port": 1, "info": {}, "lease": None, **change}
+    lines: list[str] = []
+    tracker.log._say = lines.append
+    channel = open_channel(HOST, tracker.port, Credentials("", False, DEVICE), first)
+    with pytest.raises(UserError, match="closed the connection"):
+        channel.receive()
+    channel.close()
+    _until(lambda: any(message in line for line in lines))
+    assert tracker.log.bugs == 0 and _client(tracker).query()["devices"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"wait": 10**400}, {"seconds": -1}, {"seconds": "1"}, {"priority": 1 << 70}, {"priority": None}, {"client": [1]}],
+)
+def test_requests_for_leases_are_checked(tracker: Tracker, change: dict[str, object]) -> None:
+    first = {"role": "lease", "key": "k", "client": "me", "priority": 0, "seconds": 1.0, "wait": 0.1, **change}
+    channel = open_channel(HOST, tracker.port, Credentials("", False), first)
+    with pytest.raises(UserError, match="closed the connection"):
+        channel.receive()
+    channel.close()
+    assert tracker.log.bugs == 0 and _client(tracker).query()["waiting"] == []

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.rpc import wire
 from tilewright.rpc.wire import (
     MAGIC,
     MOST_HEADER_BYTES,
@@ -164,6 +165,47 @@ def test_reported_errors_have_kinds() -> None:
 def test_fields_of_the_wrong_kind(read: object, header: dict[str, object]) -> None:
     with pytest.raises(WireError, match="no "):
         read(Frame(header))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e300, "1", [1], {}])
+def test_numbers_out_of_range(value: object) -> None:
+    for read in (Frame({"x": value}).real, Frame({"x": value}).number):
+        with pytest.raises(WireError, match="no number 'x'"):
+            read("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("\ud800", "is damaged"), ("a\ud800b", "is damaged"), ("x" * 5000, "at most 4096"), (b"x", "no text")],
+)
+def test_texts_that_cannot_be_written(value: object, message: str) -> None:
+    with pytest.raises(WireError, match=message):
+        Frame({"x": value}).text("x")
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\x1b[2J", "\u202e", "x" * 201])
+def test_names_stand_in_a_line(value: str) -> None:
+    with pytest.raises(WireError, match=r"is no name|at most 200"):
+        Frame({"x": value}).name("x")
+    assert Frame({"x": "küche 7"}).name("x") == "küche 7"
+
+
+def test_a_message_without_memory_for_it_is_dropped_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(bytearray):
+        def __iadd__(self, part: object) -> Small:  # type: ignore[override,misc]
+            if len(self) + len(bytes(part)) > 1000:  # type: ignore[call-overload]
+                raise MemoryError
+            self.extend(bytes(part))  # type: ignore[call-overload]
+            return self
+
+    monkeypatch.setattr(wire, "bytearray", Small, raising=False)
+    left, right = socket.socketpair()
+    with left, right:
+        Channel(left, "right").send({"a": 1}, bytes(5000))
+        Channel(left, "right").send({"b": 2}, b"small")
+        with pytest.raises(MemoryError, match="no memory for a message of"):
+            Channel(right, "left").receive()
+        assert Channel(right, "left").receive().header == {"b": 2}
 
 
 def test_bytes_of_arrays() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.fleet import (
+    DEVICE_TOKEN,
     SYMBOL,
     TOKEN,
     ReadyBuilder,
@@ -56,7 +57,7 @@ def _candidates_may_sleep() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tracker() -> Iterator[Tracker]:
-    with serve_in_background(Tracker(TrackerOptions(port=0, token=TOKEN))) as running:
+    with serve_in_background(Tracker(TrackerOptions(port=0, token=TOKEN, device_token=DEVICE_TOKEN))) as running:
         yield running
 
 

@@ -20,6 +20,7 @@ from tilewright.runtime.devices import DEVICES, find_device
 from tilewright.runtime.library import bind
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.ownership import why_exposed
 from tilewright.support.text import human_bytes, plural, table
 from tilewright.support.version import VERSION
 from tilewright.target import Target
@@ -169,6 +170,13 @@ def _show_cache() -> None:
         return
     if not enabled:
         print("[ok] object cache: turned off by TILEWRIGHT_CACHE")
+        return
+    exposed = why_exposed(folder / "objects")
+    if exposed is not None:
+        print(
+            f"[--] object cache: {folder / 'objects'} {exposed}; whoever can change it runs code as you, so it is not "
+            f"used: set TILEWRIGHT_CACHE_DIR to a folder of your own"
+        )
         return
     existing = folder
     while not existing.exists() and existing != existing.parent:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Protocol, TextIO, cast
 
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.interrupts import ignore_interrupts, lasting_interrupts
 from tilewright.support.version import VERSION
 
 _DESCRIPTION = """\
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Names of files and nodes may hold letters that the terminal's encoding lacks: spelt out, as on stderr.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), lasting_interrupts():
             warnings.showwarning = _show_warning
             _refuse_empty(words)
             if words[:1] == ["help"]:
@@ -97,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"internal error: {error}")
         return BUG
     except KeyboardInterrupt:
-        _complain("interrupted")
-        return INTERRUPTED
+        return _interrupted(is_process=arguments is None)
     except BrokenPipeError:
         # The reader of our output (head, less) went away: nothing is wrong.
         _discard_output()
@@ -115,6 +115,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         _complain("internal error: see above\n  (this is a bug in Tilewright, please report it)")
         raise SystemExit(BUG) from error
+
+
+def _interrupted(*, is_process: bool) -> int:
+    """Say that the command was interrupted; the process, where this is one, ends at once and in order."""
+    if is_process:
+        # Whoever is in a hurry does not interrupt this.
+        ignore_interrupts()
+    _complain("interrupted")
+    if is_process:
+        with suppress(OSError):
+            sys.stdout.flush()
+        # Not through the interpreter's own end: it would wait for threads, and take the process for killed by the
+        # signal where that came while it ran a text (as dataclasses do).
+        os._exit(INTERRUPTED)
+    return INTERRUPTED
 
 
 def parser(chosen: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:

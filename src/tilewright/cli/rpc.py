@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import importlib.util
 import signal
 from pathlib import Path
 
+from tilewright.rpc.isolation import hide_memory
 from tilewright.rpc.pool import connect_tracker
+from tilewright.rpc.security import given_token
 from tilewright.rpc.server import DEFAULT_PORT, Server, ServerOptions
 from tilewright.rpc.tracker import Tracker, TrackerOptions
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
@@ -20,13 +21,14 @@ from tilewright.target import Target
 DESCRIPTION = """\
 Run compiled programs on other machines.
 
-  tilewright rpc server                                   serve this machine to local clients
-  tilewright rpc server --host 0.0.0.0 --token SECRET     ... to the network, with TLS
-  tilewright rpc tracker --host 0.0.0.0 --token SECRET    a pool of devices
-  tilewright rpc server --tracker farm:9190 --key rpi5 --token SECRET
-  tilewright rpc query farm:9190 --token SECRET           who is in the pool
+  tilewright rpc server                                      serve this machine to local clients
+  tilewright rpc server --host 0.0.0.0 --token-file FILE     ... to the network, with TLS
+  tilewright rpc tracker --host 0.0.0.0 --token-file CLIENTS --device-token-file DEVICES
+  tilewright rpc server --host 0.0.0.0 --tracker farm:9190 --key rpi5 --device-token-file DEVICES
+  tilewright rpc query farm:9190 --token-file CLIENTS        who is in the pool
 
 A server runs the code that its clients send. Off loopback it asks for a token and speaks TLS.
+Other users of this machine see the command line: keep tokens in files (mode 0600) or in the environment.
 """
 
 
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     roles = parser.add_subparsers(title="roles", metavar="ROLE", dest="role", required=True, help="what to be")
     server = roles.add_parser("server", help="serve this machine")
     _add_listening(server, DEFAULT_PORT)
+    _add_device_token(server)
     server.add_argument("--tracker", metavar="HOST:PORT", help="register with a tracker; then only leases get in")
     server.add_argument("--key", default="default", help="the kind of device, for the tracker (default: default)")
     server.add_argument(
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     tracker = roles.add_parser("tracker", help="lease a pool of devices to clients")
     _add_listening(tracker, DEFAULT_TRACKER_PORT)
+    _add_device_token(tracker)
     query = roles.add_parser("query", help="show the devices of a tracker")
     query.add_argument("tracker", metavar="HOST:PORT", help="the address of the tracker")
     _add_token(query)
@@ -65,8 +69,18 @@ def _add_listening(parser: argparse.ArgumentParser, port: int) -> None:
 
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--token", help="the secret that all sides share (default: the setting TILEWRIGHT_RPC_TOKEN)")
+    parser.add_argument("--token", help="the secret of clients (default: the setting TILEWRIGHT_RPC_TOKEN)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds it, readable by you alone")
     parser.add_argument("--tls", action=argparse.BooleanOptionalAction, help="TLS (default: on, off on loopback)")
+
+
+def _add_device_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device-token", help="the secret with which devices join a tracker (default: TILEWRIGHT_RPC_DEVICE_TOKEN)"
+    )
+    parser.add_argument(
+        "--device-token-file", type=Path, metavar="FILE", help="a file that holds it, readable by you alone"
+    )
 
 
 def _seconds(text: str) -> float:
@@ -83,22 +97,26 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     if options.role == "query":
         host, port = split_address(options.tracker, DEFAULT_TRACKER_PORT)
-        print(connect_tracker(host, port, token=options.token, tls=options.tls).text_summary())
+        token = given_token(options.token, options.token_file, "token")
+        print(connect_tracker(host, port, token=token, tls=options.tls).text_summary())
         return 0
     if not 0 <= options.port < 65536:
         raise UserError(f"{options.port} is no port", hint="0 to 65535")
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(_service(options), options))
+    if asyncio.run(_serve(_service(options), options)):
+        raise KeyboardInterrupt
     return 0
 
 
 def _service(options: argparse.Namespace) -> Server | Tracker:
+    token = given_token(options.token, options.token_file, "token")
+    device_token = given_token(options.device_token, options.device_token_file, "device-token")
     if options.role == "tracker":
         return Tracker(
             TrackerOptions(
                 host=options.host,
                 port=options.port,
-                token=options.token,
+                token=token,
+                device_token=device_token,
                 tls=options.tls,
                 certificate=options.certificate,
                 key_file=options.certificate_key,
@@ -113,7 +131,8 @@ def _service(options: argparse.Namespace) -> Server | Tracker:
         ServerOptions(
             host=options.host,
             port=options.port,
-            token=options.token,
+            token=token,
+            device_token=device_token,
             tls=options.tls,
             certificate=options.certificate,
             key_file=options.certificate_key,
@@ -137,16 +156,25 @@ def _device_target(given: str | None) -> str | None:
     return str(Target("native"))
 
 
-async def _serve(service: Server | Tracker, options: argparse.Namespace) -> None:
-    await service.start()
-    security = "TLS, token" if service.credentials.tls else "token" if service.credentials.token else "no token"
-    _say(f"{options.role} on {options.host}:{service.port} ({security})")
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
+async def _serve(service: Server | Tracker, options: argparse.Namespace) -> bool:
+    """Serve until a signal; returns whether it came from the keyboard."""
+    # Sessions run the code of clients, as this user: they shall not find the tokens here.
+    hide_memory()
+    stopped: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def stop(interrupted: bool) -> None:
+        if not stopped.done():
+            stopped.set_result(interrupted)
+
+    # Before anything is there that must be ended in order.
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+        asyncio.get_running_loop().add_signal_handler(number, stop, number == signal.SIGINT)
+    await service.start()
+    security = ", ".join(["TLS"] * service.tls + ["token" if service.has_token else "no token"])
+    _say(f"{options.role} on {options.host}:{service.port} ({security})")
+    interrupted = await stopped
     await service.close()
+    return interrupted
 
 
 def _say(text: str) -> None:

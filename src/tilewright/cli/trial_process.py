@@ -14,6 +14,7 @@ from pathlib import Path
 from tilewright.cli.trial import Failure, Trial, attempt
 from tilewright.lower.worker import receive, send
 from tilewright.support import settings
+from tilewright.support.interrupts import ignore_interrupts
 
 _LONGEST_TRIAL = 300.0
 """Seconds after which a trial is taken to hang."""
@@ -71,6 +72,7 @@ def _start_child() -> subprocess.Popen[bytes]:
 
 def main() -> None:
     """Serve trials until the stream ends; a reply is a tuple of the failure or None."""
+    ignore_interrupts()
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints must not mix with the replies.
     sys.stdout = sys.stderr

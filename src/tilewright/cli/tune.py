@@ -14,6 +14,7 @@ from tilewright.cli.models import is_library
 from tilewright.cli.options import add_model, natural_int, parse_shapes, positive_int
 from tilewright.lower.database import default_database
 from tilewright.rpc.pool import connect_tracker
+from tilewright.rpc.security import given_token
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress as Line
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tracker", metavar="HOST:PORT", help="measure on devices that this tracker lends")
     parser.add_argument("--key", metavar="KEY", help="the kind of device to ask the tracker for")
     parser.add_argument("--token", help="the tracker's secret (default: the setting TILEWRIGHT_RPC_TOKEN)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds it, readable by you alone")
     parser.add_argument("--devices", type=positive_int, default=1, metavar="N", help="devices at once (default: 1)")
 
 
@@ -135,7 +137,8 @@ def _measurer(options: argparse.Namespace) -> Iterator[Measurer | None]:
         yield None
         return
     host, port = split_address(options.tracker, DEFAULT_TRACKER_PORT)
-    with RemoteMeasurer(connect_tracker(host, port, token=options.token), options.key, devices=options.devices) as made:
+    tracker = connect_tracker(host, port, token=given_token(options.token, options.token_file, "token"))
+    with RemoteMeasurer(tracker, options.key, devices=options.devices) as made:
         yield made
 
 

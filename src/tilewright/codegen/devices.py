@@ -16,10 +16,10 @@ from tilewright.codegen.spirv.kernels import SpirvLanguage
 from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.ir.expr import PrimExpr
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
-from tilewright.runtime.cuda import compile_cuda, nvrtc_version
+from tilewright.runtime.cuda import compile_cuda
 from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.devices import find_device
-from tilewright.runtime.hip import compile_hip, hip_compiler
+from tilewright.runtime.hip import compile_hip
 from tilewright.runtime.spirv import assemble
 from tilewright.support import trace
 from tilewright.target.target import Target
@@ -52,8 +52,6 @@ class DeviceKind:
     language: type[KernelLanguage]
     compile: Callable[[str, Target], bytes] = _text
     """What an artifact keeps of a program's text: machine code where a compiler can make it without the device."""
-    compiler: Callable[[], str] = lambda: "text"
-    """The name and version of that compiler, which decide the code."""
     starts_early: Callable[[Target], bool] = lambda target: False
     """Whether kernels wait for those before them themselves, and so may be started before these are done."""
     flat_memory: bool = False
@@ -63,10 +61,10 @@ class DeviceKind:
 DEVICE_KINDS: Final[dict[str, DeviceKind]] = {
     "opencl": DeviceKind(OpenCLDialect),
     "webgpu": DeviceKind(WgslLanguage),
-    "vulkan": DeviceKind(SpirvLanguage, _spirv, lambda: "spirv"),
-    "rocm": DeviceKind(HipDialect, _code_object, hip_compiler, flat_memory=True),
+    "vulkan": DeviceKind(SpirvLanguage, _spirv),
+    "rocm": DeviceKind(HipDialect, _code_object, flat_memory=True),
     "metal": DeviceKind(MetalDialect),
-    "cuda": DeviceKind(CudaDialect, _cubin, nvrtc_version, has_dependent_launch, flat_memory=True),
+    "cuda": DeviceKind(CudaDialect, _cubin, has_dependent_launch, flat_memory=True),
 }
 
 

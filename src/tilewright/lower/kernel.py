@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.codegen.llvm.build import compile_lowered
 from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
 from tilewright.codegen.llvm.frames import scratch_to_parameters
@@ -17,10 +15,12 @@ from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
+from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
 from tilewright.lower.schedules import use_schedule
 from tilewright.runtime.artifact import DeviceKernelInfo
+from tilewright.runtime.devices import device_compiler
 from tilewright.support import settings, trace
-from tilewright.support.fingerprint import KERNEL_PACKAGES, source_fingerprint
+from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
 from tilewright.tir.function import PrimFunc
@@ -110,14 +110,24 @@ class CompiledKernel:
     def to_bytes(self) -> bytes:
         """One string of bytes, for the cache."""
         parts = (self.packing, self.in_place, self.scratch, self.device, self.refused, self.failed_template)
-        header = pickle.dumps(parts)
-        return len(header).to_bytes(8, "little") + header + self.code
+        return encode_kernel(KernelTable(*parts), self.code)
 
     @staticmethod
     def from_bytes(payload: bytes) -> CompiledKernel:
-        """The kernel that `to_bytes` wrote."""
-        start = 8 + int.from_bytes(payload[:8], "little")
-        return CompiledKernel(payload[start:], *pickle.loads(payload[8:start]))
+        """The kernel that `to_bytes` wrote; `DamagedKernelError` for other bytes."""
+        table, code = decode_kernel(payload)
+        parts = (table.packing, table.in_place, table.scratch, table.device, table.refused, table.failed_template)
+        return CompiledKernel(code, *parts)
+
+
+def _known(store: ObjectCache, key: str) -> CompiledKernel | None:
+    """The kernel in the cache; an entry that is none is deleted."""
+    found = store.load(key)
+    try:
+        return None if found is None else CompiledKernel.from_bytes(found)
+    except DamagedKernelError:
+        store.discard(key)
+        return None
 
 
 def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> CompiledKernel:
@@ -129,8 +139,7 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
     store = _store()
     key = _cache_key(kernel, target, planned)
     if store is not None:
-        found = store.load(key)
-        known = None if found is None else CompiledKernel.from_bytes(found)
+        known = _known(store, key)
         if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
             return known
     used = use_schedule(
@@ -158,7 +167,7 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:
     """Whether the kernel's object is in the cache (it may still turn out damaged)."""
     store = _store()
-    return store is not None and store.path(_cache_key(kernel, target, planned)).exists()
+    return store is not None and store.has(_cache_key(kernel, target, planned))
 
 
 def _store() -> ObjectCache | None:
@@ -167,10 +176,12 @@ def _store() -> ObjectCache | None:
 
 
 def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
+    """The name of everything that decides a kernel's bytes; `tests/lower/test_kernel_key.py` has the list."""
     # The whole target: schedules depend on its caches and on how many cores share the work.
     answers = json.dumps(answers_to_json(kernel.answers))
     memory = "planned" if planned else "own"
-    compiler = llvm_version() if target.is_cpu else DEVICE_KINDS[target.kind].compiler()
-    # A changed schedule or pass never meets an old object.
-    parts = (kernel.symbol, str(target), answers, memory, compiler, source_fingerprint(*KERNEL_PACKAGES))
+    compiler = llvm_version() if target.is_cpu else device_compiler(target.kind)
+    # A changed schedule, pass or option of a compiler never meets an old object.
+    sources = source_fingerprint(*KERNEL_PACKAGES)
+    parts = (kernel.symbol, str(target), answers, memory, compiler, sources, packages_fingerprint("numpy"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

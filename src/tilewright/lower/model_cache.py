@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,11 @@ from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
 from tilewright.codegen.llvm.toolchain import llvm_version
 from tilewright.runtime.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.convert import Array
+from tilewright.runtime.devices import device_compiler
 from tilewright.support import settings, trace
+from tilewright.support.errors import UserError
 from tilewright.support.extensions import is_extended
-from tilewright.support.fingerprint import source_fingerprint
+from tilewright.support.fingerprint import packages_fingerprint, source_fingerprint
 from tilewright.target import Target
 
 _EXTERNAL_DATA = b"\x0a\x08location"
@@ -55,8 +56,12 @@ def model_key(
         return None
     digest = hashlib.sha256(content)
     plain = sorted((key, repr(value)) for key, value in options.items())
-    versions = [metadata.version(package) for package in _PACKAGES]
-    for part in (str(target), repr(plain), llvm_version(), *versions, source_fingerprint()):
+    try:
+        compilers = [llvm_version(), *([] if target.is_cpu else [device_compiler(target.kind)])]
+    except UserError:
+        # The compiler says what it misses.
+        return None
+    for part in (str(target), repr(plain), *compilers, packages_fingerprint(*_PACKAGES), source_fingerprint()):
         digest.update(b"\0" + part.encode())
     return digest.hexdigest()
 
@@ -68,7 +73,11 @@ def load_model(key: str) -> Artifact | None:
         return None
     with trace.span("cache:load model"):
         payload = store.load_array(key)
-        return None if payload is None else _decode(payload)
+        try:
+            return None if payload is None else _decode(payload)
+        except (UserError, KeyError, TypeError, ValueError, RecursionError):
+            store.discard(key)
+            return None
 
 
 def store_model(key: str, artifact: Artifact) -> None:
@@ -88,9 +97,13 @@ def store_model(key: str, artifact: Artifact) -> None:
 
 
 def _decode(payload: Array) -> Artifact:
+    """The artifact in an entry; whatever does not fit together raises one of Python's own errors, or a `UserError`."""
     size = int.from_bytes(payload[-8:].tobytes(), "little")
-    table = json.loads(payload[-8 - size : -8].tobytes())
-    start = int(table["metadata"]["constant_bytes"])
+    end = len(payload) - 8 - size
+    if end < 0:
+        raise ValueError("a table that is longer than the entry")
+    table = json.loads(payload[end:-8].tobytes())
+    start = table["metadata"]["constant_bytes"]
     constants = payload[:start]
     artifact = artifact_from_metadata(table["metadata"], constants, where="the cache of compiled models")
     for length in table["objects"]:
@@ -99,4 +112,6 @@ def _decode(payload: Array) -> Artifact:
     for length in () if artifact.device is None else artifact.device.code_bytes:
         artifact.device_code.append(payload[start : start + length].tobytes())
         start += length
+    if start != end:
+        raise ValueError("parts that do not add up to the entry")
     return artifact

@@ -45,8 +45,7 @@ def compile_kernels(
         interrupted = False
     finally:
         if interrupted:
-            # Children finish what they have and take no more.
-            run.queue.clear()
+            run.stop()
         for thread in threads:
             thread.join()
     # A child that died gave its kernel back, perhaps after this process had found the queue empty.
@@ -78,10 +77,20 @@ class _Run:
         self.finished = 0
         self.lock = Lock()
         self.error: TilewrightError | None = None
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.stopped = False
 
     def _next(self) -> int | None:
         with self.lock:
-            return self.queue.popleft() if self.queue and self.error is None else None
+            is_over = self.stopped or self.error is not None
+            return self.queue.popleft() if self.queue and not is_over else None
+
+    def stop(self) -> None:
+        """End the children, whatever they do: nobody wants their kernels any more."""
+        with self.lock:
+            self.stopped = True
+            for child in self.children:
+                child.kill()
 
     def _finish(self, position: int, payload: CompiledKernel) -> None:
         with self.lock:
@@ -106,7 +115,12 @@ class _Run:
     def serve(self) -> None:
         """Feed one child process until the queue is empty. A child that dies gives its kernel back."""
         try:
-            child = _start_child()
+            with self.lock:
+                # Under the lock: one that is stopped gets no child that `stop` does not see.
+                if self.stopped:
+                    return
+                child = _start_child()
+                self.children.append(child)
         except OSError:
             # No process more, or no memory for one: those that there are do the work.
             return

@@ -13,6 +13,7 @@ from typing import IO
 
 from tilewright.lower.kernel import compile_kernel
 from tilewright.support.errors import TilewrightError
+from tilewright.support.interrupts import ignore_interrupts
 
 _LENGTH = 8
 
@@ -43,6 +44,7 @@ def main() -> None:
 
     Memory is planned around these kernels: their scratch is a parameter.
     """
+    ignore_interrupts()
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints must not mix with the replies.
     sys.stdout = sys.stderr

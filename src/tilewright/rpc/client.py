@@ -54,17 +54,15 @@ def connect(
 
     `timeout` limits each request, in seconds; a request that takes longer ends the session.
     """
-    credentials = Credentials.resolve(host, token, tls, serving=False)
+    credentials = Credentials.resolve(host, token, tls)
     return open_session(host, port, credentials, timeout)
 
 
-def open_session(
-    host: str, port: int, credentials: Credentials, timeout: float | None, lease: str | None = None
-) -> RemoteSession:
-    """A session with given credentials, under a lease if there is one."""
+def open_session(host: str, port: int, credentials: Credentials, timeout: float | None) -> RemoteSession:
+    """A session with given credentials."""
     if timeout is not None and not timeout > 0:
         raise UserError(f"a time limit must be above 0 s, not {timeout}")
-    channel = open_channel(host, port, credentials, {"role": "session", "lease": lease})
+    channel = open_channel(host, port, credentials, {"role": "session"})
     channel.settimeout(_START_SECONDS)
     try:
         answer = raise_reported(channel.receive(), channel.peer)

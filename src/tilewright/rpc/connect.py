@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.rpc import security
+from tilewright.rpc.handshake import ClientHandshake
 from tilewright.rpc.security import Credentials
-from tilewright.rpc.wire import Channel, Disconnected, raise_reported
+from tilewright.rpc.wire import WIRE_VERSION, Channel, Disconnected, raise_refused, raise_reported
 from tilewright.support.errors import UserError
 
 _CONNECT_SECONDS = 10.0
@@ -49,18 +50,15 @@ def open_channel(host: str, port: int, credentials: Credentials, first: Mapping[
 
 
 def _shake_hands(channel: Channel, credentials: Credentials) -> None:
-    client_nonce = security.nonce()
+    handshake = ClientHandshake(credentials)
     try:
-        channel.send({"hello": 1, "nonce": client_nonce.hex()})
-        server_nonce = security.read_nonce(channel.receive(0).header.get("nonce"))
-        exchanged = (client_nonce, server_nonce, channel.certificate)
-        channel.send({"proof": credentials.proof("client", *exchanged)})
-        answer = raise_reported(channel.receive(0), channel.peer)
+        channel.send(handshake.hello())
+        channel.send(handshake.prove(raise_refused(channel.receive(0), channel.peer), channel.certificate))
+        handshake.confirm(raise_reported(channel.receive(0), channel.peer))
     except Disconnected as error:
         raise UserError(
-            error.message, where=channel.peer, hint="it may want TLS (tls=True), or be too busy: try again"
+            error.message,
+            where=channel.peer,
+            hint=f"it may want TLS (tls=True), speak another version of the protocol than {WIRE_VERSION}, or be too "
+            "busy: try again",
         ) from None
-    if not credentials.check(answer.header.get("proof"), "server", *exchanged):
-        raise UserError(
-            "the server did not prove that it knows the token: someone may be in between", where=channel.peer
-        )

@@ -17,7 +17,7 @@ from tilewright.rpc.client import Heartbeat, RemoteSession, open_session
 from tilewright.rpc.connect import open_channel
 from tilewright.rpc.security import Credentials
 from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, HEARTBEAT_SECONDS
-from tilewright.rpc.wire import raise_reported
+from tilewright.rpc.wire import Frame, decode_header, raise_reported
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_seconds, table
 
@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 30.0
 def connect_tracker(
     host: str, port: int = DEFAULT_TRACKER_PORT, *, token: str | None = None, tls: bool | None = None
 ) -> TrackerClient:
-    """A client of the tracker at an address; its devices share the token, and the choice of TLS where one is made."""
+    """A client of the tracker at an address. Devices ask for no token but the lease; they speak TLS as `tls` says."""
     return TrackerClient(host, port, token, tls)
 
 
@@ -39,7 +39,7 @@ class TrackerClient:
     def __init__(self, host: str, port: int, token: str | None, tls: bool | None) -> None:
         self.host, self.port = host, port
         self.token, self.tls = token, tls
-        self.credentials = Credentials.resolve(host, token, tls, serving=False)
+        self.credentials = Credentials.resolve(host, token, tls)
         self.name = f"{_user()}@{socket.gethostname()}"
 
     def request(
@@ -69,9 +69,9 @@ class TrackerClient:
         channel.settimeout(wait_seconds + _ANSWER_SECONDS)
         try:
             answer = raise_reported(channel.receive(), channel.peer)
-            host, port = answer.text("host"), answer.number("port", 1)
-            credentials = Credentials.resolve(host, self.token, self.tls, serving=False)
-            session = open_session(host, port, credentials, timeout, answer.text("lease"))
+            host, port = answer.name("host"), answer.number("port", 1, 65535)
+            credentials = Credentials.of_lease(host, answer.name("lease"), self.tls)
+            session = open_session(host, port, credentials, timeout)
         except UserError:
             channel.close()
             raise
@@ -86,7 +86,8 @@ class TrackerClient:
             answer = raise_reported(channel.receive(), channel.peer)
         finally:
             channel.close()
-        return {"devices": answer.items("devices"), "waiting": answer.items("waiting")}
+        found = Frame(decode_header(bytes(answer.payload)))
+        return {"devices": found.items("devices"), "waiting": found.items("waiting")}
 
     def text_summary(self) -> str:
         """The answer of `query` as a table."""

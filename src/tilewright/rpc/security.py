@@ -1,8 +1,11 @@
-"""Who may connect: the shared token, TLS, and the proof both sides give that they know the token.
+"""Who may connect: shared tokens, TLS, and the proof both sides give that they know the token of a role.
 
-Servers run code that others send, so off loopback TLS and a token are the rule. The token never travels: each side
-sends a random number, then a keyed hash (HMAC-SHA256) of both numbers and of the certificate that it sees. A stranger
-learns nothing from a refusal, and whoever sits in the middle with another certificate cannot pass the proof on.
+Servers run code that others send, so off loopback TLS and a token are the rule. There is a token a role: one lets
+clients lease and use devices, another lets devices join a tracker. Tokens never travel: each side sends a random
+number, then a keyed hash (HMAC-SHA256) of both numbers, the role and the certificate that it sees. The key is made of
+the token by scrypt, so that whoever has heard or tricked out a proof pays for each token that he tries with memory and
+time. A stranger learns nothing from a refusal, and whoever sits in the middle with another certificate cannot pass the
+proof on.
 """
 
 from __future__ import annotations
@@ -15,15 +18,24 @@ import secrets
 import socket
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from tilewright.rpc.certificate import Certificate, self_signed
 from tilewright.support import settings
 from tilewright.support.errors import UserError
+from tilewright.support.ownership import why_changeable
 
 NONCE_BYTES = 32
 _LEAST_TOKEN = 16
+
+CLIENT, DEVICE, LEASE = "client", "device", "lease"
+"""The roles of those who connect: they use devices, they are devices, they hold a lease of a device."""
+# 32 MiB and about a tenth of a second a guess. Both sides agree by the version of the protocol: a server that could
+# choose would make clients cheap to guess, or slow.
+_SCRYPT_COST, _SCRYPT_BLOCK, _SCRYPT_MEMORY = 1 << 15, 8, 64 << 20
+SALT_BYTES = 16
 
 RPC_TOKEN = settings.define(
     "RPC_TOKEN",
@@ -31,6 +43,15 @@ RPC_TOKEN = settings.define(
     lambda: None,
     default_text="none",
     doc="the secret that RPC servers, trackers and their clients share",
+    secret=True,
+)
+RPC_DEVICE_TOKEN = settings.define(
+    "RPC_DEVICE_TOKEN",
+    str,
+    lambda: None,
+    default_text="none",
+    doc="the secret with which RPC servers join a tracker",
+    secret=True,
 )
 
 
@@ -54,41 +75,127 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+def read_token_file(path: Path) -> str:
+    """The token in a file: its first line. A file that others may read or change holds no secret."""
+    try:
+        status = path.stat()
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the token: {error}", where=str(path)) from None
+    exposed = why_changeable(path, status)
+    if exposed is None and status.st_mode & 0o077:
+        exposed = f"others may use (mode {status.st_mode & 0o777:04o})"
+    if exposed is not None:
+        raise UserError(f"the token's file {exposed}", where=str(path), hint=f"chmod 600 {path}")
+    lines = text.strip().splitlines()
+    if len(lines) != 1:
+        raise UserError(f"the token's file has {len(lines)} lines", where=str(path), hint="the token, and nothing else")
+    return lines[0].strip()
+
+
+def given_token(token: str | None, file: Path | None, option: str) -> str | None:
+    """The token that the options `--option` and `--option-file` give; None where neither does."""
+    if token is not None and file is not None:
+        raise UserError(f"--{option} and --{option}-file are both given", hint="one of them is enough")
+    return read_token_file(file) if file is not None else token
+
+
+def checked_token(token: str | None, setting: settings.Setting[str | None]) -> str:
+    """A token that was given, else the setting's; empty where there is none."""
+    given = token if token is not None else setting.get()
+    if given is None:
+        return ""
+    if len(given) < _LEAST_TOKEN:
+        raise UserError(
+            f"the token has {len(given)} characters, {_LEAST_TOKEN} are the least",
+            hint=f"use a random one, for example {new_token()}",
+        )
+    return given
+
+
+def needs_token(host: str, *, serving: bool, option: str, setting: settings.Setting[str | None]) -> UserError:
+    """The error for an address off loopback without a token."""
+    doing = "listening on" if serving else "connecting to"
+    return UserError(
+        f"{doing} {host}, which is not loopback, needs a token: servers run the code that clients send",
+        hint=f"give --{option} ({option.replace('-', '_')}=...) or set {setting.name}, the same on both sides",
+    )
+
+
+@lru_cache(maxsize=64)
+def token_key(token: str, salt: bytes) -> bytes:
+    """The key that a token and a server's salt make; slow, so that guessing is."""
+    if not token:
+        return b""
+    return hashlib.scrypt(
+        token.encode(), salt=salt, n=_SCRYPT_COST, r=_SCRYPT_BLOCK, p=1, maxmem=_SCRYPT_MEMORY, dklen=32
+    )
+
+
+def lease_name(lease: str) -> str:
+    """What a lease is called where its secret must not be said."""
+    return hashlib.sha256(b"tilewright-lease-name\0" + lease.encode()).hexdigest()[:32]
+
+
+def lease_key(lease: str) -> bytes:
+    """The key of a lease, which is random and long: it needs no slow derivation."""
+    return hashlib.sha256(b"tilewright-lease-key\0" + lease.encode()).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a side of a connection brings: the token (empty: none) and whether it speaks TLS."""
+    """What the connecting side brings: its role, the secret of that role (empty: none) and whether it speaks TLS."""
 
-    token: str
+    token: str = field(repr=False)
     tls: bool
+    role: str = CLIENT
 
     @classmethod
-    def resolve(cls, host: str, token: str | None, tls: bool | None, *, serving: bool) -> Credentials:
+    def resolve(cls, host: str, token: str | None, tls: bool | None, *, role: str = CLIENT) -> Credentials:
         """The credentials for an address: off loopback, TLS unless it is turned off, and never without a token."""
         local = is_loopback(host)
-        given = token if token is not None else RPC_TOKEN.get()
-        if given is not None and len(given) < _LEAST_TOKEN:
-            raise UserError(
-                f"the token has {len(given)} characters, {_LEAST_TOKEN} are the least",
-                hint=f"use a random one, for example {new_token()}",
-            )
-        if given is None and not local:
-            doing = "listening on" if serving else "connecting to"
-            raise UserError(
-                f"{doing} {host}, which is not loopback, needs a token: servers run the code that clients send",
-                hint=f"give --token (token=...) or set {RPC_TOKEN.name}, the same on both sides",
-            )
-        return cls(given or "", not local if tls is None else tls)
+        option, setting = ("device-token", RPC_DEVICE_TOKEN) if role == DEVICE else ("token", RPC_TOKEN)
+        given = checked_token(token, setting)
+        if not given and not local:
+            raise needs_token(host, serving=False, option=option, setting=setting)
+        return cls(given, not local if tls is None else tls, role)
 
-    def proof(self, side: str, client_nonce: bytes, server_nonce: bytes, certificate: bytes) -> str:
-        """What `side` ("client" or "server") sends to show that it knows the token."""
-        seen = hashlib.sha256(certificate).digest()
-        message = b"\0".join([b"tilewright-rpc-1", side.encode(), client_nonce, server_nonce, seen])
-        return hmac.new(self.token.encode(), message, hashlib.sha256).hexdigest()
+    @classmethod
+    def of_lease(cls, host: str, lease: str, tls: bool | None) -> Credentials:
+        """The credentials of who holds a lease of the device at an address."""
+        return cls(lease, not is_loopback(host) if tls is None else tls, LEASE)
 
-    def check(self, proof: object, side: str, client_nonce: bytes, server_nonce: bytes, certificate: bytes) -> bool:
+    def hello(self, nonce: bytes) -> dict[str, object]:
+        """The first message of this side."""
+        name = {"lease": lease_name(self.token)} if self.role == LEASE else {}
+        return {"hello": 2, "role": self.role, "nonce": nonce.hex(), **name}
+
+    def key(self, salt: bytes) -> bytes:
+        """The key of this side's proofs to a server of this salt."""
+        return lease_key(self.token) if self.role == LEASE else token_key(self.token, salt)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What both sides have seen of a handshake: a proof is about all of it."""
+
+    role: str
+    client_nonce: bytes
+    server_nonce: bytes
+    salt: bytes
+    certificate: bytes
+
+    def proof(self, side: str, key: bytes) -> str:
+        """What `side` ("client" or "server") sends to show that it knows the key."""
+        parts = (side.encode(), self.role.encode(), self.client_nonce, self.server_nonce, self.salt)
+        seen = hashlib.sha256(self.certificate).digest()
+        message = b"".join(len(part).to_bytes(2, "little") + part for part in (b"tilewright-rpc-2", *parts, seen))
+        return hmac.new(key, message, hashlib.sha256).hexdigest()
+
+    def check(self, proof: object, side: str, key: bytes) -> bool:
         """Whether a proof of `side` is right; takes the same time for right and wrong ones."""
-        expected = self.proof(side, client_nonce, server_nonce, certificate)
-        return isinstance(proof, str) and hmac.compare_digest(proof.encode(), expected.encode())
+        expected = self.proof(side, key)
+        return isinstance(proof, str) and proof.isascii() and hmac.compare_digest(proof.encode(), expected.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +220,12 @@ def server_tls(certificate: Path | None = None, key: Path | None = None) -> Serv
                 file.write(made.key + made.certificate)
             context.load_cert_chain(place)
         return ServerTls(context, made.der)
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     try:
         text = certificate.read_text()
         context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot use the certificate: {error}", where=str(certificate)) from None
-    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     first = text[text.index(begin) : text.index(end) + len(end)] + "\n"
     return ServerTls(context, Certificate(first, "").der)
 
@@ -137,12 +244,12 @@ def nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-def read_nonce(text: object) -> bytes:
-    """A nonce from a message."""
+def read_random(text: object, size: int = NONCE_BYTES) -> bytes:
+    """A nonce or a salt from a message."""
     try:
-        value = bytes.fromhex(text) if isinstance(text, str) else b""
+        value = bytes.fromhex(text) if isinstance(text, str) and len(text) == 2 * size else b""
     except ValueError:
         value = b""
-    if len(value) != NONCE_BYTES:
+    if len(value) != size:
         raise UserError("a damaged greeting")
     return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.rpc import isolation
 from tilewright.rpc.wire import Channel, Disconnected, Frame, WireError, bytes_of, error_header
 from tilewright.runtime.artifact import FunctionInfo
 from tilewright.runtime.device import cpu
@@ -27,6 +27,11 @@ from tilewright.runtime.load import load
 from tilewright.runtime.module import Module
 from tilewright.runtime.ndarray import NDArray, empty
 from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.interrupts import ignore_interrupts
+from tilewright.support.text import human_bytes
+
+_MOST_AXES, _MOST_EXTENT, _MOST_INTEGER = 32, 1 << 40, 1 << 63
+_MOST_CALLS = 1 << 31
 
 Answer = tuple[dict[str, Any], bytes | memoryview]
 
@@ -34,11 +39,15 @@ Answer = tuple[dict[str, Any], bytes | memoryview]
 class Session:
     """What a client has built up: files in a folder of its own, modules and arrays by number."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most_bytes: int = 0) -> None:
         self.folder = folder
+        self.most_bytes = most_bytes
+        """How much all files may hold (0: no limit): the folder may lie in memory."""
+        self.files: dict[str, Path] = {}
         self.modules: list[Module | Executable] = []
         self.arrays: dict[int, NDArray] = {}
         self._next = 0
+        self._uploads = 0
         self._requests: dict[str, Callable[[Frame], Answer]] = {
             "ping": lambda frame: ({}, b""),
             "upload": self._upload,
@@ -61,14 +70,26 @@ class Session:
         return request(frame)
 
     def _upload(self, frame: Frame) -> Answer:
-        path = self.folder / file_name(frame.text("name"))
+        name = file_name(frame.text("name"))
+        kept = sum(path.stat().st_size for known, path in self.files.items() if known != name)
+        if self.most_bytes and kept + len(frame.payload) > self.most_bytes:
+            raise UserError(f"the files of a session may hold {human_bytes(self.most_bytes)}")
+        self._uploads += 1
+        # In a folder of its own: the system takes a library of a path that it knows for the one it has loaded, and a
+        # loaded one must not change.
+        path = self.folder / str(self._uploads) / name
+        path.parent.mkdir()
         path.write_bytes(frame.payload)
+        if name in self.files:
+            self.files[name].unlink(missing_ok=True)
+        self.files[name] = path
         return {"bytes": len(frame.payload)}, b""
 
     def _load(self, frame: Frame) -> Answer:
-        path = self.folder / file_name(frame.text("name"))
-        if not path.exists():
-            raise UserError(f"there is no file '{path.name}' in this session", hint="upload it first")
+        name = file_name(frame.text("name"))
+        path = self.files.get(name)
+        if path is None:
+            raise UserError(f"there is no file '{name}' in this session", hint="upload it first")
         module = load(path)
         self.modules.append(module)
         header: dict[str, Any] = {"module": len(self.modules) - 1}
@@ -80,11 +101,14 @@ class Session:
         return header, b""
 
     def _array(self, frame: Frame) -> Answer:
-        shape = tuple(_extent(item) for item in frame.items("shape"))
+        items = frame.items("shape")
+        if len(items) > _MOST_AXES:
+            raise WireError("a damaged shape")
+        shape = tuple(_extent(item) for item in items)
         dtype = frame.text("dtype")
         try:
             array = empty(shape, dtype)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError, OverflowError):
             raise UserError(f"no memory for an array of {dtype}{list(shape)}") from None
         if len(frame.payload):
             self._fill(array.storage, frame.payload)
@@ -142,7 +166,7 @@ class Session:
     def _argument(self, item: object) -> object:
         if isinstance(item, dict) and "array" in item:
             return self._get(item["array"])
-        if isinstance(item, (int, float)):
+        if isinstance(item, float) or (isinstance(item, int) and -_MOST_INTEGER <= item < 2 * _MOST_INTEGER):
             return item
         raise WireError("a damaged argument")
 
@@ -187,18 +211,18 @@ class Session:
 
 
 def _timing(frame: Frame) -> dict[str, int]:
-    return {"number": frame.number("number", 1), "repeat": frame.number("repeat", 1)}
+    return {"number": frame.number("number", 1, _MOST_CALLS), "repeat": frame.number("repeat", 1, _MOST_CALLS)}
 
 
 def _extent(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_EXTENT:
         raise WireError("a damaged shape")
     return value
 
 
 def file_name(name: str) -> str:
     """A name a client gives to a file: a plain name, so that it stays in the session's folder."""
-    if not name or name in (".", "..") or any(c in name for c in "/\\\0") or len(name) > 200:
+    if not name or name in (".", "..") or any(c in name for c in "/\\\0") or len(name.encode()) > 200:
         raise UserError(f"{name!r} cannot be a file's name", hint="use a plain name without folders")
     return name
 
@@ -208,11 +232,9 @@ def serve(channel: Channel, session: Session) -> None:
     channel.send({"status": "ok"})
     while True:
         try:
-            frame = channel.receive()
+            header, payload = session.answer(channel.receive())
         except Disconnected:
             return
-        try:
-            header, payload = session.answer(frame)
         except TilewrightError as error:
             hint = error.hint if isinstance(error, UserError) else None
             message = error.message if isinstance(error, UserError) else str(error)
@@ -228,14 +250,15 @@ def serve(channel: Channel, session: Session) -> None:
 def main(arguments: list[str]) -> int:
     """The entry point of the process."""
     descriptor, folder, memory = int(arguments[0]), Path(arguments[1]), int(arguments[2])
-    # Ctrl-C on the server's terminal is the server's to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    isolation.end_with_parent()
     connection = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    serve(Channel(connection, "the server"), Session(folder))
+    serve(Channel(connection, "the server"), Session(folder, memory))
     return 0
 
 

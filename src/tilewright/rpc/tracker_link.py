@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from tilewright.rpc import security
-from tilewright.rpc.security import Credentials
-from tilewright.rpc.service import Peer, ended, within
-from tilewright.rpc.wire import Disconnected, raise_reported
+from tilewright.rpc.handshake import ClientHandshake
+from tilewright.rpc.log import Log
+from tilewright.rpc.peer import Peer, within
+from tilewright.rpc.security import DEVICE, Credentials, lease_name
+from tilewright.rpc.service import ended
+from tilewright.rpc.wire import Disconnected, raise_refused, raise_reported
 from tilewright.support.errors import UserError
 
 DEFAULT_TRACKER_PORT = 9190
 HEARTBEAT_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _ANSWER_SECONDS = 10.0
+_GRACE_SECONDS = 10.0
+"""How long a lease may outlast its time: the tracker that gave it ends it first, if it is there."""
 
 
 def split_address(text: str, default_port: int) -> tuple[str, int]:
@@ -31,8 +36,18 @@ def split_address(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
+class Sessions(Protocol):
+    """The sessions of the server, by the names of their leases."""
+
+    def end_session(self, lease: str) -> bool:
+        """Stop one; False if it does not run."""
+
+    def running_lease(self) -> str | None:
+        """The one that runs."""
+
+
 class TrackerLink:
-    """Keeps a server registered. A lease is a secret word: a client that presents it may have one session."""
+    """Keeps a server registered. A lease is a secret word: a client that proves to know it may have one session."""
 
     def __init__(
         self,
@@ -40,15 +55,16 @@ class TrackerLink:
         token: str | None,
         tls: bool | None,
         registration: Mapping[str, Any],
-        end_session: Callable[[str], bool],
-        say: Callable[[str], None],
+        sessions: Sessions,
+        log: Log,
     ) -> None:
         self._host, self._port = split_address(address, DEFAULT_TRACKER_PORT)
-        self._credentials = Credentials.resolve(self._host, token, tls, serving=False)
+        self._credentials = Credentials.resolve(self._host, token, tls, role=DEVICE)
         self._registration = dict(registration)
-        self._end_session = end_session
-        self._say = say
-        self._leases: set[str] = set()
+        self._sessions = sessions
+        self._log = log
+        self._leases: dict[str, str] = {}
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._finished: asyncio.Queue[str] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,19 +74,25 @@ class TrackerLink:
 
     async def close(self) -> None:
         """Leave the tracker."""
+        for deadline in self._deadlines.values():
+            deadline.cancel()
         if self._task is not None:
             await ended(self._task)
 
-    def admit(self, lease: object) -> bool:
-        """Whether a client holds a lease of this server; it is good for one session."""
-        if not isinstance(lease, str) or lease not in self._leases:
-            return False
-        self._leases.discard(lease)
-        return True
+    def find(self, name: str) -> str | None:
+        """The secret of a lease that no session has used yet, by its name."""
+        return self._leases.get(name)
 
-    def finished(self, lease: object) -> None:
-        """Tell the tracker that the session of a lease is over."""
-        self._finished.put_nowait(str(lease))
+    def admit(self, lease: str | None) -> bool:
+        """Whether a client holds a lease of this server; it is good for one session."""
+        return lease is not None and self._leases.pop(lease_name(lease), None) is not None
+
+    def finished(self, lease: str) -> None:
+        """Tell the tracker that the session of a lease, which is named, is over."""
+        deadline = self._deadlines.pop(lease, None)
+        if deadline is not None:
+            deadline.cancel()
+        self._finished.put_nowait(lease)
 
     async def _keep_connected(self) -> None:
         pause = _FIRST_PAUSE
@@ -79,7 +101,7 @@ class TrackerLink:
                 await self._stay()
                 pause = _FIRST_PAUSE
             except (UserError, OSError, ssl.SSLError, TimeoutError) as error:
-                self._say(f"no connection to the tracker: {error}")
+                self._log.line("tracker", f"no connection to the tracker: {error}")
             # Not all servers of a fleet at the same moment.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -90,14 +112,15 @@ class TrackerLink:
         peer = Peer(reader, writer, f"the tracker {self._host}:{self._port}")
         try:
             await within(_ANSWER_SECONDS, shake_hands(peer, self._credentials))
-            await peer.send({"role": "device", **self._registration})
-            raise_reported(await within(_ANSWER_SECONDS, peer.receive(0)), peer.name)
-            self._say(f"registered with {peer.name} under the key '{self._registration['key']}'")
-            # Leases of an earlier connection are void: the tracker forgot them with it.
+            # Leases of an earlier connection that nobody has used are void: a tracker that forgot them lends the
+            # device anew. A session that runs is reported, so that it does not.
             self._leases.clear()
+            await peer.send({"role": "device", **self._registration, "lease": self._sessions.running_lease()})
+            raise_reported(await within(_ANSWER_SECONDS, peer.receive_small()), peer.name)
+            self._log.line("tracker", f"registered with {peer.name} under the key '{self._registration['key']}'")
             await self._serve(peer)
         except Disconnected:
-            self._say(f"{peer.name} is gone")
+            self._log.line("tracker", f"{peer.name} is gone")
         finally:
             writer.close()
 
@@ -106,22 +129,30 @@ class TrackerLink:
         try:
             while True:
                 # The tracker answers heartbeats, so silence means that it is gone.
-                frame = await within(HEARTBEAT_SECONDS * 5, peer.receive(0))
+                frame = await within(HEARTBEAT_SECONDS * 5, peer.receive_small())
                 event = frame.header.get("event")
                 if event == "lease":
-                    self._leases.add(frame.text("lease"))
-                    await peer.send({"event": "ready", "lease": frame.text("lease")})
+                    name = self._promise(frame.name("lease"), frame.real("seconds"))
+                    await peer.send({"event": "ready", "lease": name})
                 elif event == "revoke":
-                    self._revoke(frame.text("lease"))
+                    self._revoke(frame.name("lease"))
         except TimeoutError:
             raise Disconnected(f"{peer.name} does not answer") from None
         finally:
             await ended(beating, expected=(Disconnected,))
 
+    def _promise(self, lease: str, seconds: float) -> str:
+        """Expect a client with a lease; returns the lease's name. It ends in time even if no tracker remembers it."""
+        name = lease_name(lease)
+        self._leases[name] = lease
+        loop = asyncio.get_running_loop()
+        self._deadlines[name] = loop.call_later(seconds + _GRACE_SECONDS, self._revoke, name)
+        return name
+
     def _revoke(self, lease: str) -> None:
         """End a lease: its session, if one runs (which then reports the end itself), or the promise of one."""
-        if not self._end_session(lease):
-            self._leases.discard(lease)
+        if not self._sessions.end_session(lease):
+            self._leases.pop(lease, None)
             self.finished(lease)
 
     async def _beat(self, peer: Peer) -> None:
@@ -135,14 +166,13 @@ class TrackerLink:
 
 
 async def shake_hands(peer: Peer, credentials: Credentials) -> None:
-    """The client's side of the handshake, for connections of an event loop."""
-    client_nonce = security.nonce()
-    await peer.send({"hello": 1, "nonce": client_nonce.hex()})
-    server_nonce = security.read_nonce((await peer.receive(0)).header.get("nonce"))
+    """The connecting side of the handshake, for connections of an event loop."""
+    handshake = ClientHandshake(credentials)
+    await peer.send(handshake.hello())
+    answer = raise_refused(await peer.receive_small(), peer.name)
     tls = peer.writer.get_extra_info("ssl_object")
     certificate = (tls.getpeercert(binary_form=True) or b"") if tls is not None else b""
-    exchanged = (client_nonce, server_nonce, certificate)
-    await peer.send({"proof": credentials.proof("client", *exchanged)})
-    answer = raise_reported(await peer.receive(0), peer.name)
-    if not credentials.check(answer.header.get("proof"), "server", *exchanged):
-        raise UserError("the tracker did not prove that it knows the token", where=peer.name)
+    # In a thread: making a key out of a token takes long enough for sessions to notice.
+    await peer.send(await asyncio.to_thread(handshake.prove, answer, certificate))
+    handshake.confirm(raise_reported(await peer.receive_small(), peer.name))
+    peer.role = "tracker"

@@ -13,6 +13,7 @@ Numbers are little-endian. `Channel` is the blocking end of a connection; server
 from __future__ import annotations
 
 import json
+import math
 import socket
 import ssl
 import struct
@@ -28,11 +29,17 @@ from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 
 MAGIC = b"TWRP"
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MOST_HEADER_BYTES = 1 << 20
 MOST_PAYLOAD_BYTES = 1 << 32
 MOST_GREETING_BYTES = 4096
 """What a stranger may send before it has proved who it is."""
+MOST_FIRST_BYTES = 16384
+"""The longest header of a first message, and of all messages to and from trackers."""
+MOST_SECONDS = 1e7
+"""The longest time that a message may ask for."""
+_MOST_TEXT = 4096
+_MOST_NUMBER = 1 << 53
 
 _PREFIX = struct.Struct("<4sHHIQ")
 PREFIX_BYTES = _PREFIX.size
@@ -40,6 +47,10 @@ PREFIX_BYTES = _PREFIX.size
 
 class WireError(UserError):
     """The other side does not speak this protocol, or a newer one, or sent a damaged message."""
+
+
+class VersionError(WireError):
+    """The other side speaks another version of the protocol."""
 
 
 class DamagedHeader(WireError):
@@ -57,25 +68,35 @@ class Frame:
     header: dict[str, Any]
     payload: bytes | bytearray | memoryview = field(default=b"", repr=False)
 
-    def text(self, key: str) -> str:
-        """A field of the header that must be a text."""
+    def text(self, key: str, most: int = _MOST_TEXT) -> str:
+        """A field of the header that must be a text, of at most so many characters, that can be written anywhere."""
         value = self.header.get(key)
-        if not isinstance(value, str):
-            raise WireError(f"the message has no text '{key}'")
+        if not isinstance(value, str) or len(value) > most:
+            raise WireError(f"the message has no text '{key}' of at most {most} characters")
+        if not value.isascii() and not _is_text(value):
+            raise WireError(f"the text '{key}' of the message is damaged")
         return value
 
-    def number(self, key: str, least: int = 0) -> int:
-        """A field of the header that must be a whole number of at least `least`."""
-        value = self.header.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise WireError(f"the message has no number '{key}' of at least {least}")
+    def name(self, key: str, most: int = 200) -> str:
+        """A text that can stand in a line: not empty, and without control characters."""
+        value = self.text(key, most)
+        if not value or not value.isprintable():
+            raise WireError(f"the text '{key}' of the message is no name")
         return value
 
-    def real(self, key: str) -> float:
-        """A field of the header that must be a finite number of at least 0."""
+    def number(self, key: str, least: int = 0, most: int = _MOST_NUMBER) -> int:
+        """A field of the header that must be a whole number from `least` to `most`."""
         value = self.header.get(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise WireError(f"the message has no number '{key}' of at least 0")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise WireError(f"the message has no number '{key}' of {least} to {most}")
+        return value
+
+    def real(self, key: str, most: float = MOST_SECONDS) -> float:
+        """A field of the header that must be a number from 0 to `most`."""
+        value = self.header.get(key)
+        # Compared before it is converted: a whole number may be larger than any float.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            raise WireError(f"the message has no number '{key}' of 0 to {most:g}")
         return float(value)
 
     def items(self, key: str) -> list[Any]:
@@ -93,9 +114,22 @@ class Frame:
         return value
 
 
+def _is_text(value: str) -> bool:
+    """Whether a text is valid Unicode; JSON can spell halves of characters, which cannot be printed or stored."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def encode(header: Mapping[str, Any], payload_bytes: int = 0) -> bytes:
     """The prefix and header of a frame whose payload of so many bytes follows."""
-    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    return encode_text(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), payload_bytes)
+
+
+def encode_text(text: bytes, payload_bytes: int) -> bytes:
+    """As `encode`, of a header that is JSON text already."""
     if len(text) > MOST_HEADER_BYTES:
         raise UserError(f"a message's header of {human_bytes(len(text))} is too long")
     if payload_bytes > MOST_PAYLOAD_BYTES:
@@ -111,7 +145,10 @@ def decode_prefix(
     if magic != MAGIC:
         raise WireError("the other side does not speak Tilewright's protocol", hint="check the address and TLS")
     if version != WIRE_VERSION:
-        raise WireError(f"the other side speaks version {version} of the protocol, this is {WIRE_VERSION}")
+        raise VersionError(
+            f"the other side speaks version {version} of the protocol, this is {WIRE_VERSION}",
+            hint="install the same version of Tilewright on both sides",
+        )
     if reserved or not 2 <= header_bytes <= most_header or payload_bytes > most_payload:
         raise WireError("a damaged message: its lengths make no sense")
     return header_bytes, payload_bytes
@@ -120,12 +157,23 @@ def decode_prefix(
 def decode_header(text: bytes) -> dict[str, Any]:
     """The header of a frame."""
     try:
-        header = json.loads(text)
+        header = json.loads(text.decode(), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise DamagedHeader("a damaged message: its header is not a JSON object")
     return header
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number that is too large")
+    return value
 
 
 class Channel:
@@ -162,10 +210,10 @@ class Channel:
             raise Disconnected(f"the connection to {self.peer} is lost: {error.strerror or error}") from None
 
     def receive(self, most_payload: int = MOST_PAYLOAD_BYTES) -> Frame:
-        """Wait for one frame."""
+        """Wait for one frame. One that there is no memory for is dropped with `MemoryError`; the next can be read."""
         header_bytes, payload_bytes = decode_prefix(bytes(self._exactly(PREFIX_BYTES)), most_payload=most_payload)
-        text, payload = bytes(self._exactly(header_bytes)), self._exactly(payload_bytes)
-        return Frame(decode_header(text), payload)
+        text = bytes(self._exactly(header_bytes))
+        return Frame(decode_header(text), self._exactly(payload_bytes))
 
     def request(self, header: Mapping[str, Any], payload: bytes | bytearray | memoryview = b"") -> Frame:
         """Send a frame and wait for the answer; an answer that reports an error raises it."""
@@ -179,18 +227,26 @@ class Channel:
         self._socket.close()
 
     def _exactly(self, count: int) -> bytearray:
-        data = bytearray()
+        data, left = bytearray(), count
+        out_of_memory = False
         try:
-            while len(data) < count:
+            while left:
                 # In pieces: a length that lies does not make us take memory for what never comes.
-                part = self._socket.recv(min(count - len(data), 1 << 20))
+                part = self._socket.recv(min(left, 1 << 20))
                 if not part:
                     raise Disconnected(f"{self.peer} closed the connection")
-                data += part
+                left -= len(part)
+                try:
+                    if not out_of_memory:
+                        data += part
+                except MemoryError:
+                    data, out_of_memory = bytearray(), True
         except TimeoutError:
             raise Disconnected(f"{self.peer} does not answer") from None
         except OSError as error:
             raise Disconnected(f"the connection to {self.peer} is lost: {error.strerror or error}") from None
+        if out_of_memory:
+            raise MemoryError(f"no memory for a message of {human_bytes(count)}")
         return data
 
 
@@ -226,3 +282,8 @@ def raise_reported(answer: Frame, peer: str) -> Frame:
         raise WireError(f"{peer} sent an answer with the unknown status {status!r}")
     hint = answer.header.get("hint")
     raise kind(str(answer.header.get("message", "unknown error")), where=peer, hint=None if hint is None else str(hint))
+
+
+def raise_refused(answer: Frame, peer: str) -> Frame:
+    """An answer of the handshake, which has no status unless it is a refusal; that is raised."""
+    return raise_reported(answer, peer) if "status" in answer.header else answer

@@ -436,11 +436,12 @@ def _function(data: Mapping[str, Any]) -> FunctionInfo:
 
 
 def _device(data: Mapping[str, Any]) -> DeviceInfo:
-    kernels = tuple(_each(_device_kernel, data["kernels"]))
+    kernels = tuple(_each(device_kernel_from_metadata, data["kernels"]))
     return DeviceInfo(_text(data["kind"]), _text(data["target"]), kernels, tuple(_each(_number, data["code_bytes"])))
 
 
-def _device_kernel(data: Mapping[str, Any]) -> DeviceKernelInfo:
+def device_kernel_from_metadata(data: Mapping[str, Any]) -> DeviceKernelInfo:
+    """The kernel of a device that `dataclasses.asdict` described; errors of Python's own where it is damaged."""
     return DeviceKernelInfo(
         _text(data["symbol"]),
         tuple(_each(_launch, data["launches"])),

@@ -21,6 +21,7 @@ from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, 
 from tilewright.runtime.dlpack import read_capsule
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.fingerprint import environment_fingerprint, packages_fingerprint
 from tilewright.support.text import human_bytes
 
 _DLPACK_CUDA = 2
@@ -32,6 +33,8 @@ _PORTABLE_CLUSTER = 8
 _NO_SYNCHRONIZATION = -1
 _DEFAULT_STREAM = 1
 _COPIES = 20
+_ENVIRONMENT = ("NVRTC_", "NVVM_")
+"""Beginnings of the names of variables that NVRTC may read."""
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
 
 
@@ -62,7 +65,9 @@ def nvrtc_version() -> str:
     """The version of NVRTC, which decides the machine code."""
     nvrtc = _nvrtc()
     _, major, minor = nvrtc.nvrtcVersion()
-    return f"nvrtc {major}.{minor}"
+    # The library itself says no more; the package that it came in knows the patch.
+    package = packages_fingerprint("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13")
+    return f"nvrtc {major}.{minor} ({package}) {environment_fingerprint(_ENVIRONMENT)}"
 
 
 def _nvrtc() -> Any:

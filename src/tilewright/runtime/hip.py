@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 import shutil
 import subprocess
@@ -19,9 +20,13 @@ from tilewright.runtime.convert import Array, address_of
 from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.fingerprint import environment_fingerprint
 
 _HINT: Final = "install ROCm, whose libamdhip64 drives the GPU and whose libhiprtc compiles for it"
 _CLANGS: Final = ("amdclang++", *(f"clang-{version}" for version in range(22, 16, -1)), "clang")
+_ENVIRONMENT: Final = ("AMD_COMGR", "HIP_", "HIPRTC", "LLVM_", "ROCM_")
+"""Beginnings of the names of variables that hipRTC and the compiler inside it may read."""
+_KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 
 
@@ -37,11 +42,22 @@ def hip_compiler() -> str:
     """The name and version of the compiler that `compile_hip` uses."""
     compiler = _compiler()
     if isinstance(compiler, str):
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()[0]
+        return _clang_version(compiler)
     major, minor = ctypes.c_int(), ctypes.c_int()
     compiler.hiprtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    return f"hiprtc {major.value}.{minor.value}"
+    return f"hiprtc {major.value}.{minor.value} {environment_fingerprint(_ENVIRONMENT)}"
+
+
+@functools.cache
+def _clang_version(clang: str) -> str:
+    """All that clang says of itself, and where it lies: two of one version may be built apart."""
+    done = subprocess.run([clang, "--version"], capture_output=True, text=True, check=True, env=_clean_environment())
+    return f"{clang} {done.stdout.strip()}"
+
+
+def _clean_environment() -> dict[str, str]:
+    """What clang sees: no variable that would add options or folders of headers to those that are given here."""
+    return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"LC_ALL": "C"}
 
 
 @functools.cache
@@ -62,7 +78,7 @@ def _compile_with_clang(clang: str, source: str, arch: str) -> bytes:
         text.write_text(source, encoding="utf-8")
         command = [clang, "-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"]
         command += [f"--offload-arch={arch}", "-O3", "-std=c++17", "-o", str(result), str(text)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_clean_environment())
         if done.returncode == 0:
             return result.read_bytes()
     if any(words in done.stderr for words in ("invalid target ID", "offload arch", "unsupported HIP gpu")):

@@ -26,8 +26,11 @@ T = TypeVar("T")
 class Setting(Generic[T]):
     """One setting: its environment name, how its text is read, its default and what it is for."""
 
-    def __init__(self, name: str, read: Callable[[str], T], default: Callable[[], T], default_text: str, doc: str):
+    def __init__(
+        self, name: str, read: Callable[[str], T], default: Callable[[], T], default_text: str, doc: str, secret: bool
+    ) -> None:
         self.name = name
+        self.secret = secret
         self.doc = doc
         self.default_text = default_text
         self._read = read
@@ -45,7 +48,7 @@ class Setting(Generic[T]):
             return self._read(text.strip())
         except ValueError as error:
             raise UserError(
-                f"bad value {text!r} for the setting {self.name}: {error}",
+                f"bad value {'(a secret)' if self.secret else repr(text)} for the setting {self.name}: {error}",
                 where=f"environment variable {self.name}",
                 hint=f"{self.doc} (default: {self.default_text})",
             ) from None
@@ -74,12 +77,23 @@ class Setting(Generic[T]):
 _registry: dict[str, Setting[object]] = {}
 
 
-def define(name: str, read: Callable[[str], T], default: Callable[[], T], *, default_text: str, doc: str) -> Setting[T]:
-    """Register a setting; `read` turns its text into a value and raises `ValueError` on bad text."""
+def define(
+    name: str,
+    read: Callable[[str], T],
+    default: Callable[[], T],
+    *,
+    default_text: str,
+    doc: str,
+    secret: bool = False,
+) -> Setting[T]:
+    """Register a setting; `read` turns its text into a value and raises `ValueError` on bad text.
+
+    A `secret` one is not given to child processes.
+    """
     full_name = PREFIX + name
     if full_name in _registry:
         raise CompilerBug(f"the setting {full_name} is defined twice")
-    setting = Setting(full_name, read, default, default_text, doc)
+    setting = Setting(full_name, read, default, default_text, doc, secret)
     _registry[full_name] = setting  # type: ignore[assignment]
     return setting
 
@@ -90,9 +104,19 @@ def all_settings() -> list[Setting[object]]:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment for a child process that shall see the settings as this one does, overrides included."""
+    """The environment for a child process that shall see the settings as this one does, overrides included.
+
+    Secrets are left out: a child may run code of others, and what it prints or dumps may be seen by others.
+    """
     texts = {name: setting.override_text() for name, setting in _registry.items()}
-    return {**os.environ, **{name: text for name, text in texts.items() if text is not None}}
+    seen = {**os.environ, **{name: text for name, text in texts.items() if text is not None}}
+    return {name: text for name, text in seen.items() if not _is_secret(name)}
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a variable is a setting's secret; also one of a package that was not loaded here."""
+    setting = _registry.get(name)
+    return setting.secret if setting is not None else name.startswith(PREFIX) and name.endswith("TOKEN")
 
 
 def unknown_variables() -> list[str]:

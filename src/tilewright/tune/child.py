@@ -20,6 +20,7 @@ from typing import IO
 from tilewright.lower.worker import receive, send
 from tilewright.support import settings
 from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.interrupts import ignore_interrupts
 
 _DYING_SECONDS = 2.0
 
@@ -122,6 +123,7 @@ def _cause(code: int) -> str:
 
 def main(module: str, memory: int, words: str) -> None:
     """The child: answer requests from stdin until it ends."""
+    ignore_interrupts()
     answer: Callable[[object], object] = import_module(module).answer
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

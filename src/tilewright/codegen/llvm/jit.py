@@ -11,6 +11,7 @@ from tilewright.codegen.llvm import toolchain
 from tilewright.codegen.llvm.elf import undefined_symbols
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug
+from tilewright.support.interrupts import held_interrupts
 from tilewright.support.text import plural
 
 _lock = threading.Lock()
@@ -46,6 +47,10 @@ class JitLibrary:
         self._addresses: dict[str, int] = dict(self._imports)
         self._trackers: list[Any] = []
         self._name = f"tilewright-{next(_names)}"
+        with held_interrupts():
+            self._link()
+
+    def _link(self) -> None:
         builder = toolchain.binding().JITLibraryBuilder()
         for image in self._objects:
             builder.add_object_img(image)
@@ -64,7 +69,7 @@ class JitLibrary:
         known = self._addresses.get(name)
         if known is not None:
             return known
-        with _lock:
+        with held_interrupts(), _lock:
             try:
                 tracker = _jit_session().lookup(self._name, name)
             except RuntimeError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.interrupts import held_interrupts
 
 # Level 0 of LLVM's code generator spills every value; 1 to 3 measured the same. Only the IR optimiser's level varies.
 _CODE_GENERATOR_LEVEL = 2
@@ -20,10 +21,11 @@ _CODE_GENERATOR_LEVEL = 2
 @cache
 def binding() -> ModuleType:
     """llvmlite's binding module with every target initialised."""
-    import llvmlite.binding as llvm
+    with held_interrupts():
+        import llvmlite.binding as llvm
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
     loaded: ModuleType = llvm
     return loaded
 
@@ -115,15 +117,18 @@ def compile_ir(text: str, *, triple: str, cpu: str = "", features: str = "", opt
     `opt_level` is the IR optimiser's (0 leaves it out, for code that comes with explicit vectors and tidy loops).
     IR that LLVM does not accept is a `CompilerBug` that shows LLVM's message and the lines it means.
     """
-    module, machine = _prepare(text, triple, cpu, features, opt_level)
-    with trace.span("llvm:emit"):
-        return bytes(machine.emit_object(module))
+    # LLVM's objects refer to each other: one that an interrupt left half made would be freed in a wrong order.
+    with held_interrupts():
+        module, machine = _prepare(text, triple, cpu, features, opt_level)
+        with trace.span("llvm:emit"):
+            return bytes(machine.emit_object(module))
 
 
 def emit_assembly(text: str, *, triple: str, cpu: str = "", features: str = "", opt_level: int = 2) -> str:
     """The assembly of what `compile_ir` would emit, for people and for tests."""
-    module, machine = _prepare(text, triple, cpu, features, opt_level)
-    return str(machine.emit_assembly(module))
+    with held_interrupts():
+        module, machine = _prepare(text, triple, cpu, features, opt_level)
+        return str(machine.emit_assembly(module))
 
 
 def host_triple() -> str:

@@ -1,0 +1,258 @@
+"""The names of kernels in the cache: everything that decides a kernel's bytes changes the name, and no setting does."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.codegen.llvm import cache
+from tilewright.lower import kernel as kernel_module
+from tilewright.lower import model_cache
+from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
+from tilewright.runtime import cuda, devices, hip
+from tilewright.support import fingerprint, settings
+from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
+from tilewright.target import Target
+from tilewright.te import compute, placeholder
+from tilewright.te.program import create_prim_func
+
+TARGET = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake")
+
+
+def _kernel(factor: float = 2.0) -> Kernel:
+    a = placeholder((64, 64), "float32", "a")
+    return make_kernel(create_prim_func([a, compute((64, 64), lambda i, j: a[i, j] * factor, "b")]), "scale")
+
+
+def _key(kernel: Kernel, target: Target = TARGET, planned: bool = False) -> str:
+    return kernel_module._cache_key(kernel, target, planned)
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package's files that fingerprints are taken of, to be changed."""
+    root = tmp_path / "tilewright"
+    original = fingerprint._ROOT
+    for path in original.rglob("*.py"):
+        place = root / path.relative_to(original)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    monkeypatch.setattr(fingerprint, "_ROOT", root)
+    source_fingerprint.cache_clear()
+    monkeypatch.setattr(fingerprint, "_ROOT", root)
+    yield root  # type: ignore[misc]
+    source_fingerprint.cache_clear()
+
+
+def test_the_kernel_and_its_choices() -> None:
+    kernel = _kernel()
+    assert _key(kernel) == _key(_kernel())
+    keys = {_key(kernel), _key(_kernel(3.0)), _key(kernel, planned=True), _key(replace(kernel, answers={"tile": 4}))}
+    assert len(keys) == 4
+
+
+def test_every_number_of_the_target() -> None:
+    keys = {_key(_kernel())}
+    changed = 0
+    for field in fields(TARGET):
+        value = getattr(TARGET, field.name)
+        if field.name in ("kind", "arch", "triple", "max_threads", "warp_size", "shared_bytes"):
+            continue
+        other = value * 2 if isinstance(value, int) else {"cpu": "cascadelake", "features": "+avx512vnni"}[field.name]
+        keys.add(_key(_kernel(), TARGET.replace(**{field.name: other})))
+        changed += 1
+    keys.add(_key(_kernel(), Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")))
+    assert len(keys) == changed + 2
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "codegen/llvm/toolchain.py",  # LLVM's levels, its tuning of passes, relocation and ABI
+        "codegen/llvm/build.py",  # the optimiser's level
+        "runtime/cuda.py",  # options of NVRTC
+        "runtime/hip.py",  # options of hipRTC and clang
+        "runtime/spirv.py",  # the assembler of SPIR-V
+        "tir/pipeline.py",
+        "topi/schedule/cpu/strategy.py",
+        "support/settings.py",
+    ],
+)
+def test_sources_of_compilers_and_their_options(sources: Path, file: str) -> None:
+    path = sources / file
+    before = _key(_kernel())
+    path.write_text(path.read_text() + "# changed\n")
+    source_fingerprint.cache_clear()
+    assert _key(_kernel()) != before
+
+
+def test_objects_depend_on_the_options_of_llvm(sources: Path) -> None:
+    def key() -> str:
+        return cache.object_key("text", triple="t", cpu="c", features="", opt_level=2)
+
+    before = key()
+    path = sources / "codegen/llvm/toolchain.py"
+    path.write_text(path.read_text().replace("_CODE_GENERATOR_LEVEL = 2", "_CODE_GENERATOR_LEVEL = 3"))
+    source_fingerprint.cache_clear()
+    assert key() != before
+
+
+def test_a_file_that_changes_its_name_or_its_end_is_another(sources: Path) -> None:
+    before = source_fingerprint("tir")
+    (sources / "tir" / "pipeline.py").rename(sources / "tir" / "pipelinf.py")
+    source_fingerprint.cache_clear()
+    assert source_fingerprint("tir") != before
+
+
+def _imported(code: str) -> set[str]:
+    listing = f"{code}\nimport sys\nprint(*(name for name in sys.modules if name.startswith('tilewright.')))"
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    return {name.split(".")[1] for name in done.stdout.split()}
+
+
+def test_all_that_compiling_a_kernel_loads_is_in_the_name() -> None:
+    """By construction: a package that kernels come to depend on is missed here before it is missed in the field."""
+    loaded = _imported("import tilewright.lower.worker, tilewright.tune.builder")
+    # The request of a tuner's candidate, which says what to build and not how.
+    assert loaded - set(KERNEL_PACKAGES) <= {"tune"}
+    assert set(KERNEL_PACKAGES) <= loaded, "a package that decides nothing makes kernels compile anew for nothing"
+
+
+def test_versions_of_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = _kernel()
+    keys = {_key(kernel)}
+    for change in (
+        lambda m: m.setattr(kernel_module, "llvm_version", lambda: "llvmlite 9.9 LLVM 99"),
+        lambda m: m.setattr(kernel_module, "packages_fingerprint", lambda *names: "numpy 99"),
+        lambda m: m.setattr(kernel_module, "source_fingerprint", lambda *names: "other sources"),
+    ):
+        with monkeypatch.context() as patched:
+            change(patched)
+            keys.add(_key(kernel))
+    assert len(keys) == 4
+    assert "numpy" in packages_fingerprint("numpy", "no-such-package") and "cpython" in packages_fingerprint()
+
+
+class _Nvrtc:
+    version = (0, 13, 0)
+
+    def nvrtcVersion(self) -> tuple[int, int, int]:
+        return self.version
+
+
+def test_nvrtc_by_version_package_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, target = _Nvrtc(), Target("cuda -arch=sm_90")
+    monkeypatch.setattr(cuda, "_nvrtc", lambda: library)
+    keys = {_key(_kernel(), target)}
+    library.version = (0, 13, 1)
+    keys.add(_key(_kernel(), target))
+    monkeypatch.setenv("NVRTC_DISABLE_CONCURRENT_NVVM", "1")
+    keys.add(_key(_kernel(), target))
+    monkeypatch.setattr(cuda, "packages_fingerprint", lambda *names: "another patch")
+    keys.add(_key(_kernel(), target))
+    keys.add(_key(_kernel(), Target("cuda -arch=sm_80")))
+    assert len(keys) == 5
+
+
+def test_clang_by_its_whole_version_and_without_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clang = tmp_path / "clang"
+
+    def name(version: str) -> str:
+        # It says what it sees of a variable that adds options: nothing.
+        clang.write_text(f'#!/bin/sh\necho "clang {version}"\necho "options: $CCC_OVERRIDE_OPTIONS $CPATH"\n')
+        clang.chmod(0o755)
+        hip._clang_version.cache_clear()
+        return _key(_kernel(), Target("rocm -arch=gfx942"))
+
+    monkeypatch.setattr(hip, "_compiler", lambda: str(clang))
+    first = name("19.1")
+    assert name("19.2") != first
+    monkeypatch.setenv("CCC_OVERRIDE_OPTIONS", "# O3-O0")
+    monkeypatch.setenv("CPATH", "/elsewhere")
+    assert name("19.1") == first
+    assert hip.hip_compiler().endswith("options:")
+
+
+def test_hiprtc_by_version_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        def hiprtcVersion(self, major: object, minor: object) -> None:
+            major._obj.value, minor._obj.value = 6, 2  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(hip, "_compiler", Library)
+    first = devices.device_compiler("rocm")
+    assert first.startswith("hiprtc 6.2")
+    monkeypatch.setenv("AMD_COMGR_SAVE_TEMPS", "1")
+    assert devices.device_compiler("rocm") != first
+
+
+def test_whole_models_know_the_compiler_of_their_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    target = Target("cuda -arch=sm_90")
+    keys = set()
+    with settings.CACHE_DIR.override(tmp_path):
+        for version in ("nvrtc 13.0", "nvrtc 13.1"):
+            monkeypatch.setattr(model_cache, "device_compiler", lambda kind, version=version: version)
+            keys.add(model_cache.model_key(b"model", target, {}))
+    assert len(keys) == 2 and None not in keys
+
+
+_OTHER_VALUES: dict[str, str] = {
+    "TILEWRIGHT_VERIFY": "0",
+    "TILEWRIGHT_NUM_THREADS": "3",
+    "TILEWRIGHT_COMPILE_PROCESSES": "2",
+    "TILEWRIGHT_PROGRESS": "always",
+    "TILEWRIGHT_LINKER": "ld",
+    "TILEWRIGHT_DATABASE": "none",
+    "TILEWRIGHT_STRICT_TEMPLATES": "1",
+    "TILEWRIGHT_TRACE": "time",
+    "TILEWRIGHT_CACHE": "0",
+    "TILEWRIGHT_CACHE_LIMIT": "1M",
+    "TILEWRIGHT_CACHE_DIR": "elsewhere",
+    "TILEWRIGHT_DUMP_DIR": "elsewhere",
+}
+"""Settings that decide nothing of a kernel, with a value that is not the tests' own."""
+
+
+def test_no_setting_decides_a_kernel_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A setting changes the bytes of no kernel, or turns the cache off: a new one must say here which."""
+    # Tokens belong to a package that kernels do not see.
+    known = {item.name for item in settings.all_settings() if not item.name.startswith("TILEWRIGHT_RPC_")}
+    assert known == set(_OTHER_VALUES) | {settings.OVERRIDE_DIR.name}
+    monkeypatch.chdir(tmp_path)
+    kernel = _kernel()
+    with settings.CACHE.override(False):
+        expected = compile_kernel(kernel, TARGET)
+    for name, value in _OTHER_VALUES.items():
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            assert _key(kernel) == _key(_kernel())
+            assert compile_kernel(kernel, TARGET) == expected, name
+    for name, value in ((settings.OVERRIDE_DIR.name, str(tmp_path)), (settings.TRACE.name, "dump")):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            assert kernel_module._store() is None
+
+
+def test_settings_are_the_only_variables_that_are_read() -> None:
+    """What a kernel depends on cannot come from the environment by another way than those that this page knows."""
+    known = {
+        "support/settings.py": "the registry of settings",
+        "support/fingerprint.py": "variables of compilers inside this process, for the key",
+        "runtime/hip.py": "clang is given a clean environment",
+        "lower/parallel.py": "PYTHONPATH of child processes",
+    }
+    readers: set[str] = set()
+    for package in KERNEL_PACKAGES:
+        for path in (fingerprint._ROOT / package).rglob("*.py"):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)) if "environ" in text or "getenv" in text else ():
+                if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+                    readers.add(path.relative_to(fingerprint._ROOT).as_posix())
+    assert readers == set(known)
