@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
@@ -32,7 +31,8 @@ from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.devices import find_device
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.module import Module
+from tilewright.runtime.keys import SigningKey
+from tilewright.runtime.module import Module, export
 from tilewright.support import trace
 from tilewright.support.errors import UserError
 from tilewright.target import Target
@@ -231,9 +231,18 @@ class Compilation:
             find_device(self.target.kind)
         return deploy.executable(self.artifact(), self.threads)
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled model as a shared library, for this machine or another."""
-        deploy.export_library(self.artifact(), Path(path))
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write the compiled model as a shared library, for this machine or another.
+
+        `name` is what its symbols begin with (default: the file's name without its suffix), `sign` a key that signs it.
+        """
+        export(deploy.export_library, self.artifact(), path, name, sign)
 
 
 def build(

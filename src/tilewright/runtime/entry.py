@@ -28,6 +28,7 @@ from tilewright.runtime.convert import (
 )
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.outputs import copy_into, written
 from tilewright.runtime.shapes import bind_shape, evaluate
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes
@@ -224,6 +225,12 @@ class Frame:
         """The addresses of the results."""
         return [address or 0 for address in self._outputs]
 
+    def place_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Fill in the addresses of inputs and of arrays for the results."""
+        for table, arrays in ((self._inputs, inputs), (self._outputs, outputs)):
+            for number, array in enumerate(arrays):
+                table[number] = address_of(array)
+
     def place(self, inputs: Sequence[Array], prepared: Prepared) -> list[Array]:
         """Fill in the addresses of inputs and of new arrays for the results, which it gives."""
         table = self._inputs
@@ -347,6 +354,18 @@ class EntryRunner:
         finally:
             self._frames.append(frame)
         return outputs
+
+    def run_into(self, inputs: list[Array], arrays: Sequence[Array]) -> None:
+        """One inference into arrays of the user's."""
+        prepared = self.prepare(inputs)
+        results = written(arrays, prepared.outputs, inputs, self.model.outputs)
+        frame = self._frame(prepared)
+        try:
+            frame.place_into(inputs, results)
+            prepared.call_in(frame)
+        finally:
+            self._frames.append(frame)
+        copy_into(arrays, results, self.model.outputs)
 
     def _frame(self, prepared: Prepared) -> Frame:
         """A frame that nobody else has, with room for a call."""
