@@ -33,7 +33,7 @@ class SharedObject:
 
 def check_identity(content: memoryview, where: str) -> None:
     """Refuse what is no shared library, or one for another machine."""
-    if len(content) < _HEADER.size or content[:6] != b"\x7fELF\x02\x01":
+    if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
         raise UserError(
             "the file is not a shared library (it has no 64-bit ELF header)",
             where=where,

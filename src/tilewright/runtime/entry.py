@@ -378,6 +378,22 @@ class EntryRunner:
         return frame
 
 
+class AbsentRunner(EntryRunner):
+    """A model whose device is not here: taking in the values of a call, the first thing that any call does, says so."""
+
+    def __init__(self, model: ModelInfo, reason: UserError) -> None:
+        self.model = model
+        self._reason = reason
+
+    def admit(self, values: list[object]) -> list[Array]:
+        """Refuse."""
+        raise self.complaint()
+
+    def complaint(self) -> UserError:
+        """What is missing, as an error of its own each time."""
+        return UserError(self._reason.message, where=self._reason.where, hint=self._reason.hint)
+
+
 def constants_address(artifact: Artifact, library: Library) -> int:
     """Constants live in the exported library, or in the artifact beside code that was compiled in this process."""
     if artifact.model is not None and library.find(f"{artifact.model.name}_constants") is not None:

@@ -23,7 +23,7 @@ from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.device_model import DeviceRunner
 from tilewright.runtime.device_profiler import profile_device
 from tilewright.runtime.devices import find_device
-from tilewright.runtime.entry import EntryRunner
+from tilewright.runtime.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.function_table import check_repeats
 from tilewright.runtime.keys import SigningKey
 from tilewright.runtime.library import Library, check_threads, thread_setter
@@ -38,22 +38,31 @@ from tilewright.support.text import plural
 class Executable:
     """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use).
 
-    A model for a device runs on `device`; `library` then has what the host computes.
+    A model for a device runs on `device`; `library` then has what the host computes. Where that device is `absent`, for
+    the reason given, the model can be exported and every call is that error.
     """
 
     def __init__(
-        self, artifact: Artifact, library: Library, exporter: Exporter | None = None, threads: int | None = None
+        self,
+        artifact: Artifact,
+        library: Library,
+        exporter: Exporter | None = None,
+        threads: int | None = None,
+        absent: UserError | None = None,
     ) -> None:
         if artifact.model is None:
             raise CompilerBug("an executable needs an artifact with a model")
         self.artifact = artifact
         self.model = artifact.model
         self.library = library
-        self.device = None if artifact.device is None else find_device(artifact.device.kind)
+        self.device = None if artifact.device is None or absent is not None else find_device(artifact.device.kind)
+        self._absent = absent
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
         self._runner: EntryRunner | ProgramRunner | DeviceRunner
-        if self.model.program:
+        if absent is not None:
+            self._runner = AbsentRunner(self.model, absent)
+        elif self.model.program:
             self._runner = ProgramRunner(artifact, library, self.device)
         elif self.device is not None:
             self._runner = DeviceRunner(artifact, self.device, library)
@@ -133,6 +142,8 @@ class Executable:
 
     def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
         """A copy of an array in the memory of the device that the model runs on."""
+        if isinstance(self._runner, AbsentRunner):
+            raise self._runner.complaint()
         if self.device is None:
             raise UserError("the model runs on the CPU: it has no other device")
         source, name = to_storage(array, dtype, "the array")
@@ -199,7 +210,7 @@ class Executable:
         return exported_bytes(self._exporter, self.artifact.with_threads(self.threads), "model")
 
     def __copy__(self) -> Executable:
-        return Executable(self.artifact, self.library, self._exporter, self.threads)
+        return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Executable:
         # Code and constants are never written, so that two executables may share them.

@@ -45,8 +45,7 @@ class SharedLibrary:
 
     def _read_table(self, table: str) -> dict[str, int]:
         """The hidden symbols by name: pairs of addresses, of a name and of what it names, up to a null."""
-        address = self.find(table)
-        pairs = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        pairs = ctypes.cast(self.symbol(table), ctypes.POINTER(ctypes.c_void_p))
         found: dict[str, int] = {}
         place = 0
         while (name := pairs[place]) is not None:

@@ -70,16 +70,16 @@ def seal(file: Path, key: SigningKey | None = None) -> None:
 def read_seal(content: memoryview, where: str) -> Seal:
     """The seal at the end of a library, if any; a UserError where the content does not fit it."""
     body = len(content) - SEAL_BYTES
-    if body < 0 or content[body : body + len(_MAGIC)] != _MAGIC:
+    if body < 0 or bytes(content[body : body + len(_MAGIC)]) != _MAGIC:
         return Seal(len(content))
-    if _checksum(content[:body]).to_bytes(4, "little") != content[body + len(_MAGIC) :]:
+    if _checksum(content[:body]).to_bytes(4, "little") != bytes(content[body + len(_MAGIC) :]):
         raise UserError(
             "the library is damaged: its content does not fit its checksum",
             where=where,
             hint="export or copy it again",
         )
     start = body - SIGNATURE_BYTES
-    if start < 0 or content[start : start + len(_SIGNED_MAGIC)] != _SIGNED_MAGIC:
+    if start < 0 or bytes(content[start : start + len(_SIGNED_MAGIC)]) != _SIGNED_MAGIC:
         return Seal(body, is_sealed=True)
     key, signature = bytes(content[start + 8 : start + 72]), bytes(content[start + 72 : body])
     return Seal(start, True, PublicKey(key), signature)

@@ -18,10 +18,12 @@ from tilewright.codegen.llvm.link import find_linker, link_shared, work_folder_b
 from tilewright.codegen.llvm.pool import pool_object, runtime_imports
 from tilewright.codegen.llvm.wrapper import exported_symbols, wrapper_object
 from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.devices import find_device
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.header import header_path, library_name, write_header
 from tilewright.runtime.module import ExportOptions, Module
 from tilewright.support import trace
+from tilewright.support.errors import UserError
 from tilewright.support.files import cannot_write
 
 _SMALLEST_BLOB = 64
@@ -33,9 +35,15 @@ def load_artifact(artifact: Artifact) -> JitLibrary:
     return JitLibrary(artifact.objects, runtime_imports())
 
 
-def executable(artifact: Artifact, threads: int | None = None) -> Executable:
-    """A compiled model, ready to run here."""
-    return Executable(artifact, load_artifact(artifact), export_library, threads)
+def executable(artifact: Artifact, threads: int | None = None, *, may_be_absent: bool = False) -> Executable:
+    """A compiled model, ready to run here; or to be exported, if its device `may_be_absent` and is."""
+    absent: UserError | None = None
+    if may_be_absent and artifact.device is not None:
+        try:
+            find_device(artifact.device.kind)
+        except UserError as error:
+            absent = error
+    return Executable(artifact, load_artifact(artifact), export_library, threads, absent)
 
 
 def module(artifact: Artifact) -> Module:
