@@ -45,7 +45,7 @@ OutputTypes = list[tuple[tuple[int, ...], "np.dtype[Any]"]]
 class Prepared:
     """A call of one entry for known sizes."""
 
-    __slots__ = ("output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
+    __slots__ = ("inputs", "output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
 
     def __init__(
         self, part: Part, values: tuple[int, ...], symbols: Any, outputs: OutputTypes, workspace_bytes: int
@@ -55,6 +55,7 @@ class Prepared:
         self.symbols = symbols
         self.outputs = outputs
         self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        self.inputs = part.input_sizes(values)
         self.workspace_bytes = workspace_bytes
 
     def new_outputs(self) -> list[Array]:
@@ -144,6 +145,18 @@ class Part:
         else:
             outputs = [(item.static_shape, dtype) for item, dtype in zip(info.outputs, self.dtypes, strict=True)]
             self._fixed = Prepared(self, (), None, outputs, info.workspace_bytes)
+
+    def input_sizes(self, values: tuple[int, ...]) -> list[tuple[int, np.dtype[Any]]]:
+        """How many elements of which type the entry reads from each input."""
+        symbols = dict(zip(self.info.symbols, values, strict=True))
+        sizes = []
+        for info in self.info.inputs:
+            extents = [evaluate(extent, symbols) for extent in info.shape]
+            known = [extent for extent in extents if extent is not None]
+            if len(known) != len(extents):
+                raise UserError(f"the shape of '{info.name}' has no value", where=self.info.name)
+            sizes.append((math.prod(known), storage_dtype(info.dtype)))
+        return sizes
 
     def prepare(self, values: tuple[int, ...]) -> Prepared:
         """A call for values of the symbols."""

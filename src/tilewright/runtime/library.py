@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tilewright.support import settings
-from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.errors import UserError
 
 ERROR_ASSERT = 1
 ERROR_MEMORY = 2
@@ -68,7 +68,7 @@ class SharedLibrary:
         """The address of a symbol that must be there."""
         address = self.find(name)
         if address is None:
-            raise CompilerBug(f"the library {self.where} has no symbol '{name}'")
+            raise UserError(f"the library is damaged: it has no symbol '{name}'", where=self.where)
         return address
 
 
