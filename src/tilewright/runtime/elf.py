@@ -37,7 +37,7 @@ def check_identity(content: memoryview, where: str) -> None:
         raise UserError(
             "the file is not a shared library (it has no 64-bit ELF header)",
             where=where,
-            hint="load takes what export_library wrote",
+            hint="load takes what export_library wrote; models are for tilewright.compile",
         )
     kind, machine = _HEADER.unpack_from(content)[1:3]
     if kind != _SHARED_OBJECT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.graph.helpers import random
 from tests.lower.vm.test_programs import loop_module
 from tests.runtime.vm.test_codec import PROGRAM, TENSOR, check, with_main
 from tilewright.runtime.executor import Executable
+from tilewright.runtime.host.registry import names
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import BIND, BlobConstant, HostCall, Opcode, Program, TextConstant, VmFunction
 from tilewright.runtime.vm.runner import ProgramRunner
@@ -115,12 +117,33 @@ def test_native_code_is_never_given_less_memory_than_it_reads(loop: Executable) 
             Executable(replace(big, model=model), loop.library)(X)
 
 
-def test_host_functions_that_are_called_wrongly(loop: Executable) -> None:
-    code = ((Opcode.HOST, 0, (), (1,)), (Opcode.RETURN, 1))
+@pytest.mark.parametrize(
+    ("inputs", "results", "call", "message"),
+    [
+        ((), (1,), HostCall("axes.to_end", (), "node"), "list index out of range"),
+        ((0,), (1, 2), HostCall("sequence.make", (), "node"), "gives 1 results"),
+        ((0,), (1,), HostCall("host.nowhere", (), "node"), "no host function"),
+    ],
+)
+def test_host_functions_that_are_called_wrongly(
+    loop: Executable, inputs: tuple[int, ...], results: tuple[int, ...], call: HostCall, message: str
+) -> None:
+    code = ((Opcode.HOST, 0, inputs, results), (Opcode.RETURN, 1))
     main = VmFunction("main", 0, 1, 0, 4, 0, code)
-    program = replace(_program(loop), functions=(main,), hosts=(HostCall("axes.to_end", (), "node"),))
-    with pytest.raises(UserError, match=r"instruction 0 \(HOST\) of 'main' cannot take its operands"):
+    program = replace(_program(loop), functions=(main,), hosts=(call,))
+    with pytest.raises(UserError, match=message):
         _with(loop, program)(X)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_host_function_without_values_and_attributes(loop: Executable, name: str) -> None:
+    """Whatever they make of nothing, it is an error of ours or a result."""
+    for inputs in ((), (0,), (0, 0), (0, 0, 0, 0)):
+        main = VmFunction(
+            "main", 0, 1, 0, 4, 0, ((Opcode.HOST, 0, inputs, (1,)), (Opcode.TUPLE, 1, (1, 1)), (Opcode.RETURN, 1))
+        )
+        with suppress(UserError):
+            _with(loop, replace(_program(loop), functions=(main,), hosts=(HostCall(name, (), "node"),)))(X)
 
 
 def test_sizes_below_zero_and_results_of_another_kind(loop: Executable) -> None:

@@ -173,6 +173,7 @@ class Machine:
             f"the bytecode is damaged: instruction {here.get('place', 1) - 1} ({name}) of "
             f"'{here['function'].name if 'function' in here else self.model.name}' cannot take its operands: {error}",
             where=self.model.name,
+            hint="export the model again; if this one came from this version of Tilewright, please report it",
         )
 
     def _loop(self, inputs: list[Any], workspace: Array, observer: Observer | None) -> tuple[Value, Array]:
@@ -261,8 +262,8 @@ class Machine:
                         _verify(pending)
             elif opcode == _CLOSURE:
                 _, result, number, captured, sizes = instruction
-                values = tuple([registers[n] for n in captured])
-                registers[result] = Closure(number, values, tuple([symbols[n] for n in sizes]))
+                kept = tuple([registers[n] for n in captured])
+                registers[result] = Closure(number, kept, tuple([symbols[n] for n in sizes]))
             elif opcode == _RETURN:
                 value = registers[instruction[1]]
                 if not stack:
@@ -297,8 +298,11 @@ class Machine:
         except UserError as error:
             call = self.program.hosts[number]
             raise UserError(error.message, where=error.where or call.where or None, hint=error.hint) from error
+        except CompilerBug as error:
+            # Attributes of a wrong kind: the compiler writes none, and only here it is known who takes which.
+            raise TypeError(str(error.args[0])) from error
         if len(values) != len(results):
-            raise CompilerBug(f"the host function {self.program.hosts[number].name} gave {len(values)} results")
+            raise ValueError(f"{self.program.hosts[number].name} gives {len(values)} results")
         for result, value in zip(results, values, strict=True):
             registers[result] = settle(value)
 
