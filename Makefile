@@ -8,6 +8,8 @@
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
 #   make fuzz-rpc    ten thousand damaged messages to an RPC server and a tracker on loopback (COUNT=10000 SEED=0)
+#   make fuzz-vm   ten thousand mutated programs of the virtual machine: only our own errors (SEED=0)
+#   make fuzz-libraries   two thousand damaged libraries: all refused, no crash (SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
 #   make docs    check the links of the documentation and run the code in its pages
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
@@ -29,7 +31,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -146,9 +148,14 @@ fuzz-templates: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.templates --count $(COUNT) --seed $(SEED)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.templates --count $$(($(COUNT) / 5)) --seed $(SEED) --devices
 
-fuzz-rpc: COUNT = 10000
 fuzz-rpc: $(READY)
-	@$(BIN)/python -m tests.fuzz.rpc_frames --count $(COUNT) --seed $(SEED)
+	@$(BIN)/python -m tests.fuzz.rpc_frames --count $(if $(filter file,$(origin COUNT)),10000,$(COUNT)) --seed $(SEED)
+
+fuzz-vm: $(READY)
+	@$(BIN)/python -m tests.fuzz.vm_programs --count $(if $(filter file,$(origin COUNT)),10000,$(COUNT)) --seed $(SEED)
+
+fuzz-libraries: $(READY)
+	@$(BIN)/python -m tests.fuzz.libraries --count $(if $(filter file,$(origin COUNT)),2000,$(COUNT)) --seed $(SEED)
 
 bench: $(READY) $(PEERS_READY)
 	@status=0; \

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
@@ -32,7 +32,8 @@ from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.device_program import DeviceModule
 from tilewright.runtime.devices import find_device
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.module import Module
+from tilewright.runtime.keys import SigningKey
+from tilewright.runtime.module import Module, export
 from tilewright.support import trace
 from tilewright.support.errors import UserError
 from tilewright.target import Target
@@ -200,11 +201,12 @@ class Compilation:
         return emit_module([self.lowered_kernel(kernel)], self.target)
 
     def assembly(self, kernel: Kernel) -> str:
-        """A kernel's machine code as assembly text."""
+        """A kernel's machine code as assembly text. Labels of two kernels differ, so that texts can be put together."""
         target = self.target
-        return toolchain.emit_assembly(
+        text = toolchain.emit_assembly(
             self.llvm_ir(kernel), triple=target.triple, cpu=target.cpu, features=target.features, opt_level=OPT_LEVEL
         )
+        return re.sub(r"(?<![\w.$])\.L(?=\w)", f".L{self.kernels.index(kernel)}_", text)
 
     def artifact(self) -> Artifact:
         """The compiled model: code, constants and tables."""
@@ -226,14 +228,23 @@ class Compilation:
                 f"the target {self.host} is not this machine, so the model cannot run here",
                 hint="use Compilation(...).export_library(path) (or `tilewright compile -o`) to deploy it there",
             )
-        if not self.target.is_cpu:
+        if not self.target.is_cpu and not self.request.names_device:
             # Before the work, so that a missing device is said at once.
             find_device(self.target.kind)
-        return deploy.executable(self.artifact(), self.threads)
+        return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled model as a shared library, for this machine or another."""
-        deploy.export_library(self.artifact(), Path(path))
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write the compiled model as a shared library, for this machine or another.
+
+        `name` is what its symbols begin with (default: the file's name without its suffix), `sign` a key that signs it.
+        """
+        export(deploy.export_library, self.artifact(), path, name, sign)
 
 
 def build(

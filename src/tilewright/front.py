@@ -37,7 +37,8 @@ def compile(
     `specialize=[{"batch": 1, "length": 128}, ...]` compiles a model with symbolic shapes for these sizes too: calls of
     such sizes run code made for them alone.
     `target` may be a device ("cuda", "opencl"): kernels then run there, and what the device cannot run on this CPU;
-    `{"cuda": "", "host": "native"}` names both.
+    `{"cuda": "", "host": "native"}` names both. A text that says which device ("cuda -arch=sm_90a") needs none here:
+    the result can then be exported, and calls of it say what is missing.
     `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one, and
     those that come with Tilewright; "shipped": these alone).
     `precision` is what float32 models are computed in: "float32"; "tf32", which lets tensor cores of NVIDIA GPUs round
@@ -51,7 +52,7 @@ def compile(
         artifact = load_model(wanted.key)
         if artifact is not None:
             trace.LOGGER.info("took %r from the cache", artifact)
-            return deploy.executable(artifact, threads)
+            return deploy.executable(artifact, threads, may_be_absent=wanted.names_device)
     start = time.perf_counter()
     compilation = import_module("tilewright.compiler").Compilation.of(wanted)
     result = compilation.executable()

@@ -53,6 +53,8 @@ class CompileRequest:
     """Tuned choices of schedules, by the kernel's symbol."""
     unchecked: bool = False
     """Whether indices and divisors are not checked when the model runs."""
+    names_device: bool = False
+    """Whether the user says which device it is for, not just the one that is here: then it may be elsewhere."""
 
     @cached_property
     def key(self) -> str | None:
@@ -117,7 +119,13 @@ def request(
         precision,
         _answers(database, resolved),
         unchecked,
+        resolved.kind in DEVICES and _names_device(target, resolved.kind),
     )
+
+
+def _names_device(target: TargetLike, kind: str) -> bool:
+    named = target[kind] if isinstance(target, Mapping) else target
+    return "arch" in target_fields(named) if isinstance(named, str) and named else isinstance(named, Target)
 
 
 def _answers(database: DatabaseLike, target: Target) -> Mapping[str, Mapping[str, Answer]]:

@@ -103,3 +103,38 @@ def test_another_architecture(model: Path, tmp_path: Path, capsys: Captured) -> 
     assert "aarch64" in captured.out
     assert int.from_bytes(output.read_bytes()[18:20], "little") == 183
     assert main(["run", str(output)]) == (0 if tw.Target("native").triple.startswith("aarch64") else 1)
+
+
+def test_a_library_gets_the_name_that_is_asked_for(model: Path, tmp_path: Path, capsys: Captured) -> None:
+    output = tmp_path / "build.so"
+    assert main(["compile", str(model), "-o", str(output), "--threads", "1", "--name", "my net"]) == 0
+    assert "C functions my_net_*\n" in capsys.readouterr().out
+    assert "int32_t my_net_run(" in (tmp_path / "build.h").read_text()
+
+
+def test_signed_for_release_and_checked_before_it_runs(
+    model: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["key", "generate", "release.key"]) == 0
+    assert main(["compile", str(model), "-o", "signed.so", "--threads", "1", "--sign", "release.key"]) == 0
+    assert ", signed" in capsys.readouterr().out
+    assert main(["run", "signed.so", "--require", "signed", "--trust", "release.pub"]) == 0
+    assert main(["key", "generate", "other.key"]) == 0
+    assert main(["run", "signed.so", "--require", "signed", "--trust", "other.pub"]) == 1
+    assert "which is not trusted" in capsys.readouterr().err
+    assert main(["run", "signed.so", "--trust", "other.pub", "--trust", "release.pub"]) == 0
+    assert main(["run", str(model), "--require", "sealed"]) == 1
+    assert "is a model, not a library: it has no seal" in capsys.readouterr().err
+    assert "cannot read the key" in fails([str(model), "-o", "x.so", "--sign", "absent.key"], capsys)
+    assert not (tmp_path / "x.so").exists()
+    for words, message in [
+        (["release.key"], "release.pub is there already"),
+        (["release.pub"], "release.pub is the name of the public key"),
+        (["nowhere/release.key"], "cannot write release.key"),
+    ]:
+        assert main(["key", "generate", *words]) == 1
+        assert message in capsys.readouterr().err
+    (tmp_path / "release.pub").unlink()
+    assert main(["key", "generate", "release.key"]) == 1
+    assert "release.key is there already, and may be a key" in capsys.readouterr().err

@@ -231,6 +231,29 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_files_are_written_though_nobody_reads_what_is_printed(tmp_path: Path, unbuffered: str) -> None:
+    """The pipe is closed before the first line: the page, which comes after it, is there all the same."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(small_models.classifier().SerializeToString())
+    words = ["run", str(path), "--threads", "1", "--profile", "--html", str(tmp_path / "page.html")]
+    words += ["--output-file", str(tmp_path / "out.npz")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=environment,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "page.html").read_text().rstrip().endswith("</html>")
+    assert (tmp_path / "out.npz").exists()
+
+
 @pytest.mark.parametrize("encoding", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_letters_that_the_terminal_lacks(tmp_path: Path, encoding: dict[str, str]) -> None:
     """Whatever a file is called and whatever the locale is: the library is written, its name shown somehow."""

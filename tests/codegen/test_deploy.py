@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy, elf, link
+from tilewright.codegen.llvm import deploy, elf, link, wrapper
 from tilewright.runtime import Executable, Module, load
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UserError
 
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     int32_t code = mini_run(inputs, outputs, 0);
     if (code) return code;
   }
-  if (mini_workspace_bytes() != MINI_WORKSPACE_BYTES || tilewright_metadata()[0] != '{') return 4;
+  if (mini_workspace_bytes() != MINI_WORKSPACE_BYTES || mini_metadata()[0] != '{') return 4;
   for (int i = 0; i < MINI_OUTPUT_1_COUNT; ++i) printf("%.9g\n", doubled[i]);
   return 0;
 }
@@ -208,8 +208,5 @@ def test_disk_that_fills_up_loses_nothing(tmp_path: Path, limit: int) -> None:
 
 
 def test_names_that_are_no_identifiers_are_our_bug() -> None:
-    artifact = mini.model_artifact()
-    assert artifact.model is not None
-    object.__setattr__(artifact.model, "name", "my-model")
     with pytest.raises(CompilerBug, match="not a C identifier"):
-        deploy.wrapper_ir(artifact)
+        wrapper.wrapper_ir(mini.model_artifact(), "my-model")

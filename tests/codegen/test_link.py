@@ -63,6 +63,20 @@ def test_chosen_linker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert link.find_linker(HOST) == link.Linker(("/opt/gcc",), is_driver=True)
 
 
+def test_a_linker_of_the_users_that_fails_is_no_bug_of_ours(tmp_path: Path) -> None:
+    chosen = tmp_path / "my-ld"
+    chosen.write_text("#!/bin/sh\necho 'my-ld: cannot find -lmystery' >&2\nexit 3\n")
+    chosen.chmod(0o755)
+    (tmp_path / "silent").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "silent").chmod(0o755)
+    text = "define i32 @f() { ret i32 1 }"
+    for name, message in (("my-ld", "failed with code 3: my-ld: cannot find -lmystery"), ("silent", "it said nothing")):
+        with settings.LINKER.override(str(tmp_path / name)), pytest.raises(UserError, match=message) as caught:
+            _link(tmp_path, text, tmp_path / "out.so")
+        assert settings.LINKER.name in str(caught.value.hint)
+        assert not (tmp_path / "out.so").exists()
+
+
 def test_driver_options_are_wrapped() -> None:
     driver = link.Linker(("cc",), is_driver=True)
     options = link._flat(driver, ["-m", "elf_x86_64", "-Bsymbolic", "-z", "defs"])

@@ -149,7 +149,7 @@ def run_in_c(path: Path, data: np.ndarray) -> np.ndarray:
     symbols = (ctypes.c_int64 * 2)(*data.shape[:2])
     outputs = [np.empty(data.shape, np.float32), np.empty((data.shape[0], 16), np.float32)]
     pointers = [(ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in ([data], outputs)]
-    assert library.model_run(*pointers, None, symbols) == 0
+    assert library.net_run(*pointers, None, symbols) == 0
     return outputs[0]
 
 

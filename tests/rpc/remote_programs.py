@@ -32,6 +32,13 @@ def hang(folder: Path) -> Path:
     return _export(folder, "hang", te.create_schedule(b.op), [n, a, b])
 
 
+def scale(folder: Path, factor: float) -> Path:
+    """`scale(a, b)`: b = factor * a, always in a file of one name."""
+    a = te.placeholder((8,), "float32", "a")
+    b = te.compute((8,), lambda i: a[i] * factor, "b")
+    return _export(folder, "scale", te.create_schedule(b.op), [a, b])
+
+
 def _export(folder: Path, name: str, schedule: te.Schedule, arguments: list[object]) -> Path:
     path = folder / f"{name}.so"
     tw.build(schedule, arguments, name=name).export_library(path)  # type: ignore[arg-type]

@@ -69,6 +69,17 @@ def test_upload_load_call_and_time(remote: rpc.RemoteSession, folder: Path) -> N
     assert len(result.results) == 4 and min(result.results) > 0
 
 
+def test_a_file_that_is_uploaded_again_is_loaded_anew(remote: rpc.RemoteSession, folder: Path, tmp_path: Path) -> None:
+    """Under the same name, while the first is in use: each module keeps the library that it was loaded from."""
+    modules = []
+    for factor in (2.0, 5.0):
+        modules.append(_module(remote, programs.scale(tmp_path, factor)))
+        a, b = remote.array(X), remote.empty((8,))
+        for module, expected in zip(modules, (2.0, 5.0), strict=False):
+            module["scale"](a, b)
+            np.testing.assert_array_equal(b.numpy(), expected * X)
+
+
 def test_arrays_of_all_kinds(remote: rpc.RemoteSession) -> None:
     for value in (
         np.float64(3),

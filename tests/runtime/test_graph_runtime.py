@@ -32,6 +32,13 @@ def test_set_run_get(module: runtime.GraphModule) -> None:
     np.testing.assert_array_equal(module.get_input(0).numpy(), x)
 
 
+def test_it_says_what_it_is(module: runtime.GraphModule) -> None:
+    assert repr(module).endswith("on cpu(0), inputs set: none)")
+    module.set_input(0, mini.sample_input())
+    assert repr(module).startswith("GraphModule(Executable(mini: ")
+    assert repr(module).endswith("inputs set: data/x)")
+
+
 def test_inputs_by_index_keyword_and_run(module: runtime.GraphModule) -> None:
     x = mini.sample_input(2)
     module.set_input(0, x.tolist())

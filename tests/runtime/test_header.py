@@ -7,7 +7,14 @@ from pathlib import Path
 
 from tilewright.runtime import Artifact, FunctionInfo, ModelInfo, ParamInfo, TensorInfo
 from tilewright.runtime.dtypes import C_TYPES
-from tilewright.runtime.header import c_name, header_text, write_header
+from tilewright.runtime.header import c_name, header_text, library_name, write_header
+
+
+def test_a_library_is_named_after_its_file_unless_told() -> None:
+    assert library_name(Path("out/encoder.so")) == "encoder"
+    assert library_name(Path("my-model.v2.so")) == "my_model_v2"
+    assert library_name(Path("3 net.so"), "decoder") == "decoder"
+    assert library_name(Path("3 net.so")) == "_3_net"
 
 
 def test_c_names() -> None:
@@ -28,11 +35,12 @@ def test_odd_names_compile(tmp_path: Path, c_compiler: str) -> None:
     artifact = Artifact(
         "x86_64-linux-gnu", "", "", model=model, functions=[FunctionInfo("f", params), FunctionInfo("g", ())]
     )
-    write_header(artifact, tmp_path / "my-net.so")
+    (tmp_path / "my-net.so").write_bytes(b"library")
+    write_header(artifact, tmp_path / "my-net.so", "net")
     source = tmp_path / "main.c"
     source.write_text(
         '#include "my-net.h"\n#include "my-net.h"\nint main(void) { return sizeof(NET_INPUT_0_NAME) == 4 ? 0 : 1; }\n'
     )
     subprocess.run([c_compiler, "-Wall", "-Werror", "-pedantic", str(source), "-o", str(tmp_path / "main")], check=True)
     subprocess.run([tmp_path / "main"], check=True)
-    assert "int32_t g(void);" in header_text(artifact, "my-net.so")
+    assert "int32_t g(void);" in header_text(artifact, "my-net.so", "net", b"1234")

@@ -233,3 +233,19 @@ def test_any_target_prints_text_that_parses_back(cpu: str, features: list[str], 
 def test_any_text_gives_a_target_or_a_user_error(text: str) -> None:
     with contextlib.suppress(UserError):
         assert Target(text).kind
+
+
+def test_riscv_has_what_its_calling_convention_needs() -> None:
+    """LLVM's generic processor has no floats at all, and some named ones of its table neither."""
+    for text in (
+        "llvm -mtriple=riscv64-linux-gnu",
+        "llvm -mtriple=riscv64-linux-gnu -mattr=+v",
+        "llvm -mcpu=rocket-rv64",
+    ):
+        features = Target(text).features.split(",")
+        assert {"+m", "+a", "+f", "+d", "+c"} <= set(features), text
+    assert Target(str(Target("llvm -mtriple=riscv64-linux-gnu"))) == Target("llvm -mtriple=riscv64-linux-gnu")
+    assert "-c" in Target("llvm -mtriple=riscv64-linux-gnu -mattr=-c").features
+    for name in ("f", "d"):
+        with pytest.raises(UserError, match=f"code for riscv64 needs the feature '{name}'"):
+            Target(f"llvm -mtriple=riscv64-linux-gnu -mattr=-{name}")

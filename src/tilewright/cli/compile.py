@@ -10,6 +10,8 @@ from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_algorithms, add_model, check_output
 from tilewright.codegen.llvm.link import find_linker
 from tilewright.request import model_targets
+from tilewright.runtime.header import library_name
+from tilewright.runtime.keys import signing_key
 from tilewright.support.text import human_bytes, human_seconds, plural
 
 DESCRIPTION = """\
@@ -23,6 +25,7 @@ The library holds code, weights and the thread pool; it needs libc alone. Load i
   tilewright compile bert.onnx --shape input_ids=1,128 --shape attention_mask=1,128
   tilewright compile resnet18.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'
   tilewright compile resnet18.onnx --target cuda
+  tilewright compile resnet18.onnx --name classifier --sign release.key
 
 Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
@@ -39,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.so",
         help="the library to write (default: the model's name with the suffix .so, in the current folder)",
     )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="what the library's symbols begin with (default: its file's name without the suffix)",
+    )
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign it with this key (see `tilewright key`)")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -47,9 +56,11 @@ def execute(options: argparse.Namespace) -> int:
     check_output(output, options.model, "model.so")
     if options.model.exists():
         find_linker(model_targets(options.target or "native")[1].triple)
+    # Before the work, so that a key that is none is said at once.
+    key = None if options.sign is None else signing_key(options.sign)
     start = time.perf_counter()
     compilation = open_compilation(options)
-    compilation.export_library(output)
+    compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info
     size = human_bytes(output.stat().st_size)
@@ -60,6 +71,7 @@ def execute(options: argparse.Namespace) -> int:
     if model.symbols:
         workspace = f"of {plural(len(model.slots), 'slot')}, sized by {', '.join(model.symbols)}"
     print(f"  workspace {workspace}, header {output.with_suffix('.h')}")
+    print(f"  C functions {library_name(output, options.name)}_*{', signed' if key is not None else ''}")
     device = compilation.artifact().device
     on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
     for kernel in on_host:

@@ -11,11 +11,14 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.interrupts import ignore_interrupts, lasting_interrupts
 from tilewright.support.version import VERSION
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _DESCRIPTION = """\
 Tilewright compiles deep-learning models to fast, self-contained modules.
@@ -49,6 +52,7 @@ COMMANDS = {
     "rpc": "serve this machine, or a pool of machines, to remote clients",
     "check": "compare a model with onnxruntime, node by node where they differ",
     "reduce": "shrink a failing model to a small one that fails in the same way",
+    "key": "make a key that signs libraries",
     "doctor": "what this machine can do, and what to install",
 }
 """The commands and what each is for. A command's module is loaded when it is chosen, so that help is quick."""
@@ -77,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (argparse exits by itself after help and on wrong usage)."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files and nodes may hold letters that the terminal's encoding lacks: spelt out, as on stderr.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout = _patient(sys.stdout)
     try:
         with warnings.catch_warnings(), lasting_interrupts():
             warnings.showwarning = _show_warning
@@ -186,6 +189,30 @@ def _show_warning(
 
 def _complain(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+class _Pipe(io.FileIO):
+    """Standard output whose reader (head, less) may go away: what it does not want is dropped, and the work goes on."""
+
+    def write(self, content: Buffer, /) -> int:
+        """Write, or drop."""
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            _discard_output()
+            return memoryview(content).nbytes
+
+
+def _patient(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same output, for a command that is to write its files whether or not anybody reads what it prints."""
+    stdout.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stdout.fileno(), "w", closefd=False)),
+        encoding=stdout.encoding,
+        # Names of files and nodes may hold letters that the terminal's encoding lacks: spelt out, as on stderr.
+        errors="backslashreplace",
+        line_buffering=stdout.line_buffering,
+    )
 
 
 def _discard_output() -> None:

@@ -46,7 +46,14 @@ def as_asked(options: argparse.Namespace) -> dict[str, Any]:
 
 def open_executable(options: argparse.Namespace) -> Executable:
     """The executable of a model file, compiled now, or of an exported library."""
+    require, trust = getattr(options, "require", None), getattr(options, "trust", None)
     if not is_library(options.model):
+        if require is not None or trust is not None:
+            raise UserError(
+                f"{options.model} is a model, not a library: it has no seal",
+                where="--require" if require is not None else "--trust",
+                hint="compile it with `tilewright compile --sign`",
+            )
         return compile(**as_asked(options))
     given = {
         "--target": options.target,
@@ -64,7 +71,7 @@ def open_executable(options: argparse.Namespace) -> Executable:
                 where=option,
                 hint="give the model it was made from, or leave the option out",
             )
-    loaded = load(options.model)
+    loaded = load(options.model, require=require, trust=trust)
     if not isinstance(loaded, Executable):
         raise UserError(f"{options.model} holds functions, not a model", hint="load it in Python with tw.load")
     if options.threads is not None:

@@ -79,6 +79,22 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """What a library must prove before it is loaded."""
+    parser.add_argument(
+        "--require",
+        choices=("sealed", "signed"),
+        help="refuse a library without a checksum, or one that no trusted key has signed",
+    )
+    parser.add_argument(
+        "--trust",
+        action="append",
+        type=Path,
+        metavar="KEY.pub",
+        help="a file of public keys whose signature counts (repeat for several)",
+    )
+
+
 def positive_int(text: str) -> int:
     """A whole number of at least 1, as an argument."""
     if not text.isdecimal() or int(text) < 1:

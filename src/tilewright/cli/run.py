@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.models import chosen_inputs, open_executable
-from tilewright.cli.options import add_algorithms, add_inputs, add_model
+from tilewright.cli.options import add_algorithms, add_inputs, add_model, add_trust
 from tilewright.support.files import replacing
 from tilewright.support.text import shorten
 
@@ -21,6 +21,7 @@ Run a model once and show its outputs. The model is an ONNX file or a library th
 
   tilewright run resnet18.onnx --input input=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
+  tilewright run resnet18.so --require signed --trust release.pub
 
 Inputs that are not given get random values: normal floats, fair bools, indices within the
 tables that an ONNX model picks from with them, small integers elsewhere.
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "an ONNX model, or a library made by `tilewright compile`")
     add_algorithms(parser)
     add_inputs(parser)
+    add_trust(parser)
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")
     parser.add_argument("--profile", action="store_true", help="show the time of every kernel")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="write the profile as a page")

@@ -23,6 +23,7 @@ from tilewright.runtime.artifact import (
 from tilewright.runtime.device import Device, cpu
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.graph_runtime import GraphModule, create
+from tilewright.runtime.keys import PublicKey, SigningKey
 from tilewright.runtime.load import load
 from tilewright.runtime.module import CompiledFunction, Module, TimingResult
 from tilewright.runtime.ndarray import NDArray, array, empty, from_dlpack
@@ -47,6 +48,8 @@ __all__ = [
     "ParamInfo",
     "Profile",
     "ProfileRow",
+    "PublicKey",
+    "SigningKey",
     "Step",
     "TensorInfo",
     "TimingResult",

@@ -28,6 +28,7 @@ from tilewright.runtime.convert import (
 )
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.library import Library, bind, check_code
+from tilewright.runtime.outputs import copy_into, written
 from tilewright.runtime.shapes import bind_shape, evaluate
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_bytes
@@ -44,7 +45,7 @@ OutputTypes = list[tuple[tuple[int, ...], "np.dtype[Any]"]]
 class Prepared:
     """A call of one entry for known sizes."""
 
-    __slots__ = ("output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
+    __slots__ = ("inputs", "output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
 
     def __init__(
         self, part: Part, values: tuple[int, ...], symbols: Any, outputs: OutputTypes, workspace_bytes: int
@@ -54,6 +55,7 @@ class Prepared:
         self.symbols = symbols
         self.outputs = outputs
         self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        self.inputs = part.input_sizes(values)
         self.workspace_bytes = workspace_bytes
 
     def new_outputs(self) -> list[Array]:
@@ -144,6 +146,18 @@ class Part:
             outputs = [(item.static_shape, dtype) for item, dtype in zip(info.outputs, self.dtypes, strict=True)]
             self._fixed = Prepared(self, (), None, outputs, info.workspace_bytes)
 
+    def input_sizes(self, values: tuple[int, ...]) -> list[tuple[int, np.dtype[Any]]]:
+        """How many elements of which type the entry reads from each input."""
+        symbols = dict(zip(self.info.symbols, values, strict=True))
+        sizes = []
+        for info in self.info.inputs:
+            extents = [evaluate(extent, symbols) for extent in info.shape]
+            known = [extent for extent in extents if extent is not None]
+            if len(known) != len(extents):
+                raise UserError(f"the shape of '{info.name}' has no value", where=self.info.name)
+            sizes.append((math.prod(known), storage_dtype(info.dtype)))
+        return sizes
+
     def prepare(self, values: tuple[int, ...]) -> Prepared:
         """A call for values of the symbols."""
         if self._fixed is not None:
@@ -223,6 +237,12 @@ class Frame:
     def outputs(self) -> Sequence[int]:
         """The addresses of the results."""
         return [address or 0 for address in self._outputs]
+
+    def place_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Fill in the addresses of inputs and of arrays for the results."""
+        for table, arrays in ((self._inputs, inputs), (self._outputs, outputs)):
+            for number, array in enumerate(arrays):
+                table[number] = address_of(array)
 
     def place(self, inputs: Sequence[Array], prepared: Prepared) -> list[Array]:
         """Fill in the addresses of inputs and of new arrays for the results, which it gives."""
@@ -348,6 +368,18 @@ class EntryRunner:
             self._frames.append(frame)
         return outputs
 
+    def run_into(self, inputs: list[Array], arrays: Sequence[Array]) -> None:
+        """One inference into arrays of the user's."""
+        prepared = self.prepare(inputs)
+        results = written(arrays, prepared.outputs, inputs, self.model.outputs)
+        frame = self._frame(prepared)
+        try:
+            frame.place_into(inputs, results)
+            prepared.call_in(frame)
+        finally:
+            self._frames.append(frame)
+        copy_into(arrays, results, self.model.outputs)
+
     def _frame(self, prepared: Prepared) -> Frame:
         """A frame that nobody else has, with room for a call."""
         try:
@@ -357,6 +389,22 @@ class EntryRunner:
         if frame is None or frame.workspace_bytes < prepared.workspace_bytes:
             frame = Frame(self.part, self.workspaces.take(prepared.workspace_bytes))
         return frame
+
+
+class AbsentRunner(EntryRunner):
+    """A model whose device is not here: taking in the values of a call, the first thing that any call does, says so."""
+
+    def __init__(self, model: ModelInfo, reason: UserError) -> None:
+        self.model = model
+        self._reason = reason
+
+    def admit(self, values: list[object]) -> list[Array]:
+        """Refuse."""
+        raise self.complaint()
+
+    def complaint(self) -> UserError:
+        """What is missing, as an error of its own each time."""
+        return UserError(self._reason.message, where=self._reason.where, hint=self._reason.hint)
 
 
 def constants_address(artifact: Artifact, library: Library) -> int:

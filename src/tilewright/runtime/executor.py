@@ -23,10 +23,12 @@ from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.device_model import DeviceRunner
 from tilewright.runtime.device_profiler import profile_device
 from tilewright.runtime.devices import find_device
-from tilewright.runtime.entry import EntryRunner
+from tilewright.runtime.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.function_table import check_repeats
+from tilewright.runtime.keys import SigningKey
 from tilewright.runtime.library import Library, check_threads, thread_setter
-from tilewright.runtime.module import Exporter, TimingResult, export, timed
+from tilewright.runtime.module import Exporter, TimingResult, export, exported_bytes, timed
+from tilewright.runtime.outputs import as_list, copy_into, user_arrays
 from tilewright.runtime.profiler import Profile, profile_entry, profile_program
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import CompilerBug, UserError
@@ -36,22 +38,31 @@ from tilewright.support.text import plural
 class Executable:
     """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use).
 
-    A model for a device runs on `device`; `library` then has what the host computes.
+    A model for a device runs on `device`; `library` then has what the host computes. Where that device is `absent`, for
+    the reason given, the model can be exported and every call is that error.
     """
 
     def __init__(
-        self, artifact: Artifact, library: Library, exporter: Exporter | None = None, threads: int | None = None
+        self,
+        artifact: Artifact,
+        library: Library,
+        exporter: Exporter | None = None,
+        threads: int | None = None,
+        absent: UserError | None = None,
     ) -> None:
         if artifact.model is None:
             raise CompilerBug("an executable needs an artifact with a model")
         self.artifact = artifact
         self.model = artifact.model
         self.library = library
-        self.device = None if artifact.device is None else find_device(artifact.device.kind)
+        self.device = None if artifact.device is None or absent is not None else find_device(artifact.device.kind)
+        self._absent = absent
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
         self._runner: EntryRunner | ProgramRunner | DeviceRunner
-        if self.model.program:
+        if absent is not None:
+            self._runner = AbsentRunner(self.model, absent)
+        elif self.model.program:
             self._runner = ProgramRunner(artifact, library, self.device)
         elif self.device is not None:
             self._runner = DeviceRunner(artifact, self.device, library)
@@ -75,12 +86,19 @@ class Executable:
         """Name, shape and data type of each output, in order."""
         return self.model.outputs
 
-    def __call__(self, *arrays: object, **named: object) -> Any:
+    def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
         """Run the model; one output comes back as it is, several as a tuple.
 
         The outputs are torch tensors when the first input is one, else numpy arrays. Where the first input is on the
-        device that the model runs on, so are the outputs, which may still be computed.
+        device that the model runs on, so are the outputs, which may still be computed. `out` is an array (for several
+        outputs a list of arrays) that the results are written into, and that then comes back; where an input of the
+        model is named `out`, the word means that input, and `run` takes arrays for the results.
         """
+        if out is not None:
+            if "out" not in self._input_places:
+                written = self._run_into(self._by_position(arrays, named), out)
+                return written[0] if len(written) == 1 else tuple(written)
+            named = {**named, "out": out}
         values = self._by_position(arrays, named)
         if isinstance(self._runner, DeviceRunner) and values and _is_on_device(values[0]):
             return self._run_there(values)
@@ -90,12 +108,27 @@ class Executable:
             return results[0] if len(results) == 1 else tuple(results)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def run(self, inputs: Mapping[str, object]) -> list[Any]:
+    def run(self, inputs: Mapping[str, object], out: object = None) -> list[Any]:
         """Run the model on inputs by name; numpy arrays in the model's output order (bfloat16 as uint16 bits).
 
-        Outputs that are no tensors are tuples, lists, None and `runtime.DataValue`.
+        Outputs that are no tensors are tuples, lists, None and `runtime.DataValue`. `out` is an array, or a list of
+        arrays, that the results are written into, and that then comes back.
         """
+        if out is not None:
+            return self._run_into(self._by_name(inputs), out)
         return self._run(self._by_name(inputs))
+
+    def _run_into(self, values: list[object], out: object) -> list[Any]:
+        """One run whose results go into arrays of the user's."""
+        given = as_list(out, self.model.outputs)
+        arrays = user_arrays(given, self.model.outputs)
+        kept: list[Any] = self._runner.admit(values)
+        self._set_threads(self.threads or 0)
+        if isinstance(self._runner, EntryRunner):
+            self._runner.run_into(kept, arrays)
+        else:
+            copy_into(arrays, self._runner.run(kept), self.model.outputs)
+        return given
 
     def _run_there(self, values: list[object]) -> Any:
         """Run on a device, results left there."""
@@ -110,6 +143,8 @@ class Executable:
 
     def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
         """A copy of an array in the memory of the device that the model runs on."""
+        if isinstance(self._runner, AbsentRunner):
+            raise self._runner.complaint()
         if self.device is None:
             raise UserError("the model runs on the CPU: it has no other device")
         source, name = to_storage(array, dtype, "the array")
@@ -157,9 +192,30 @@ class Executable:
             return profile_device(self._runner, kept, repeat)
         return profile_program(self._runner, kept, repeat)
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as one shared library (code, constants, entry point), with a C header beside it."""
-        export(self._exporter, self.artifact.with_threads(self.threads), path)
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write the model as one shared library (code, constants, entry point), with a C header beside it.
+
+        `name` is what its symbols begin with (default: the file's name without its suffix): `model.so` has `model_run`.
+        `sign` is a key, or the file of one, that signs the library (`tw.load(..., require="signed")`).
+        """
+        export(self._exporter, self.artifact.with_threads(self.threads), path, name, sign)
+
+    def to_bytes(self) -> bytes:
+        """The model as the bytes of a shared library, for `tw.load`; it is what pickles of an executable hold."""
+        return exported_bytes(self._exporter, self.artifact.with_threads(self.threads), "model")
+
+    def __copy__(self) -> Executable:
+        return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Executable:
+        # Code and constants are never written, so that two executables may share them.
+        return self.__copy__()
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.model.inputs))

@@ -27,6 +27,10 @@ class GraphModule:
         self._inputs: dict[str, object] = {}
         self._outputs: list[Array] | None = None
 
+    def __repr__(self) -> str:
+        ready = ", ".join(self._inputs) or "none"
+        return f"GraphModule({self.executable!r} on {self.device}, inputs set: {ready})"
+
     def set_input(self, key: str | int | None = None, value: object = None, **params: object) -> None:
         """Remember a copy of an input by name or index, and of any given by keyword."""
         if key is not None:

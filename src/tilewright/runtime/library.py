@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tilewright.support import settings
-from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.errors import UserError
 
 ERROR_ASSERT = 1
 ERROR_MEMORY = 2
@@ -27,17 +27,37 @@ class Library(Protocol):
 
 
 class SharedLibrary:
-    """A shared library from a file, through the system's loader."""
+    """A shared library through the system's loader; `where` names it in errors.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(path)
+    The library may hide its symbols and give their addresses in a table instead, `<name>__tilewright`.
+    """
+
+    def __init__(self, path: str, where: str | None = None, table: str | None = None) -> None:
+        self.where = where or path
+        self._hidden: dict[str, int] = {}
         try:
-            self._handle = ctypes.CDLL(self.path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self._handle = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
-            raise UserError(f"the system cannot load the library: {error}", where=str(path)) from None
+            said = str(error).replace(path, self.where)
+            raise UserError(f"the system cannot load the library: {said}", where=self.where) from None
+        if table is not None:
+            self._hidden = self._read_table(table)
+
+    def _read_table(self, table: str) -> dict[str, int]:
+        """The hidden symbols by name: pairs of addresses, of a name and of what it names, up to a null."""
+        pairs = ctypes.cast(self.symbol(table), ctypes.POINTER(ctypes.c_void_p))
+        found: dict[str, int] = {}
+        place = 0
+        while (name := pairs[place]) is not None:
+            found[ctypes.string_at(name).decode()] = pairs[place + 1] or 0
+            place += 2
+        return found
 
     def find(self, name: str) -> int | None:
         """The address of a symbol, or None."""
+        hidden = self._hidden.get(name)
+        if hidden is not None:
+            return hidden
         try:
             function = self._handle[name]
         except AttributeError:
@@ -48,7 +68,7 @@ class SharedLibrary:
         """The address of a symbol that must be there."""
         address = self.find(name)
         if address is None:
-            raise CompilerBug(f"the library {self.path} has no symbol '{name}'")
+            raise UserError(f"the library is damaged: it has no symbol '{name}'", where=self.where)
         return address
 
 

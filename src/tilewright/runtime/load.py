@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import json
 import os
-import platform
-import shutil
-import struct
+import threading
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, DeviceInfo, artifact_from_metadata
+from tilewright.runtime.elf import check_identity, exported_names, read_layout
 from tilewright.runtime.entry import constants_address
 from tilewright.runtime.executor import Executable
-from tilewright.runtime.header import header_path, write_header
+from tilewright.runtime.header import TABLE_SUFFIX, c_name, header_path, write_header
+from tilewright.runtime.image import LibraryImage
+from tilewright.runtime.keys import PublicKey, Trusted, trusted_keys
 from tilewright.runtime.library import SharedLibrary, bind
-from tilewright.runtime.module import Exporter, Module
-from tilewright.runtime.seal import breaks_seal
+from tilewright.runtime.module import Exporter, ExportOptions, Module
+from tilewright.runtime.seal import Seal, check_end, read_seal, seal
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
+from tilewright.support.text import kind_of
 
-_MACHINES = {62: "x86-64", 183: "aarch64", 243: "riscv64"}
-_HOST_MACHINES = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183, "riscv64": 243}
+_OLD_METADATA = "tilewright_metadata"
+"""Where libraries of formats before 4 describe themselves."""
 
 # Features of /proc/cpuinfo that LLVM spells otherwise.
 _CPUINFO_NAMES = {
@@ -58,29 +62,112 @@ _CHECKED = {
 }
 
 
-def load(path: str | os.PathLike[str]) -> Executable | Module:
-    """Open a library written by `export_library`: an `Executable` for a model, a `Module` for functions."""
-    file = Path(path)
-    _check_file(file)
-    library = SharedLibrary(file)
-    if library.find("tilewright_metadata") is None:
+_loaded: dict[int, list[tuple[LibraryImage, SharedLibrary]]] = {}
+"""The libraries of this process, by their size."""
+_loading = threading.Lock()
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    *,
+    require: str | None = None,
+    trust: Trusted | None = None,
+) -> Executable | Module:
+    """Open a library written by `export_library`: an `Executable` for a model, a `Module` for functions.
+
+    `source` is a path, or the bytes of a library. What is in the file now is loaded, whatever the process has loaded
+    from that path before; later changes of the file change nothing. `require="sealed"` refuses a library without a
+    checksum, `require="signed"` one that none of the `trust`ed public keys (files, or `runtime.PublicKey`) has signed.
+    A library is native code: load those whose origin you trust.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        where, image = "the bytes given", LibraryImage.of(source)
+    elif isinstance(source, (str, os.PathLike)):
+        where = os.fspath(source)
+        image = LibraryImage.of(Path(source))
+    else:
+        raise UserError(f"load takes the path or the bytes of a library, not {kind_of(source)}")
+    try:
+        table = _check(image, require, trust, where)
+    except BaseException:
+        image.close()
+        raise
+    library, kept = _opened(image, table, where)
+    name = None if table is None else table.removesuffix(TABLE_SUFFIX)
+    data = _metadata(library, _OLD_METADATA if name is None else f"{name}_metadata", where)
+    artifact = artifact_from_metadata(data, where=where)
+    _check_features(artifact.requires, where)
+    exporter = _copier(kept, name)
+    if artifact.model is None:
+        return Module(artifact, library, exporter)
+    if artifact.device is not None:
+        _read_device_code(artifact, artifact.device, library, int(data["constant_bytes"]))
+    return Executable(artifact, library, exporter)
+
+
+def _check(image: LibraryImage, require: str | None, trust: Trusted | None, where: str) -> str | None:
+    """Look at the bytes before the system's loader does; gives the name of the library's table of symbols, if any."""
+    if require not in (None, "sealed", "signed"):
+        raise UserError(f"a library cannot be required to be {require!r}", hint="require='sealed' or 'signed'")
+    if require == "signed" and trust is None:
+        raise UserError("a signature is required, but not whose", hint="trust='release.pub', the file of a public key")
+    keys = [] if trust is None else trusted_keys(trust)
+    with image.content() as content:
+        check_identity(content, where)
+        found = read_seal(content, where)
+        layout = read_layout(content, where)
+        check_end(found, layout.end, where)
+        if require is not None and not found.is_sealed:
+            raise UserError("the library is not sealed", where=where, hint="export it again")
+        if trust is not None:
+            _check_signature(found, content, keys, where)
+        tables = [name for name in exported_names(content, layout) if name.endswith(TABLE_SUFFIX)]
+    return tables[0] if tables else None
+
+
+def _check_signature(found: Seal, content: memoryview, keys: list[PublicKey], where: str) -> None:
+    if found.key is None:
+        raise UserError("the library is not signed", where=where, hint="export it with sign=, or compile with --sign")
+    if found.key not in keys:
+        trusted = ", ".join(key.fingerprint() for key in keys)
         raise UserError(
-            "the library was not exported by Tilewright (it has no symbol 'tilewright_metadata')", where=str(path)
+            f"the library is signed by the key {found.key.fingerprint()}, which is not trusted",
+            where=where,
+            hint=f"trusted: {trusted}",
         )
-    text = bind(library, "tilewright_metadata", ctypes.c_char_p)()
+    if not found.is_signed_by(content, keys):
+        raise UserError("the signature of the library is forged: it does not fit the content", where=where)
+
+
+def _opened(image: LibraryImage, table: str | None, where: str) -> tuple[SharedLibrary, LibraryImage]:
+    """The loaded library of these bytes, which are loaded once; and the image that it runs from."""
+    with _loading:
+        for known, library in _loaded.get(image.size, []):
+            if known.equals(image):
+                image.close()
+                return library, known
+        try:
+            library = SharedLibrary(image.path(), where, table)
+        except UserError:
+            image.close()
+            raise
+        image.loaded()
+        _loaded.setdefault(image.size, []).append((image, library))
+        return library, image
+
+
+def _metadata(library: SharedLibrary, symbol: str, where: str) -> dict[str, Any]:
+    """What a library says of itself."""
+    if library.find(symbol) is None:
+        raise UserError("the library was not exported by Tilewright (it has no description of itself)", where=where)
+    text = bind(library, symbol, ctypes.c_char_p)()
     try:
         data = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        raise UserError("the metadata of the library is damaged: it is not JSON", where=str(path))
-    artifact = artifact_from_metadata(data, where=str(path))
-    _check_features(artifact.requires, str(path))
-    if artifact.model is not None:
-        if artifact.device is not None:
-            _read_device_code(artifact, artifact.device, library, int(data["constant_bytes"]))
-        return Executable(artifact, library, _copier(file))
-    return Module(artifact, library, _copier(file))
+        raise UserError("the metadata of the library is damaged: it is not JSON", where=where)
+    return data
 
 
 def _read_device_code(artifact: Artifact, device: DeviceInfo, library: SharedLibrary, constant_bytes: int) -> None:
@@ -94,54 +181,6 @@ def _read_device_code(artifact: Artifact, device: DeviceInfo, library: SharedLib
     for size in device.code_bytes:
         artifact.device_code.append(memory[start : start + size].tobytes())
         start += size
-
-
-def _check_file(file: Path) -> None:
-    """Look at the file before the system's loader does: its messages say little, and some files crash it."""
-    try:
-        with open(file, "rb") as stream:
-            start = stream.read(64)
-            size = os.fstat(stream.fileno()).st_size
-    except OSError as error:
-        raise _unreadable(file, error) from None
-    if len(start) < 64 or start[:6] != b"\x7fELF\x02\x01":
-        raise UserError(
-            "the file is not a shared library (it has no 64-bit ELF header)",
-            where=str(file),
-            hint="load takes what export_library wrote",
-        )
-    kind, machine = struct.unpack_from("<HH", start, 16)
-    sections_at = struct.unpack_from("<Q", start, 40)[0]
-    entry_size, count = struct.unpack_from("<HH", start, 58)
-    if kind != 3:
-        raise UserError("the file is an ELF file but not a shared library", where=str(file))
-    if sections_at + entry_size * count > size:
-        raise UserError("the library is truncated", where=str(file), hint="export or copy it again")
-    host = _HOST_MACHINES.get(platform.machine().lower())
-    if host is not None and machine != host:
-        raise UserError(
-            f"the library is for {_MACHINES.get(machine, f'ELF machine {machine}')}, "
-            f"this machine is {platform.machine()}",
-            where=str(file),
-            hint="export it with a target for this machine",
-        )
-    if _has_changed(file):
-        raise UserError(
-            "the library is damaged: its content does not fit its checksum",
-            where=str(file),
-            hint="export or copy it again",
-        )
-
-
-def _has_changed(file: Path) -> bool:
-    try:
-        return breaks_seal(file)
-    except OSError as error:
-        raise _unreadable(file, error) from None
-
-
-def _unreadable(file: Path, error: OSError) -> UserError:
-    return UserError(f"cannot read the library: {error.strerror}", where=str(file))
 
 
 @cache
@@ -171,13 +210,35 @@ def _check_features(requires: tuple[str, ...], where: str) -> None:
         )
 
 
-def _copier(source: Path) -> Exporter:
-    """Exporting a loaded library is copying its file."""
+def _copier(image: LibraryImage, name: str | None) -> Exporter:
+    """Exporting a loaded library is copying its bytes: its symbols keep their names."""
 
-    def copy(artifact: Artifact, path: Path) -> None:
+    def copy(artifact: Artifact, path: Path, options: ExportOptions) -> None:
         header_path(path)
+        old_name = "tilewright" if artifact.model is None else artifact.model.name
+        if options.name is not None and c_name(options.name) != (name or old_name):
+            raise UserError(
+                f"a loaded library keeps its name, '{name or old_name}': it cannot be exported as '{options.name}'",
+                where=str(path),
+                hint="compile the model again and export that",
+            )
         with replacing(path) as temporary:
-            shutil.copy(source, temporary)
-        write_header(artifact, path)
+            if options.sign is None:
+                image.copy_to(temporary)
+            else:
+                with image.content() as content:
+                    end = read_layout(content, str(path)).end
+                image.copy_to(temporary, end)
+                seal(temporary, options.sign)
+        write_header(artifact, path, name or old_name)
 
     return copy
+
+
+def _pickled(program: Executable | Module) -> tuple[Any, ...]:
+    """A pickle of a program holds the bytes of its library, and no other thing that runs."""
+    return load, (program.to_bytes(),)
+
+
+copyreg.pickle(Executable, _pickled)
+copyreg.pickle(Module, _pickled)

@@ -11,6 +11,7 @@ import ctypes
 import os
 import statistics
 import struct
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,12 +23,22 @@ import numpy as np
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.convert import Array, address_of, direct, is_direct, to_storage
 from tilewright.runtime.function_table import FunctionTable, check_repeats
+from tilewright.runtime.keys import SigningKey, signing_key
 from tilewright.runtime.library import Library, bind, check_code, check_threads, thread_setter
 from tilewright.runtime.shapes import bind_shape, trailing_symbols
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import human_seconds, kind_of, plural
 
-Exporter = Callable[[Artifact, Path], None]
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How a library is written: the name that its symbols begin with (None: the file's), and who signs it."""
+
+    name: str | None = None
+    sign: SigningKey | None = None
+
+
+Exporter = Callable[[Artifact, Path, ExportOptions], None]
 """Writes an artifact as a shared library; the compiler hands it to what it builds."""
 
 
@@ -225,15 +236,57 @@ class Module(FunctionTable[CompiledFunction]):
 
         return evaluate
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the module as a shared library, with a C header beside it."""
-        export(self._exporter, self.artifact, path)
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write the module as a shared library, with a C header beside it.
+
+        `name` is what the symbols that are not the module's own functions begin with (default: the file's name without
+        its suffix). `sign` is a key, or the file of one, that signs the library (`load(..., require="signed")`).
+        """
+        export(self._exporter, self.artifact, path, name, sign)
+
+    def to_bytes(self) -> bytes:
+        """The module as the bytes of a shared library, for `load`."""
+        return exported_bytes(self._exporter, self.artifact, "module")
+
+    def __copy__(self) -> Module:
+        return Module(self.artifact, self.library, self._exporter)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Module:
+        # Code and constants are never written, so that two modules may share them.
+        return self.__copy__()
 
 
-def export(exporter: Exporter | None, artifact: Artifact, path: str | os.PathLike[str]) -> None:
+def export(
+    exporter: Exporter | None,
+    artifact: Artifact,
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    sign: SigningKey | str | os.PathLike[str] | None = None,
+) -> None:
     """Hand an artifact to the exporter that came with it."""
     if exporter is None:
         raise UserError("this program was loaded without the compiler and cannot be exported again")
     if not Path(path).name:
         raise UserError(f"{str(path)!r} is no name of a file", hint="export_library('model.so')")
-    exporter(artifact, Path(path))
+    check_name(name)
+    exporter(artifact, Path(path), ExportOptions(name, None if sign is None else signing_key(sign)))
+
+
+def check_name(name: str | None) -> None:
+    """A name that a user gives a library must say something."""
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise UserError(f"{name!r} is no name of a library", hint="name='encoder'")
+
+
+def exported_bytes(exporter: Exporter | None, artifact: Artifact, name: str) -> bytes:
+    """The bytes of the shared library that an artifact is exported as."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        path = Path(folder) / f"{name}.so"
+        export(exporter, artifact, path)
+        return path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -17,6 +18,8 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_LONGEST, _DEEPEST = 10_000, 200
+"""Letters of an extent, and how deep it may nest: more is damage."""
 _CALLS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
 _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt,
@@ -30,9 +33,42 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 def parse_extent(text: str) -> ast.expr:
     """The syntax tree of an extent."""
     try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError:
-        raise CompilerBug(f"the extent {text!r} is not arithmetic over symbols") from None
+        with warnings.catch_warnings():
+            # Of `1 is 2` Python only warns; it is refused when it is looked at.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise CompilerBug(f"the extent {text[:100]!r} is not arithmetic over symbols") from None
+
+
+def check_extent(extent: Extent) -> None:
+    """A `CompilerBug` unless the extent can be evaluated once its symbols have values."""
+    if isinstance(extent, int):
+        return
+    if len(extent) > _LONGEST:
+        raise CompilerBug(f"the extent {extent[:100]!r}... has {len(extent)} letters")
+    # Nested no deeper than it is long, so that evaluating it cannot use up Python's stack.
+    stack: list[tuple[ast.expr, int]] = [(parse_extent(extent), 0)]
+    while stack:
+        node, depth = stack.pop()
+        match node:
+            case ast.Constant(value=int()) | ast.Name():
+                parts: list[ast.expr] = []
+            case ast.BinOp(op=operation) if type(operation) in _BINARY:
+                parts = [node.left, node.right]
+            case ast.UnaryOp(op=ast.USub()):
+                parts = [node.operand]
+            case ast.Call(func=ast.Name(id=name), args=[_, _], keywords=[]) if name in _CALLS:
+                parts = node.args
+            case ast.IfExp():
+                parts = [node.test, node.body, node.orelse]
+            case ast.Compare(ops=[comparison], comparators=[_]) if type(comparison) in _COMPARE:
+                parts = [node.left, node.comparators[0]]
+            case _:
+                raise CompilerBug(f"the extent {extent[:100]!r} is not arithmetic over symbols")
+        if depth > _DEEPEST:
+            raise CompilerBug(f"the extent {extent[:100]!r} nests too deep")
+        stack.extend((part, depth + 1) for part in parts)
 
 
 def symbols(text: str) -> list[str]:

@@ -5,4 +5,4 @@ from __future__ import annotations
 VERSION = "0.1.0"
 
 # Raised when an older runtime could not run what a newer compiler writes.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4

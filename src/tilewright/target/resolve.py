@@ -113,6 +113,8 @@ def _named_fields(triple: str, cpu: str, features: str, explicit_width: bool, wh
         else:
             triple = DEFAULT_TRIPLES[model.arch]
     bits, registers = _shape(model.arch, cpu, features)
+    if model.arch == "riscv64":
+        features = _riscv_features(features, where)
     return {
         **fields,
         "triple": triple,
@@ -121,6 +123,22 @@ def _named_fields(triple: str, cpu: str, features: str, explicit_width: bool, wh
         "vector_bits": bits,
         "vector_registers": registers,
     }
+
+
+def _riscv_features(features: str, where: str) -> str:
+    """The features of a 64-bit RISC-V processor that runs Linux, and others: LLVM's generic one has none of them.
+
+    The calling convention of all its libraries (lp64d) passes floats in registers of double precision.
+    """
+    merged = normalize_features(f"+m,+a,+f,+d,+c,{features}", where)
+    for name in ("f", "d"):
+        if f"-{name}" in merged.split(","):
+            raise UserError(
+                f"code for riscv64 needs the feature '{name}': its calling convention is lp64d",
+                where=where,
+                hint=f"leave -{name} out of -mattr",
+            )
+    return merged
 
 
 def _model(triple: str, cpu: str, explicit_width: bool, where: str) -> CpuModel:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tilewright.codegen.llvm import toolchain
 from tilewright.codegen.llvm.elf import architecture, defined_symbols, undefined_symbols
+from tilewright.runtime.keys import SigningKey
 from tilewright.runtime.seal import seal
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
@@ -132,6 +133,13 @@ def _run(linker: Linker, options: Sequence[str], files: Sequence[str], written: 
             where=str(target),
             hint="is the disk full, or a limit on memory or file size too small?",
         )
+    if settings.LINKER.get() is not None:
+        # A linker of the user's own choice: what it cannot do is for the user to know, in its own words.
+        raise UserError(
+            f"the linker {linker.command[0]} failed with code {done.returncode}: {text or 'it said nothing'}",
+            where=str(target),
+            hint=f"another linker, or none, in {settings.LINKER.name}",
+        )
     raise CompilerBug(f"the linker failed with code {done.returncode}: {text}\n  command: {' '.join(command)}")
 
 
@@ -187,11 +195,19 @@ def _dependencies(
 
 
 def link_shared(
-    objects: Sequence[Path], output: Path, *, triple: str, data_objects: Mapping[str, Path], work_folder: Path
+    objects: Sequence[Path],
+    output: Path,
+    *,
+    triple: str,
+    data_objects: Mapping[str, Path],
+    work_folder: Path,
+    exports: Sequence[str] | None = None,
+    sign: SigningKey | None = None,
 ) -> None:
     """Link `objects` and `data_objects` (each with the one symbol it defines) into `output`, all or nothing.
 
-    The library is sealed. `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
+    Of their symbols only `exports` can be seen from outside (None: all). The library is sealed, and signed where a key
+    is given. `work_folder` takes the stand-in libraries; it must exist and may be deleted afterwards.
     """
     linker = find_linker(triple)
     with trace.span("link"), replacing(output) as temporary:
@@ -199,9 +215,14 @@ def link_shared(
         options = ["-m", emulation(triple), "-o", str(temporary), "-soname", output.name]
         # Internal calls stay inside the library; every symbol is found now; the pool's threads outlive dlclose.
         options += ["-Bsymbolic", "-z", "defs", "-z", "nodelete", "-z", "noexecstack", "-z", "relro", "--as-needed"]
+        if exports is not None:
+            script = work_folder / "exports.map"
+            names = "".join(f'    "{name}";\n' for name in exports)
+            script.write_text(f"{{\n  global:\n{names}  local:\n    *;\n}};\n")
+            options.append(f"--version-script={script}")
         files = [str(path) for path in (*objects, *data_objects.values())]
         _run(linker, _flat(linker, options), [*files, *libraries], temporary, output)
-        seal(temporary)
+        seal(temporary, sign)
 
 
 def work_folder_beside(output: Path) -> tempfile.TemporaryDirectory[str]:

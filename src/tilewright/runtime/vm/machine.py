@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from tilewright.runtime.vm.program import (
 from tilewright.runtime.vm.storage import Storage, owner_of
 from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
 from tilewright.runtime.vm.verify import verify
-from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.errors import CompilerBug, TilewrightError, UserError
 
 _DEVICE_SEGMENT = -1
 """A segment that runs on a device: no opcode of programs, which do not know where segments run."""
@@ -93,6 +94,8 @@ class Machine:
         self.program: Program = decode(bytecode, self.model.name)
         size = sum_of_constants(artifact)
         verify(self.program, self.model.segments, size, self.model.name)
+        if len(self.program.inputs) != len(self.model.inputs):
+            raise UserError("the bytecode is damaged: it has other inputs than the model", where=self.model.name)
         self._constants_start = constants_address(artifact, library)
         self.parts: list[Part | DevicePart]
         if device is None:
@@ -148,9 +151,30 @@ class Machine:
         workspace = self.workspaces.take(0)
         try:
             result, workspace = self._loop(inputs, workspace, observer)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            raise self._misuse(error) from error
         finally:
             self.workspaces.give_back(workspace)
         return result
+
+    def _misuse(self, error: Exception) -> UserError:
+        """What a program did that Python refused, and where: found in the traceback, so that other runs pay nothing."""
+        if isinstance(error, MemoryError):
+            return UserError("no memory for the values of the program", where=self.model.name)
+        if isinstance(error, RecursionError):
+            return UserError("the values of the program are nested too deep", where=self.model.name)
+        frames = walk_tb(error.__traceback__)
+        here = next((frame.f_locals for frame, _ in frames if frame.f_code is Machine._loop.__code__), {})
+        opcode = here["instruction"][0] if "instruction" in here else Opcode.JUMP
+        name = "SEGMENT" if opcode == _DEVICE_SEGMENT else Opcode(opcode).name
+        return UserError(
+            f"the bytecode is damaged: instruction {here.get('place', 1) - 1} ({name}) of "
+            f"'{here['function'].name if 'function' in here else self.model.name}' cannot take its operands: {error}",
+            where=self.model.name,
+            hint="export the model again; if this one came from this version of Tilewright, please report it",
+        )
 
     def _loop(self, inputs: list[Any], workspace: Array, observer: Observer | None) -> tuple[Value, Array]:
         functions = self._functions
@@ -171,10 +195,15 @@ class Machine:
                 if prepared.workspace_bytes > workspace.nbytes:
                     workspace = self.workspaces.take(prepared.workspace_bytes)
                     workspace_address = address_of(workspace)
+                values = [registers[source] for source in sources]
+                for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
+                    # Native code reads so much memory, whatever is there.
+                    if value.size != size or (value.dtype is not dtype and value.dtype != dtype):
+                        raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
                 outputs = [self.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
                 start = time.perf_counter() if observer is not None else 0.0
                 prepared.call(
-                    [address_of(registers[source]) for source in sources],
+                    [address_of(value) for value in values],
                     [address for _, address in outputs],
                     workspace_address,
                 )
@@ -233,8 +262,8 @@ class Machine:
                         _verify(pending)
             elif opcode == _CLOSURE:
                 _, result, number, captured, sizes = instruction
-                values = tuple([registers[n] for n in captured])
-                registers[result] = Closure(number, values, tuple([symbols[n] for n in sizes]))
+                kept = tuple([registers[n] for n in captured])
+                registers[result] = Closure(number, kept, tuple([symbols[n] for n in sizes]))
             elif opcode == _RETURN:
                 value = registers[instruction[1]]
                 if not stack:
@@ -269,8 +298,11 @@ class Machine:
         except UserError as error:
             call = self.program.hosts[number]
             raise UserError(error.message, where=error.where or call.where or None, hint=error.hint) from error
+        except CompilerBug as error:
+            # Attributes of a wrong kind: the compiler writes none, and only here it is known who takes which.
+            raise TypeError(str(error.args[0])) from error
         if len(values) != len(results):
-            raise CompilerBug(f"the host function {self.program.hosts[number].name} gave {len(values)} results")
+            raise ValueError(f"{self.program.hosts[number].name} gives {len(values)} results")
         for result, value in zip(results, values, strict=True):
             registers[result] = settle(value)
 
@@ -291,7 +323,10 @@ class Machine:
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input, of the constants or of another result: those are copied."""
-        return _own(value, _owners(inputs))
+        try:
+            return _own(value, _owners(inputs))
+        except (MemoryError, RecursionError) as error:
+            raise self._misuse(error) from error
 
 
 def _own(value: Any, taken: list[object]) -> Any:
@@ -365,6 +400,8 @@ def _view(value: Any, offset: int | str, shape: tuple[int | str, ...], symbols: 
     dims = [extent_in(extent, symbols) for extent in shape]
     count = 1
     for dim in dims:
+        if dim < 0:
+            raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {dims}")
         count *= dim
     start = extent_in(offset, symbols)
     if isinstance(value, DeviceArray) and 0 <= start <= value.size - count:

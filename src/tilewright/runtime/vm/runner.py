@@ -8,6 +8,7 @@ from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.device_program import Device
 from tilewright.runtime.library import Library
 from tilewright.runtime.vm.machine import Machine
+from tilewright.support.errors import UserError
 
 
 class ProgramRunner:
@@ -29,4 +30,9 @@ class ProgramRunner:
         """One run: the list of all outputs."""
         machine = self.machine
         result = machine.own(machine.run(values), values)
-        return list(result) if len(machine.model.outputs) > 1 else [result]
+        infos = machine.model.outputs
+        if len(infos) > 1 and (not isinstance(result, tuple) or len(result) != len(infos)):
+            raise UserError(
+                f"the bytecode is damaged: it gives no tuple of {len(infos)} outputs", where=machine.model.name
+            )
+        return list(result) if len(infos) > 1 else [result]

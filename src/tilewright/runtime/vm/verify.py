@@ -1,14 +1,18 @@
-"""The verifier: a program that passes reads no register before it is written and names nothing that is not there."""
+"""The verifier: a program that passes reads no register before it is written and names nothing that is not there.
+
+What a register holds is known only when the program runs: the machine checks that where it matters, before native code
+reads memory, and every other misuse of a value is an error that names the instruction.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.runtime.artifact import ModelInfo
-from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.artifact import Extent, ModelInfo
+from tilewright.runtime.dtypes import C_TYPES, storage_dtype
 from tilewright.runtime.host import host_function
-from tilewright.runtime.shapes import symbols_in
+from tilewright.runtime.shapes import check_extent, symbols_in
 from tilewright.runtime.vm.program import (
     BIND,
     ENDS,
@@ -19,11 +23,18 @@ from tilewright.runtime.vm.program import (
     Opcode,
     Operand,
     Program,
+    TextConstant,
     VmFunction,
 )
+from tilewright.runtime.vm.types import Kind, ValueType
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 
 _MOST_REGISTERS = 1 << 20
+_SPARE = 64
+"""Registers and symbols that a function may have without using them."""
+_MOST_DIMENSIONS = 32
+_MOST_ELEMENTS = 1 << 48
+"""Numpy's limits are a little above these."""
 
 
 class _Bad(Exception):
@@ -36,6 +47,36 @@ def verify(program: Program, segments: Sequence[ModelInfo], constant_bytes: int,
         _Verifier(program, segments, constant_bytes).run()
     except _Bad as error:
         raise UserError(f"the bytecode is damaged: {error}", where=where) from None
+
+
+def _results(instruction: Instruction) -> int:
+    """How many registers an instruction writes."""
+    kinds = OPERANDS[instruction[0]]
+    return kinds.count(Operand.RESULT) + sum(
+        len(operand) for kind, operand in zip(kinds, instruction[1:], strict=True) if kind is Operand.RESULTS
+    )
+
+
+def _check_extent(extent: Extent) -> None:
+    try:
+        check_extent(extent)
+    except CompilerBug as error:
+        raise _Bad(str(error.args[0])) from None
+
+
+def _check_type(kind: ValueType, data_types: set[str]) -> None:
+    """A type that values of users can be checked against."""
+    if kind.kind in (Kind.TENSOR, Kind.ANY_SHAPE):
+        if kind.name != "string" and kind.name not in C_TYPES:
+            raise _Bad(f"there is no data type {kind.name!r}")
+        for extent in kind.shape:
+            _check_extent(extent)
+    elif kind.kind in (Kind.SEQUENCE, Kind.OPTIONAL) and len(kind.items) != 1:
+        raise _Bad(f"a type {kind.kind.name.lower()} of {len(kind.items)} types")
+    elif kind.kind is Kind.DATA and kind.name not in data_types:
+        raise _Bad(f"there is no algebraic data type {kind.name!r}")
+    for item in kind.items:
+        _check_type(item, data_types)
 
 
 class _Verifier:
@@ -63,30 +104,43 @@ class _Verifier:
         for number, constant in enumerate(self.program.constants):
             self._constant(number, constant)
         for extent in self.program.extents:
-            try:
-                symbols_in(extent)
-            except CompilerBug as error:
-                raise _Bad(str(error.args[0])) from None
+            _check_extent(extent)
         for host in self.program.hosts:
             host_function(host.name)
+        names = {item.name for item in self.program.definitions}
+        for kind in self.program.inputs:
+            _check_type(kind, names)
+        for item in self.program.definitions:
+            for _, fields in item.constructors:
+                for kind in fields:
+                    _check_type(kind, names)
         for function in self.program.functions:
             self._function(function)
 
-    def _constant(self, number: int, constant: object) -> None:
-        if not isinstance(constant, BlobConstant):
+    def _constant(self, number: int, constant: BlobConstant | TextConstant) -> None:
+        if len(constant.shape) > _MOST_DIMENSIONS or prod(filter(None, constant.shape)) > _MOST_ELEMENTS:
+            raise _Bad(f"constant {number} has the shape {list(constant.shape)[:8]}")
+        if isinstance(constant, TextConstant):
+            if prod(constant.shape) != len(constant.items):
+                raise _Bad(f"constant {number} has {len(constant.items)} texts")
             return
         try:
-            size = prod(constant.shape) * storage_dtype(constant.dtype).itemsize
+            item_bytes = storage_dtype(constant.dtype).itemsize
         except UnsupportedError as error:
             raise _Bad(error.message) from None
-        if constant.offset + size > self.constant_bytes:
+        if constant.offset + prod(constant.shape) * item_bytes > self.constant_bytes:
             raise _Bad(f"constant {number} lies outside the constants")
+        if constant.offset % item_bytes:
+            raise _Bad(f"constant {number} is not aligned to its elements")
 
     def _function(self, function: VmFunction) -> None:
         given = function.captured + function.params
-        if not given <= function.registers <= _MOST_REGISTERS:
+        # Every call makes so many registers: no more than code can write, or a deep recursion would take all memory.
+        written = sum(_results(instruction) for instruction in function.code)
+        if not given <= function.registers <= min(_MOST_REGISTERS, given + written + _SPARE):
             raise _Bad(f"function {function.name} has {function.registers} registers")
-        if not function.captured_symbols <= function.symbols <= _MOST_REGISTERS:
+        bound = sum(len(item[2]) for item in function.code if item[0] is Opcode.MATCH)
+        if not function.captured_symbols <= function.symbols <= function.captured_symbols + bound + _SPARE:
             raise _Bad(f"function {function.name} has {function.symbols} symbols")
         if not function.code or function.code[-1][0] not in ENDS:
             raise _Bad(f"function {function.name} does not end")
