@@ -282,7 +282,10 @@ def _buffer_conflict(
 ) -> Conflict | None:
     first = writers[0][0]
     for block, region in writers:
-        if block is not first and not _written_within(index, first, block, buffer, loop, analyzer):
+        if block is not first and not (
+            _written_within(index, first, block, buffer, loop, analyzer)
+            or _keeps_to_itself(index, loop, (block, [region]), writers, analyzer)
+        ):
             return Conflict(f"blocks {first.name} and {block.name} both write {buffer.name}", block)
         loops = [loop, *index.loops_between(loop, block)]
         if region_tells_apart(block, region, loop, loops, index.loops_above(loop)):
@@ -296,9 +299,9 @@ def _buffer_conflict(
         if reader is not first and index.position(first) < index.position(reader):
             if covered(index, first, reader, buffer, loop, analyzer):
                 continue
-            if _keeps_to_itself(index, loop, (reader, reads), writers, analyzer):
-                continue
         elif _reads_elsewhere(index, loop, reader, reads, writers, analyzer):
+            continue
+        if _keeps_to_itself(index, loop, (reader, reads), writers, analyzer):
             continue
         return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
     return None
@@ -411,7 +414,7 @@ def _keeps_to_itself(
     writers: Sequence[tuple[Block, BufferRegion]],
     analyzer: Analyzer,
 ) -> bool:
-    """Whether what is read in one iteration of a loop is never what is written in another: they have places apart.
+    """Whether what a block touches in one iteration of a loop is never what is written in another: they are apart.
 
     A line of an image for each iteration, say, whatever of it is read and written.
     """
