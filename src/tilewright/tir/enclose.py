@@ -58,9 +58,7 @@ def enclose(func: PrimFunc) -> PrimFunc:
     if not isinstance(body, Block) or body.name != "root" or body.iters or allocations:
         body = Block("root", (), (), (), body, allocations=tuple(allocations))
     names = {item.name for item in statements(body) if isinstance(item, Block)}
-    encloser = Encloser(names, func.params)
-    inside = encloser.inside(body.body)
-    return func if inside is func.body else func.replace(body=body.replace(body=inside))
+    return func.replace(body=body.replace(body=Encloser(names, func.params).inside(body.body)))
 
 
 class Encloser:

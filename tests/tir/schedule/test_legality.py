@@ -260,6 +260,14 @@ def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
         require_legal(written(text % (note, "legality_add_one")))
 
 
+def test_memory_of_warps_is_made_by_lowering() -> None:
+    schedule = Schedule(elementwise((16,), 2))
+    schedule.set_scope(schedule.get_block("B0"), 0, "warp")
+    with pytest.raises(ScheduleError, match=r"buffer B0 has the scope 'warp'.*since call 2 .*sch.set_scope") as caught:
+        tw.build(schedule)
+    assert "use 'shared'" in str(caught.value)
+
+
 def test_a_condition_must_not_read_what_other_iterations_write() -> None:
     text = """
 def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):

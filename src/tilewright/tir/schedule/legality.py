@@ -12,6 +12,7 @@ written with its loops parallel from the start must not get round that. So all t
 | notes (zigzag, software pipelines, tensor intrinsics, reductions) | what the primitive that makes the note proves |
 
 Who may reach a buffer needs no proof: lowering finds from the accesses whether threads share it, and places barriers.
+Only `warp` is what it says, and lowering's own.
 """
 
 from __future__ import annotations
@@ -64,6 +65,13 @@ def require_legal(func: PrimFunc) -> None:
     for block, path in reductions(func.body):
         _require_init(state, block, path)
     for block in state.index.blocks.values():
+        for buffer in block.allocations:
+            if buffer.scope == "warp":
+                state.fail(
+                    f"buffer {buffer.name} has the scope 'warp', which lowering keeps for what threads exchange",
+                    block,
+                    "use 'shared': lowering finds out who shares it",
+                )
         if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
             reason = intrinsic_mismatch(block)
             if reason is not None:
