@@ -382,7 +382,7 @@ def _likely(expr: e.Call, values: dict[PrimExpr, Numbers]) -> Numbers:
 
 def _quotient(a: Numbers, b: Numbers) -> Numbers:
     """Division toward zero."""
-    return np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))
+    return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1)))
 
 
 _BINARY: Final[dict[type[PrimExpr], Callable[[Numbers, Numbers], Numbers]]] = {

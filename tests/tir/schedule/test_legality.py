@@ -268,6 +268,22 @@ def test_memory_of_warps_is_made_by_lowering() -> None:
     assert "use 'shared'" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"storage_align": {"B0": [-1, 0, 0]}}, "is not an axis"),
+        ({"storage_align": {"B0": [0, 4, 1]}}, "is not an axis"),
+        ({"storage_align": {"B0": "x"}}, "is not an axis"),
+        ({"storage_swizzle": ["B0"]}, "the rows of B0 are not made of 128 bytes"),
+    ],
+)
+def test_layouts_in_attributes_are_proven(attributes: dict[str, object], message: str) -> None:
+    func = elementwise((16,), 2)
+    tw.build(func.replace(attributes={"storage_align": {"B0": [-1, 4, 1]}}))
+    with pytest.raises(ScheduleError, match=message):
+        tw.build(func.replace(attributes=attributes))
+
+
 def test_a_condition_must_not_read_what_other_iterations_write() -> None:
     text = """
 def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):

@@ -9,7 +9,7 @@ written with its loops parallel from the start must not get round that. So all t
 | parallel, vectorized, bound loops | no iteration touches what another writes |
 | vectorized, unrolled loops, virtual threads | the extent is constant |
 | reductions | the init runs for every element, also where there is nothing to reduce |
-| notes (zigzag, software pipelines, tensor intrinsics, reductions) | what the primitive that makes the note proves |
+| notes (zigzag, pipelines, tensor intrinsics, reductions, layouts) | what the primitive that makes them proves |
 
 Who may reach a buffer needs no proof: lowering finds from the accesses whether threads share it, and places barriers.
 Only `warp` is what it says, and lowering's own.
@@ -27,8 +27,10 @@ from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.enclose import IN_ORDER, enclose, runs_loose_in_parallel
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.align_storage import ATTRIBUTE as ALIGNED
 from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.passes.pipeline_loops import PIPELINE, STAGE
+from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
 from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import LoopHandle
@@ -45,6 +47,7 @@ from tilewright.tir.schedule.premises import (
 from tilewright.tir.schedule.reducer import match_reducer
 from tilewright.tir.schedule.schedule import Schedule, replay
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.storage import require_swizzle
 from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
@@ -64,6 +67,7 @@ def require_legal(func: PrimFunc) -> None:
             _require_notes(state, loop)
     for block, path in reductions(func.body):
         _require_init(state, block, path)
+    _require_attributes(state)
     for block in state.index.blocks.values():
         for buffer in block.allocations:
             if buffer.scope == "warp":
@@ -233,6 +237,23 @@ def _require_stages(state: ScheduleState, loop: For) -> None:
                     loop,
                 )
             latest[buffer] = (max(stage, note), writes or written)
+
+
+def _require_attributes(state: ScheduleState) -> None:
+    """How buffers lie in memory, as `storage_align` and `storage_swizzle` leave it."""
+    aligned, swizzled = (state.func.attributes.get(key) for key in (ALIGNED, SWIZZLED))
+    if not aligned and not swizzled:
+        return
+    for name, note in aligned.items() if isinstance(aligned, dict) else ():
+        numbers = note if isinstance(note, (list, tuple)) and all(type(item) is int for item in note) else ()
+        if len(numbers) != 3 or numbers[0] >= 0 or not 0 <= numbers[2] < numbers[1]:
+            state.fail(
+                f"storage_align: {note!r} of {name} is not an axis (the last is -1), a factor and an offset below it"
+            )
+    named = swizzled if isinstance(swizzled, (list, tuple)) else ()
+    for buffer in (buffer for block in state.index.blocks.values() for buffer in block.allocations):
+        if buffer.name in named:
+            require_swizzle(state, buffer, None)
 
 
 def _require_reduction(state: ScheduleState, loop: For) -> None:
