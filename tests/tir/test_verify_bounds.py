@@ -10,14 +10,16 @@ import pytest
 import tilewright as tw
 from tilewright import te
 from tilewright.ir.expr import PrimExpr
+from tilewright.lower.kernel import compile_kernel, make_kernel
 from tilewright.support.errors import UserError
+from tilewright.target import Target
 from tilewright.tir import verify_bounds
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.numbers import InterpreterError
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.script import parse_script
-from tilewright.tir.verify_bounds import require_in_bounds
+from tilewright.tir.verify_bounds import refuse_outside, require_in_bounds
 
 Body = Callable[..., PrimExpr]
 
@@ -155,6 +157,12 @@ def f(A: Buffer[(10,), "int32"], B: Buffer[(10,), "int32"]):
         checked("i_0 * 4 + i_1 < 11")
     with pytest.raises(UserError, match="the index is 10 where"):
         checked("i_0 * 4 + i_1 < 10", " + 1")
+
+
+def test_operators_are_refused_for_what_is_certain() -> None:
+    refuse_outside(program((5, 5000), lambda a, i, j: te.select(((i * j) % 5).eq(2), a[(i * j) // 2], 0)))
+    with pytest.raises(UserError, match="the index is 8 where i = 7"):
+        compile_kernel(make_kernel(program((8,), lambda a, i: a[i + 1]), "mine"), Target("native"))
 
 
 def test_too_many_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

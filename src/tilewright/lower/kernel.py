@@ -29,7 +29,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.legality import require_legal
-from tilewright.tir.verify_bounds import require_in_bounds
+from tilewright.tir.verify_bounds import refuse_outside
 from tilewright.topi.schedule.choices import Answer, answers_to_json
 from tilewright.topi.schedule.packing import packing_of
 
@@ -148,7 +148,7 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
             return known
     # Operators that users declare are computed by expressions of theirs.
     with trace.span("verify"):
-        require_in_bounds(kernel.func)
+        refuse_outside(kernel.func)
     used = use_schedule(
         kernel.func,
         target,

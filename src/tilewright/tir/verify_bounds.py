@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -35,24 +36,31 @@ from tilewright.tir.stmt import Block, For, Stmt
 
 MOST_SETTINGS: Final = 1 << 22
 """How many settings of variables are tried for one index."""
+FEW_SETTINGS: Final = 1 << 14
+"""How many are tried for an index of an operator in a model."""
 
 _ADDRESSES: Final = ("access_ptr", "element_distance")
 """Calls whose arguments are elements that are not read."""
 
 
 def require_in_bounds(func: PrimFunc) -> None:
-    """Raise a `UserError` for the first access of a program that leaves its buffer."""
+    """Raise a `UserError` for the first access of a program that leaves its buffer, or may do so with known sizes."""
     _Walk(func).run()
+
+
+def refuse_outside(func: PrimFunc) -> None:
+    """Raise a `UserError` for the first access that certainly leaves its buffer: for operators, which are tested."""
+    _QuickWalk(func).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
     """One index of an access: it must be in [0, extent)."""
 
-    what: str
+    what: Callable[[], str]
     index: PrimExpr
     extent: PrimExpr
-    limits: str
+    limits: Callable[[], str]
 
 
 class _Walk:
@@ -135,9 +143,7 @@ class _Walk:
         """Bindings that leave the domains of their iterators: the interpreter stops there."""
         for item in block.iters:
             low, extent = item.domain.min, item.domain.extent
-            text = f"the domain is [{to_script(low)}, {to_script(low + extent)})"
-            what = f"binds the iterator {item.var.name} to {to_script(item.value)}"
-            self._require(_Access(what, item.value - low, extent, text))
+            self._require(_Access(partial(_binding, item), item.value - low, extent, partial(_domain, item.domain)))
 
     @contextmanager
     def _fresh(self) -> Iterator[None]:
@@ -199,9 +205,8 @@ class _Walk:
             for end in ends:
                 if not end.dtype.is_scalar or self._is_inside(end, extent):
                     continue
-                text = f"{buffer.name}[{', '.join(to_script(item) for item in indices)}]"
-                limits = f"{buffer.name} has the extent {to_script(extent)} in dimension {dimension}"
-                self._require(_Access(f"{word} {text}", end, extent, limits))
+                what = partial(_element, word, buffer, indices)
+                self._require(_Access(what, end, extent, partial(_extent, buffer, dimension)))
 
     # ---------------------------------------------------------------- decisions
 
@@ -223,7 +228,7 @@ class _Walk:
         place = f"function {self._func.name}, block {self._block}"
         span = f" ({self._func.span})" if self._func.span is not None else ""
         raise UserError(
-            f"block {self._block} {access.what} out of bounds: the index is {setting}, and {access.limits}",
+            f"block {self._block} {access.what()} out of bounds: the index is {setting}, and {access.limits()}",
             where=place + span,
             hint="shorten the loop or the axis, or guard the access: a side of te.select (or `a if c else b`) that is "
             "not chosen is not evaluated",
@@ -255,9 +260,17 @@ class _Walk:
         count = 1
         for interval in ranges.values():
             count *= len(interval)
-        if count > MOST_SETTINGS:
-            return f"not certainly inside ({count} settings of {', '.join(var.name for var in ranges)} are too many)"
+        if count > self._most():
+            return self._undecided(count, ranges)
         return _found_outside(index, extent, [*conditions, *inside], ranges)
+
+    def _most(self) -> int:
+        """How many settings are tried."""
+        return MOST_SETTINGS
+
+    def _undecided(self, count: int, ranges: Mapping[Var, range]) -> str | None:
+        """What is said of an index with more settings than can be tried."""
+        return f"not certainly inside ({count} settings of {', '.join(var.name for var in ranges)} are too many)"
 
     def _ranges(self, involved: Sequence[Var]) -> dict[Var, range] | None:
         """The values that variables may have, if all are loops of known range."""
@@ -303,6 +316,32 @@ class _Walk:
             if self._analyzer.prove(outside):
                 return to_script(self._analyzer.simplify(value))
         return None
+
+
+class _QuickWalk(_Walk):
+    """The same with little work: what cannot be decided quickly is taken to be right."""
+
+    def _most(self) -> int:
+        return FEW_SETTINGS
+
+    def _undecided(self, count: int, ranges: Mapping[Var, range]) -> str | None:
+        return None
+
+
+def _element(word: str, buffer: Buffer, indices: Sequence[PrimExpr]) -> str:
+    return f"{word} {buffer.name}[{', '.join(to_script(item) for item in indices)}]"
+
+
+def _extent(buffer: Buffer, dimension: int) -> str:
+    return f"{buffer.name} has the extent {to_script(buffer.shape[dimension])} in dimension {dimension}"
+
+
+def _binding(item: s.BlockIter) -> str:
+    return f"binds the iterator {item.var.name} to {to_script(item.value)}"
+
+
+def _domain(domain: Range) -> str:
+    return f"the domain is [{to_script(domain.min)}, {to_script(domain.min + domain.extent)})"
 
 
 def uses_loops(expr: PrimExpr, loops: Mapping[Var, Range]) -> bool:

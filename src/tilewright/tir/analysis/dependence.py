@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.expr import TRUE, ZERO, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import pre_order, substitute, variables
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
@@ -435,7 +436,8 @@ def _iterations_apart(a: Box, b: Box, var: Var) -> bool:
         form, lengths = linear(x.min), (const_value(x.extent), const_value(y.extent))
         distance = linear(y.min).minus(form)
         step = form.terms.get(var, 0)
-        opaque = any(term is not var and mentions(term, {var}) for term in form.terms)
+        # What is read from memory may be another number in each iteration.
+        opaque = any(term is not var and (mentions(term, {var}) or depends_on_memory(term)) for term in form.terms)
         if opaque or distance.terms or lengths[0] is None or lengths[1] is None:
             continue
         span = max(lengths[0], distance.constant + lengths[1]) - min(0, distance.constant)
