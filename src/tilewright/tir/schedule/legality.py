@@ -17,6 +17,7 @@ Only `warp` is what it says, and lowering's own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from tilewright.ir.expr import PrimExpr
@@ -244,8 +245,9 @@ def _require_attributes(state: ScheduleState) -> None:
     aligned, swizzled = (state.func.attributes.get(key) for key in (ALIGNED, SWIZZLED))
     if not aligned and not swizzled:
         return
-    for name, note in aligned.items() if isinstance(aligned, dict) else ():
-        numbers = note if isinstance(note, (list, tuple)) and all(type(item) is int for item in note) else ()
+    notes: dict[str, object] = aligned if isinstance(aligned, dict) else {}
+    for name, note in notes.items():
+        numbers: Sequence[int] = note if isinstance(note, (list, tuple)) and all(type(n) is int for n in note) else ()
         if len(numbers) != 3 or numbers[0] >= 0 or not 0 <= numbers[2] < numbers[1]:
             state.fail(
                 f"storage_align: {note!r} of {name} is not an axis (the last is -1), a factor and an offset below it"
