@@ -10,11 +10,14 @@ from tilewright import te
 from tilewright.lower.kernel import compile_scheduled
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
+from tilewright.tir.analysis.dependence import Conflict
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.schedule import Schedule, ScheduleError, premises
 from tilewright.tir.schedule.legality import require_legal
 from tilewright.tir.schedule.premises import PIPELINE_NOTES, RESERVED
+from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.script import parse_script
+from tilewright.tir.stmt import LoopKind
 
 
 def written(text: str) -> PrimFunc:
@@ -108,6 +111,38 @@ def test_tiles_of_a_decomposed_reduction_are_known_exactly() -> None:
     schedule.parallel(j0)
     tw.build(schedule)
     check_compiled(schedule, func)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_fused_parallel_loops_are_proven_by_their_parts(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of a product under its consumer's; where fused indices hide that they are apart, the parts show it."""
+    func = matmul_relu(12, 8, 10)
+    schedule = Schedule(func)
+    i, j = schedule.get_loops(schedule.get_block("D"))
+    i0, j0, _, _ = schedule.tile(i, j, 4, 2)
+    schedule.compute_at(schedule.get_block("C"), j0)
+    schedule.parallel(i0)
+    schedule.parallel(j0)
+    fused = schedule.fuse(i0, j0)
+    if not direct:
+        plain = premises.iteration_conflict
+
+        def hidden(index, loop, analyzer, private):  # type: ignore[no-untyped-def]
+            if loop.var is fused.var:
+                return Conflict("hidden", index.blocks_under(loop)[0])
+            return plain(index, loop, analyzer, private)
+
+        monkeypatch.setattr(premises, "iteration_conflict", hidden)
+    require_legal(schedule.func)
+    serial = matmul_relu(12, 8, 10)
+    wrong = Schedule(serial)
+    i, j, k = wrong.get_loops(wrong.get_block("C"))
+    together = wrong.fuse(i, j, k)
+    body = wrong.loop(together)
+    marked = ScheduleState(wrong.func)
+    marked.replace(body, body.replace(kind=LoopKind.PARALLEL))
+    with pytest.raises(ScheduleError, match="for the reduce iterator"):
+        require_legal(marked.func)
 
 
 # ---------------------------------------------------------------- notes

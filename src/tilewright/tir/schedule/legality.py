@@ -17,11 +17,13 @@ Only `warp` is what it says, and lowering's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NoReturn
 
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import FloorDiv, FloorMod, PrimExpr, const_value
 from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.empty_reductions import empty_init, may_be_empty, reductions
 from tilewright.tir.analysis.index import child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
@@ -35,6 +37,7 @@ from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
 from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import LoopHandle
+from tilewright.tir.schedule.loops import split
 from tilewright.tir.schedule.placement import body_statements
 from tilewright.tir.schedule.premises import (
     PIPELINE_NOTES,
@@ -140,8 +143,43 @@ def _require_kind(state: ScheduleState, loop: For) -> None:
             )
         if loop.thread.startswith("threadIdx") and only_reduces(state, loop):
             return
-    require_independent(state, loop, what, private=loop.kind is not LoopKind.VECTORIZED)
+    try:
+        require_independent(state, loop, what, private=loop.kind is not LoopKind.VECTORIZED)
+    except ScheduleError:
+        if loop.kind is not LoopKind.PARALLEL or not _independent_in_parts(state, loop):
+            raise
     _require_conditions(state, loop, what)
+
+
+def _independent_in_parts(state: ScheduleState, loop: For) -> bool:
+    """Whether a fused loop, taken apart where indices divide it, has independent loops: its iterations then are too.
+
+    Iterations that differ in an outer part are independent by that one, those that differ in an inner part alone by
+    the inner one.
+    """
+    extent = const_value(loop.extent)
+    cuts = sorted({cut for cut in _divisors(loop) if extent is not None and extent % cut == 0 and 1 < cut < extent})
+    steps = [1, *cuts]
+    if not cuts or any(larger % smaller for smaller, larger in pairwise(steps)):
+        return False
+    factors: list[int | None] = [None, *reversed([larger // smaller for smaller, larger in pairwise(steps)])]
+    apart = ScheduleState(state.edited({loop: loop.replace(kind=LoopKind.SERIAL)}))
+    parts = split(apart, apart.index.loops[loop.var], factors)
+    loops = [apart.index.loops[var] for var in parts]
+    return all(iteration_conflict(apart.index, part, apart.analyzer, private=True) is None for part in loops)
+
+
+def _divisors(loop: For) -> Iterator[int]:
+    """The constants that bindings of blocks under a loop divide its variable by."""
+    for stmt in statements(loop.body):
+        if isinstance(stmt, Block):
+            for item in (part for value in stmt.iter_values for part in pre_order(value)):
+                if isinstance(item, (FloorDiv, FloorMod)) and uses_any(item.a, [loop.var]):
+                    divisor = const_value(item.b)
+                    # (f // 4) % 6 turns where f // 24 does.
+                    inner = const_value(item.a.b) if isinstance(item.a, FloorDiv) else 1
+                    if divisor is not None and inner is not None:
+                        yield divisor * inner
 
 
 def _require_conditions(state: ScheduleState, loop: For, what: str) -> None:
