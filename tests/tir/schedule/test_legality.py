@@ -12,11 +12,12 @@ from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.analysis.dependence import Conflict
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.pipeline_loops import ORDER
 from tilewright.tir.schedule import Schedule, ScheduleError, premises
 from tilewright.tir.schedule.legality import require_legal
 from tilewright.tir.schedule.premises import PIPELINE_NOTES, RESERVED
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.script import parse_script
+from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import LoopKind
 
 
@@ -59,27 +60,6 @@ def test_a_tile_with_threads_moved_under_threads_names_the_call() -> None:
         assert "# <-- here: bind: loop" in str(caught.value)
     with pytest.raises(ScheduleError, match="is bound to threadIdx"):
         tw.build(schedule.func, target="opencl")
-
-
-SCAN = """
-def f(A: Buffer[(6, 8), "float32"], B: Buffer[(6, 8), "float32"]):
-    for t in range(2):
-        for i in range(6):
-            for j in range(7):
-                with block("B"):
-                    vt, vi, vj = opaque(2, t), spatial(6, i), opaque(7, j)
-                    B[vi, vj + 1] = B[vi, vj] + A[vi, vj]
-"""
-
-
-def test_a_note_that_fusing_spreads_over_a_scan() -> None:
-    schedule = Schedule(written(SCAN))
-    _, i, j = schedule.get_loops(schedule.get_block("B"))
-    schedule.zigzag(i)
-    require_legal(schedule.func)
-    schedule.fuse(i, j)
-    with pytest.raises(ScheduleError, match=r"zigzag: the iterations of loop i_j .*since call \d+ .*sch.fuse"):
-        tw.build(schedule)
 
 
 def test_legal_schedules_stay_legal() -> None:
@@ -202,6 +182,15 @@ def test_stages_in_a_text_are_proven() -> None:
     tw.build(staged(0, 1))
     with pytest.raises(ScheduleError, match="B is touched in stage 1 and by a later statement in stage 0"):
         tw.build(staged(1, 0))
+    swapped = to_script(staged(0, 0)).replace('"software_pipeline": 2', '"software_pipeline": 1')
+    for place in (1, 0):
+        swapped = swapped.replace(
+            '{"software_pipeline_stage": 0}', f'{{"software_pipeline_stage": 0, "{ORDER}": {place}}}', 1
+        )
+    moved = parse_script(swapped)
+    assert isinstance(moved, PrimFunc)
+    with pytest.raises(ScheduleError, match="of two statements of stage 0 that touch B the later one would run first"):
+        tw.build(moved)
     for wrong in (-1, "x", True):
         with pytest.raises(ScheduleError, match="are not numbers from 0 on"):
             tw.build(staged(0, wrong))

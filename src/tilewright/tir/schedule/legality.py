@@ -27,12 +27,13 @@ from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.empty_reductions import empty_init, may_be_empty, reductions
 from tilewright.tir.analysis.index import child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
+from tilewright.tir.analysis.reduction_order import LAST_STEP, last_step_conflict
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.enclose import IN_ORDER, enclose, runs_loose_in_parallel
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.align_storage import ATTRIBUTE as ALIGNED
 from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.passes.pipeline_loops import PIPELINE, STAGE
+from tilewright.tir.passes.pipeline_loops import ORDER, PIPELINE, STAGE
 from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
 from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.errors import ScheduleError
@@ -80,6 +81,10 @@ def require_legal(func: PrimFunc) -> None:
                     block,
                     "use 'shared': lowering finds out who shares it",
                 )
+        if LAST_STEP in block.annotations:
+            conflict = last_step_conflict(state.index, block)
+            if conflict is not None:
+                state.fail(f"the epilogue of block {block.name} would not run at the last step: {conflict}", block)
         if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
             reason = intrinsic_mismatch(block)
             if reason is not None:
@@ -259,8 +264,12 @@ def _require_stages(state: ScheduleState, loop: For) -> None:
     notes = [part.annotations.get(STAGE) if isinstance(part, For) else None for part in parts]
     if any(note is not None and (isinstance(note, bool) or not isinstance(note, int) or note < 0) for note in notes):
         state.fail(f"software_pipeline: the stages {notes} of loop {loop.var.name} are not numbers from 0 on", loop)
+    places = [part.annotations.get(ORDER, 0) if isinstance(part, For) else 0 for part in parts]
+    if not all(type(place) is int for place in places):
+        state.fail(f"software_pipeline: the order {places} of loop {loop.var.name} is not made of numbers", loop)
     latest: dict[Buffer, tuple[int, bool]] = {}
-    for part, note in zip(parts, notes, strict=True):
+    orders: dict[tuple[Buffer, int], tuple[object, bool]] = {}
+    for part, note, place in zip(parts, notes, places, strict=True):
         if not isinstance(note, int):
             continue
         touched: dict[Buffer, bool] = {}
@@ -276,6 +285,14 @@ def _require_stages(state: ScheduleState, loop: For) -> None:
                     loop,
                 )
             latest[buffer] = (max(stage, note), writes or written)
+            before, touched_before = orders.get((buffer, note), (place, False))
+            if isinstance(before, int) and isinstance(place, int) and place < before and (writes or touched_before):
+                state.fail(
+                    f"software_pipeline: of two statements of stage {note} that touch {buffer.name} the later one "
+                    "would run first",
+                    loop,
+                )
+            orders[buffer, note] = (place, writes or touched_before)
 
 
 def _require_attributes(state: ScheduleState) -> None:

@@ -10,8 +10,9 @@ from tilewright.ir.expr import const_value
 from tilewright.tir.analysis.dependence import INDEPENDENT, iteration_conflict, places_from_data
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.analysis.reduction_order import LAST_STEP
 from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.passes.pipeline_loops import LATE, ORDERED, PIPELINE, STAGE
+from tilewright.tir.passes.pipeline_loops import LATE, ORDER, ORDERED, PIPELINE, STAGE
 from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.loops import require_blocks
@@ -25,6 +26,8 @@ RESERVED: Final[Mapping[str, str]] = MappingProxyType(
         ZIGZAG: "use zigzag(loop), which proves that the iterations may run backwards",
         PIPELINE: "use software_pipeline(loop, stages) or double_buffer(block)",
         STAGE: "use software_pipeline(loop, stages) or double_buffer(block)",
+        ORDER: "use software_pipeline(loop, stages) or double_buffer(block)",
+        LAST_STEP: "the primitive that puts an epilogue into a reduction makes it",
         ANNOTATION: "use tensorize(target, intrinsic), which proves that the intrinsic computes the same",
         RESET_ANNOTATION: "decompose_reduction of a tensorized block gives its init this note",
         REDUCTION: "lowering finds the loops that reduce by itself: give the block a reduce iterator",
