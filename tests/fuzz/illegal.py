@@ -20,7 +20,7 @@ from random import Random
 import numpy as np
 
 import tilewright as tw
-from tests.fuzz.cases import Array, Failure, same
+from tests.fuzz.cases import Array, Failure, helpers, same
 from tests.fuzz.generate import ProgramWriter, random_step
 from tests.tir.schedule.programs import with_parallel_loops_backwards
 from tilewright import te
@@ -34,7 +34,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.numbers import InterpreterError
 from tilewright.tir.pipeline import lower
-from tilewright.tir.schedule import BlockHandle, LoopHandle, Schedule
+from tilewright.tir.schedule import LoopHandle, Schedule
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.script import parse_script
 from tilewright.tir.stmt import For, LoopKind, Stmt
@@ -182,9 +182,7 @@ class Mover:
         before = self.schedule.func
         names = {
             "sch": self.schedule,
-            "block": BlockHandle,
-            "loops": self.loops,
-            "relayout": self._relayout,
+            **helpers(self.schedule),
             "edit_kind": self._edit_kind,
             "edit_note": self._edit_note,
             "edit_stages": self._edit_stages,
@@ -197,12 +195,6 @@ class Mover:
             if not step.startswith("sch.tile") and self.schedule.func is not before:
                 raise Failure(f"refused, but the program changed: {step}: {error}") from error
         return self.schedule.func is not before
-
-    def _relayout(self, name: str, number: int, index_map) -> None:  # type: ignore[no-untyped-def]
-        node = self.schedule._state.index.blocks[name]
-        buffers = list(dict.fromkeys(region.buffer for region in (*node.reads, *node.writes)))
-        if number < len(buffers) and not self.schedule._state.is_parameter(buffers[number]):
-            self.schedule.transform_layout(BlockHandle(name), buffers[number].name, index_map)
 
     def _replace(self, old: For, new: Stmt) -> None:
         state = ScheduleState(self.schedule.func)

@@ -27,7 +27,7 @@ RESERVED: Final[Mapping[str, str]] = MappingProxyType(
         PIPELINE: "use software_pipeline(loop, stages) or double_buffer(block)",
         STAGE: "use software_pipeline(loop, stages) or double_buffer(block)",
         ORDER: "use software_pipeline(loop, stages) or double_buffer(block)",
-        LAST_STEP: "the primitive that puts an epilogue into a reduction makes it",
+        LAST_STEP: "use fuse_reduction_epilogue(block, epilogue), which proves that it runs at the last step",
         ANNOTATION: "use tensorize(target, intrinsic), which proves that the intrinsic computes the same",
         RESET_ANNOTATION: "decompose_reduction of a tensorized block gives its init this note",
         REDUCTION: "lowering finds the loops that reduce by itself: give the block a reduce iterator",
