@@ -93,7 +93,7 @@ def test_empty_sums_are_zero(module: tw.Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("reducer", ["sum", "max", "prod"])
-@pytest.mark.parametrize("step", [None, "split", "unroll"])
+@pytest.mark.parametrize("step", [None, "split", "unroll", "split steps"])
 def test_rows_of_a_triangle(reducer: str, step: str | None) -> None:
     """The first row reduces nothing; the domain speaks of the loop over rows, also when that is split."""
     x = te.placeholder((10,), "float32", name="X")
@@ -105,7 +105,10 @@ def test_rows_of_a_triangle(reducer: str, step: str | None) -> None:
     func = te.create_prim_func([x, te.compute((10,), row, name="Y")])
     schedule = Schedule(func)
     n, _ = schedule.get_loops(schedule.get_block("Y"))
-    if step is not None:
+    if step == "split steps":
+        schedule.split(n, [None, 10])
+        schedule.split(schedule.get_loops(schedule.get_block("Y"))[-1], [None, 9])
+    elif step is not None:
         outer, inner = schedule.split(n, [None, 4])
         schedule.unroll(inner) if step == "unroll" else schedule.parallel(outer)
     values = np.linspace(0.5, 2, 10, dtype=np.float32)
@@ -180,6 +183,12 @@ def main(A: Buffer[(3, m), "int32"], S: Buffer[(3,), "int32"]):
     assert isinstance(fused, PrimFunc)
     with pytest.raises(ScheduleError, match="its init would not run: loop f runs through elements and steps"):
         tw.build(fused)
+
+
+def test_an_epilogue_needs_a_last_step() -> None:
+    schedule = Schedule(row_sums())
+    with pytest.raises(ScheduleError, match="may have no step at all, and then no last one"):
+        schedule.fuse_reduction_epilogue(schedule.get_block("S"), schedule.get_block("D"))
 
 
 def test_known_extents_cost_nothing() -> None:

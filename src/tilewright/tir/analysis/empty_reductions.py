@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import all_of, const, ge, le, logical_or
 from tilewright.ir.expr import FALSE, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import substitute, uses_any
+from tilewright.ir.visit import substitute, uses_any, variables
 from tilewright.tir.analysis.bindings import conjuncts, is_domain_guard
 from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.stmt import Block, BlockIter, For, IfThenElse, IterKind, SeqStmt, Stmt
@@ -52,18 +52,39 @@ def may_be_empty(block: Block, path: Sequence[Stmt]) -> bool:
 
     `path` has the statements around the block within its scope.
     """
-    if block.init is None:
-        return False
+    return block.init is not None and may_have_no_steps(block, path)
+
+
+def may_have_no_steps(block: Block, path: Sequence[Stmt]) -> bool:
+    """Whether the domain of some reduce iterator is not certainly at least one long."""
     unknown = [item.domain.extent for item in reduce_iters(block) if (const_value(item.domain.extent) or 0) < 1]
     if not unknown:
         return False
     analyzer = Analyzer()
-    steps = reduce_iters(block)
+    steps = step_loops(block, path)
     for item in path:
         # Whoever is inside a loop knows that it runs: what drives the reduction must not answer for itself.
-        if isinstance(item, For) and not _drives(item, steps):
+        if isinstance(item, For) and item not in steps:
             analyzer.bind(item.var, Range(item.min, item.extent))
     return not all(analyzer.prove(ge(extent, const(1, extent.dtype))) for extent in unknown)
+
+
+def step_loops(block: Block, path: Sequence[Stmt]) -> list[For]:
+    """The loops around a block that run the steps of its reduction.
+
+    They drive reduce iterators; or they drove one before it was seen that they have one iteration at most, which is so
+    of the outer part of a short loop that was split: it has none where there are no steps.
+    """
+    reducing = reduce_iters(block)
+    sizes = {var for item in reducing for var in variables(item.domain.extent)}
+
+    def runs_steps(loop: For) -> bool:
+        if _drives(loop, reducing):
+            return True
+        idle = not _drives(loop, block.iters) and const_value(loop.extent) is None
+        return idle and uses_any(loop.extent, sizes)
+
+    return [item for item in path if isinstance(item, For) and runs_steps(item)]
 
 
 def element_guards(block: Block, path: Sequence[Stmt]) -> list[PrimExpr]:
@@ -73,7 +94,7 @@ def element_guards(block: Block, path: Sequence[Stmt]) -> list[PrimExpr]:
     that was split.
     """
     loops = [item for item in path if isinstance(item, For)]
-    steps = [loop.var for loop in loops if _drives(loop, reduce_iters(block))]
+    steps = [loop.var for loop in step_loops(block, path)]
     others = [loop.var for loop in loops if loop.var not in steps]
     reducing = block.replace(iters=tuple(reduce_iters(block)))
     known = Analyzer()
@@ -92,13 +113,14 @@ def empty_init(block: Block, path: Sequence[Stmt]) -> EmptyInit | str:
     `path` has the statements around the block within its scope, outermost first.
     """
     reducing = reduce_iters(block)
-    first = next((n for n, item in enumerate(path) if isinstance(item, For) and _drives(item, reducing)), len(path))
+    running = step_loops(block, path)
+    first = next((n for n, item in enumerate(path) if item in running), len(path))
     inner = path[first:]
     if not all(isinstance(item, (For, SeqStmt)) for item in inner):
         return "a condition or a definition is between the loops of the reduction and the block"
     loops = [item for item in inner if isinstance(item, For)]
-    steps = [loop for loop in loops if _drives(loop, reducing)]
-    spatial = [loop for loop in loops if not _drives(loop, reducing)]
+    steps = [loop for loop in loops if loop in running]
+    spatial = [loop for loop in loops if loop not in running]
     inside = [loop.var for loop in steps]
     others = [item for item in block.iters if item.kind is not IterKind.REDUCE]
     for loop in steps:

@@ -99,8 +99,9 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
                 plan.reducing.update(variables(item.value))
         if stmt.init is not None:
             empty = may_be_empty(stmt, path)
-            if not _plan_init(stmt, path, plan, empty) and empty:
-                _plan_empty_init(stmt, path, plan)
+            place = _plan_init(stmt, path, plan, empty)
+            if empty:
+                _plan_empty_init(stmt, path, plan, place)
         # Inside a block its iterators are what counts: an inner block's init does not leave the outer block.
         _find_reductions(stmt.body, [], plan)
         return
@@ -109,10 +110,10 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
             _find_reductions(child, [*path, stmt], plan)
 
 
-def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
-    """The init that stays in place, once more for where there are no steps."""
+def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan, place: For | None) -> None:
+    """The init once more for where there are no steps, unless it stands in front of all of them (of `place`)."""
     found = empty_init(block, path)
-    if isinstance(found, str):
+    if isinstance(found, str) or found.place is place:
         return
     init = found.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
     if isinstance(found.place, Block):
@@ -121,8 +122,8 @@ def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
         plan.before_loop.setdefault(found.place.var, []).append(fresh_copy(init, {}))
 
 
-def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> bool:
-    """Whether the init moves in front of the loops that reduce; `empty`: there may be no step at all."""
+def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> For | None:
+    """The loop in front of which the init moves, None if it stays in place; `empty`: there may be no step at all."""
     reduce_iters = [item for item in block.iters if item.kind is IterKind.REDUCE]
     others = [item for item in block.iters if item.kind is not IterKind.REDUCE]
     position = next(
@@ -134,25 +135,25 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> 
         None,
     )
     if position is None:
-        return False
+        return None
     inner = path[position:]
     if not all(isinstance(stmt, (For, SeqStmt)) for stmt in inner):
-        return False
+        return None
     loops = [stmt for stmt in inner if isinstance(stmt, For)]
     reducing = [loop for loop in loops if any(uses_any(item.value, [loop.var]) for item in reduce_iters)]
     spatial = [loop for loop in loops if loop not in reducing]
     reduce_vars = [loop.var for loop in reducing]
     if any(uses_any(item.value, reduce_vars) for item in others):
-        return False
+        return None
     if any(uses_any(bound, reduce_vars) for loop in spatial for bound in (loop.min, loop.extent)):
-        return False
+        return None
     start = {loop.var: loop.min for loop in reducing}
     if any(fold(eq(substitute(item.value, start), item.domain.min)) is not TRUE for item in reduce_iters):
-        return False
+        return None
     assert block.init is not None
     read = {item.buffer for item in pre_order(block.init) if isinstance(item, BufferLoad)}
     if _touched_beside(block, inner, _stored_buffers(block.init), read):
-        return False
+        return None
     values = {item.var: substitute(item.value, start) for item in block.iters}
     # The init of a tile holds blocks of its own.
     init = substitute_stmt(_LowerBlocks(_InitPlan()).stmt(block.init), values)
@@ -165,7 +166,7 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> 
     outermost = reducing[0].var
     plan.before_loop.setdefault(outermost, []).append(init)
     plan.relieved.add(id(block))
-    return True
+    return reducing[0]
 
 
 def _stored_buffers(stmt: Node) -> set[Buffer]:
