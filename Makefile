@@ -3,7 +3,7 @@
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
 #   make test    lint, then the whole test suite on two processes
 #   make lint    ruff and mypy --strict
-#   make fuzz    thousands of random programs under random schedules (COUNT=5000 SEED=0)
+#   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
@@ -137,6 +137,7 @@ test: lint c-compiler emulator torch cluster devices
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.illegal --count $(COUNT) --seed $(SEED)
 
 fuzz-graphs: $(READY)
 	@$(BIN)/python -m tests.fuzz.graphs --count $(COUNT) --seed $(SEED)

@@ -39,12 +39,12 @@ from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.te.schedule import Schedule as TensorSchedule
 from tilewright.te.tensor import Tensor
+from tilewright.tir.admission import require_right_schedule, right_program
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
-from tilewright.tir.verify import verify_written
 from tilewright.topi.schedule.choices import Answer
 
 T = TypeVar("T")
@@ -284,21 +284,20 @@ def _functions(
     if isinstance(program, TensorSchedule):
         if args is None:
             raise UserError("building a tensor schedule needs its arguments", hint="tw.build(s, [A, B, C])")
+        require_right_schedule(program.loops)
         function = program.func(args)
     elif isinstance(program, Schedule):
+        require_right_schedule(program)
         function = program.func
     elif isinstance(program, PrimFunc):
-        verify_written(program)
-        function = program
+        function = right_program(program)
     else:
         functions = [item for item in program.functions.values() if isinstance(item, PrimFunc)]
         if not functions:
             raise UserError(
                 "the module has no loop-level function to build", hint="compile graph functions with tw.compile"
             )
-        for item in functions:
-            verify_written(item)
-        return functions
+        return [right_program(item) for item in functions]
     return [function if name is None else function.replace(name=name)]
 
 

@@ -125,3 +125,30 @@ def f(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
         infer_types(IRModule([main_of(call_loops(ADD_ONE, x := var("x", 4, dtype="int32")), x)]))
     with pytest.raises(UserError, match="a loop function is needed"):
         operator_of(main_of(var("x", 4)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("loop", "statement", "message"),
+    [
+        ("range(8)", "B[i] = A[i + 1]", "out of bounds: the index is 8"),
+        ("parallel(8)", "B[0] = A[i]", "several iterations may write the same elements of B"),
+    ],
+)
+def test_loop_functions_are_proven_where_they_become_operators(loop: str, statement: str, message: str) -> None:
+    text = '@script.function\ndef f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):\n'
+    func = tw.script.parse(f"{text}    for i in {loop}:\n        {statement}\n")
+    assert isinstance(func, PrimFunc)
+    with pytest.raises(UserError, match=message):
+        operator_of(func)
+
+
+def test_a_loop_function_without_blocks() -> None:
+    func = tw.script.parse(
+        '@script.function\ndef twice(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):\n'
+        "    for i in parallel(8):\n        B[i] = A[i] * 2.0\n"
+    )
+    assert isinstance(func, PrimFunc)
+    x = var("x", 8)
+    module = IRModule([main_of(call_loops(func, op("nn.relu", x)), x)])
+    given = np.linspace(-2, 2, 8, dtype=np.float32)
+    np.testing.assert_allclose(tw.compile(module, threads=1)(given), np.maximum(given, 0) * 2)

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.te.running import run
 from tilewright import te
+from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UserError
+from tilewright.te.tensor import Axis
+from tilewright.tir.interpreter import interpret
 
 
 def _reduced(reduce: Any, values: np.ndarray[Any, Any], **options: Any) -> list[object]:
@@ -130,3 +134,52 @@ def test_a_reducer_must_give_as_many_values_as_it_takes() -> None:
     k = te.reduce_axis((0, 3), "k")
     with pytest.raises(UserError, match="a reducer of 2 values must give 2 results, not 1"):
         wrong((k, k), axis=k)
+
+
+@pytest.mark.parametrize(
+    "step", ["plain", "split", "reorder", "fuse", "decompose", "vectorize", "parallel", "partition", "cache_write"]
+)
+def test_reducers_that_speak_of_axes_of_the_result(step: str) -> None:
+    """Rows start at their own number and never fall below it, under every schedule."""
+    x = te.placeholder((10, 4), name="X")
+    k = te.reduce_axis((0, 4), "k")
+
+    def row(n: Axis) -> PrimExpr:
+        at_least = te.comm_reducer(
+            lambda a, b: te.maximum(a + b, te.cast(n, "float32")), lambda dtype: te.cast(n, dtype)
+        )
+        return at_least(x[n, k], axis=k)
+
+    y = te.compute((10,), row, name="Y")
+    schedule = te.create_schedule(y.op).loops
+    block = schedule.get_block("Y")
+    n, steps = schedule.get_loops(block)
+    actions = {
+        "plain": lambda: None,
+        "split": lambda: schedule.split(n, [None, 3]),
+        "reorder": lambda: schedule.reorder(steps, n),
+        "fuse": lambda: schedule.fuse(n, steps),
+        "decompose": lambda: schedule.decompose_reduction(block, n),
+        "vectorize": lambda: (schedule.reorder(steps, n), schedule.vectorize(n)),
+        "parallel": lambda: schedule.parallel(n),
+        "partition": lambda: schedule.partition(n, [4]),
+        "cache_write": lambda: schedule.cache_write(block, 0, "local"),
+    }
+    actions[step]()
+    values = np.random.default_rng(0).random((10, 4), dtype=np.float32) - 0.5
+    expected = np.arange(10, dtype=np.float32)
+    for column in range(4):
+        expected = np.maximum(expected + values[:, column], np.arange(10, dtype=np.float32))
+    found, compiled = np.zeros(10, np.float32), np.zeros(10, np.float32)
+    interpret(schedule.func, values, found)
+    tw.build(schedule)(values, compiled)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(compiled, expected, rtol=1e-6)
+
+
+def test_an_identity_does_not_speak_of_steps() -> None:
+    x = te.placeholder((10,), name="X")
+    k = te.reduce_axis((0, 10), "k")
+    reducer = te.comm_reducer(lambda a, b: a + b, lambda dtype: te.cast(k, dtype))
+    with pytest.raises(UserError, match="the identity of a reducer uses the axis k that it reduces"):
+        reducer(x[k], axis=k)

@@ -20,12 +20,16 @@ from tilewright.lower.schedules import use_schedule
 from tilewright.runtime.artifact import DeviceKernelInfo
 from tilewright.runtime.devices import device_compiler
 from tilewright.support import settings, trace
+from tilewright.support.errors import CompilerBug
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.legality import require_legal
+from tilewright.tir.verify_bounds import refuse_outside
 from tilewright.topi.schedule.choices import Answer, answers_to_json
 from tilewright.topi.schedule.packing import packing_of
 
@@ -142,6 +146,9 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         known = _known(store, key)
         if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
             return known
+    # Operators that users declare are computed by expressions of theirs.
+    with trace.span("verify"):
+        refuse_outside(kernel.func)
     used = use_schedule(
         kernel.func,
         target,
@@ -156,12 +163,22 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
 
 def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, planned: bool) -> CompiledKernel:
     """The code of a scheduled program; `func` is it before scheduling: its parameters are what callers pass."""
+    _require_legal(scheduled)
     if target.is_cpu:
         lowered = lower_kernel(scheduled, target, planned=planned)
         code = compile_lowered(lowered.func, target)
         return CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
     made = compile_for_device(func, scheduled, target)
     return CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
+
+
+def _require_legal(scheduled: PrimFunc) -> None:
+    """Templates use primitives alone, which prove their steps: what they make and must not run is a bug of ours."""
+    with trace.span("verify"):
+        try:
+            require_legal(scheduled)
+        except ScheduleError as error:
+            raise CompilerBug(f"the schedule of kernel {scheduled.name} must not run: {error}") from error
 
 
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:

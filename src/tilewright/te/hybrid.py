@@ -21,16 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.expr import PrimExpr, Range, Var
-from tilewright.ir.visit import pre_order, substitute
-from tilewright.tir import stmt as s
-from tilewright.tir.analysis.accesses import with_detected_accesses
+from tilewright.ir.expr import Var
+from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.enclose import Encloser
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.script.decorator import Live, Surroundings, definition
 from tilewright.tir.script.parser import FunctionParser
 from tilewright.tir.script.source import Source
-from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, Stmt
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
 
 _ITER_TYPES: Final[dict[str, tuple[IterKind, LoopKind]]] = {
     "data_par": (IterKind.SPATIAL, LoopKind.SERIAL),
@@ -72,7 +71,6 @@ class HybridParser(FunctionParser):
         self._buffers: dict[str, Buffer] = {}
         self._placeholders: dict[Var, ast.arg] = {}
         self._kinds: dict[Var, IterKind] = {}
-        self._names: set[str] = {"root"}
 
     def untyped_param(self, argument: ast.arg) -> Buffer | Var:
         """A parameter that `bind_buffer` will describe."""
@@ -147,38 +145,5 @@ class HybridParser(FunctionParser):
                     f"nothing says what parameter {argument.arg} is",
                     f"bind it, X = bind_buffer({argument.arg}, shape=[...]), or give it a type, {argument.arg}: int64",
                 )
-        for item in pre_order(body):
-            if isinstance(item, Block):
-                self._names.add(item.name)
-        return tuple(complete), self._with_blocks(body, [])
-
-    # ---------------------------------------------------------------- blocks
-
-    def _with_blocks(self, stmt: Stmt, loops: list[For]) -> Stmt:
-        """The statement with a block around each part that is no loop or sequence."""
-        if isinstance(stmt, For):
-            return stmt.replace(body=self._with_blocks(stmt.body, [*loops, stmt]))
-        if isinstance(stmt, s.SeqStmt):
-            return stmt.replace(stmts=tuple(self._with_blocks(item, loops) for item in stmt.stmts))
-        if any(isinstance(item, Block) for item in pre_order(stmt)):
-            return stmt
-        iters: list[BlockIter] = []
-        mapping: dict[Var, PrimExpr] = {}
-        for loop in loops:
-            var = Var(f"v_{loop.var.name}", loop.var.dtype)
-            kind = self._kinds.get(loop.var, IterKind.OPAQUE)
-            iters.append(BlockIter(var, Range(loop.min, loop.extent), kind, loop.var))
-            mapping[loop.var] = var
-        block = Block(self._block_name(stmt), tuple(iters), (), (), substitute(stmt, mapping))
-        block.span = stmt.span
-        return with_detected_accesses(block)
-
-    def _block_name(self, stmt: Stmt) -> str:
-        stores = [item for item in pre_order(stmt) if isinstance(item, s.BufferStore)]
-        base = stores[0].buffer.name if stores else "statement"
-        name, number = base, 0
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        self._names.add(name)
-        return name
+        names = {item.name for item in pre_order(body) if isinstance(item, Block)}
+        return tuple(complete), Encloser({"root", *names}, complete, self._kinds).inside(body)

@@ -143,7 +143,7 @@ class _ProgramMaker:
             iters.append(BlockIter(variable, domain, kind, axis.var))
             mapping[axis.var] = variable
         indices = tuple(item.var for item in iters[: len(op.axis)])
-        init, body = self._identity(op, targets, indices) if empty else self._body(op, targets, indices, mapping)
+        init, body = (self._identity if empty else self._body)(op, targets, indices, mapping)
         reads = _reads(body, init, targets if op.reduce_axis else [])
         writes = tuple(BufferRegion.point(target, indices) for target in targets)
         name = self.blocks[op] = _unique(op.name, self.names)
@@ -155,11 +155,11 @@ class _ProgramMaker:
         return result
 
     def _identity(
-        self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...]
+        self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr]
     ) -> tuple[Stmt | None, Stmt]:
         reduce = op.body[0]
         assert isinstance(reduce, Reduce)
-        return None, _stores(targets, indices, reduce.reducer.identity)
+        return None, _stores(targets, indices, [self._lower(value, mapping) for value in reduce.reducer.identity])
 
     def _body(
         self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr]
@@ -168,14 +168,16 @@ class _ProgramMaker:
             return None, _stores(targets, indices, [self._lower(value, mapping) for value in op.body])
         reduce = op.body[0]
         reducer = reduce.reducer
-        init = _stores(targets, indices, reducer.identity)
+        # Both may speak of axes: the greatest of a row's own number and its elements, say.
+        identities = [self._lower(value, mapping) for value in reducer.identity]
+        init = _stores(targets, indices, identities)
         condition = self._lower(reduce.condition, mapping)
         combine: dict[Var, PrimExpr] = {}
         for variable, target in zip(reducer.left, targets, strict=True):
             combine[variable] = BufferLoad(target, indices)
-        for variable, source, identity in zip(reducer.right, reduce.sources, reducer.identity, strict=True):
+        for variable, source, identity in zip(reducer.right, reduce.sources, identities, strict=True):
             combine[variable] = select(condition, self._lower(source, mapping), identity)
-        results = [substitute(value, combine) for value in reducer.results]
+        results = [substitute(self._lower(value, mapping), combine) for value in reducer.results]
         if len(results) == 1:
             return init, BufferStore(targets[0], indices, results[0])
         # Both values are computed before either is stored: each may depend on both old ones.

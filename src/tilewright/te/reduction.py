@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
@@ -10,6 +11,7 @@ from tilewright.ir.build import as_expr, const
 from tilewright.ir.dtype import BOOL, INT64, DataType
 from tilewright.ir.expr import TRUE, ExprLike, PrimExpr, Var
 from tilewright.ir.node import Node, node
+from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UserError
 from tilewright.te.tensor import Axis
 
@@ -78,10 +80,21 @@ def comm_reducer(
         reducer = Reducer(left, right, results, identities)
         condition = build.all_of([as_expr(where, BOOL)]) if where is not True else TRUE
         axes = _axes(axis)
+        _check_identity(identities, axes)
         nodes = tuple(Reduce(reducer, values, axes, condition, i) for i in range(len(values)))
         return nodes if many else nodes[0]
 
     return reduce
+
+
+def _check_identity(identities: Sequence[PrimExpr], axes: Sequence[Axis]) -> None:
+    """What a reduction starts from may depend on the element that it makes, not on its steps."""
+    for item in axes:
+        if builtins.any(uses_any(identity, [item.var]) for identity in identities):
+            raise UserError(
+                f"the identity of a reducer uses the axis {item.name} that it reduces",
+                hint="it may use the axes of the result: there is one start for all steps",
+            )
 
 
 def _convert(items: tuple[object, ...], values: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:

@@ -22,6 +22,7 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir import numbers
 from tilewright.tir import stmt as s
+from tilewright.tir.analysis.empty_reductions import empty_init, init_at_start, may_be_empty, reductions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.evaluate import Bounds, ExprCompiler, evaluate, type_range
 from tilewright.tir.function import PrimFunc
@@ -223,6 +224,8 @@ class _Compiler:
         self._loops = 0
         self._in_group = False
         self._barriers: dict[Stmt, bool] = {}
+        self._empty_inits: dict[int, list[Stmt]] = {}
+        """Inits of reductions over nothing, by the identity of the loop or block in front of which they are due."""
 
     @property
     def _bounds(self) -> Bounds:
@@ -238,6 +241,7 @@ class _Compiler:
         arguments = [self.exprs.names.of(param) for param in (*func.params, *dims)]
         for buffer in func.buffers:
             self._declare(buffer, 1)
+        self._plan_empty_inits(func.body)
         self._stmt(func.body, 1)
         loads = [f" {name} = {name}_" for name in self.exprs.constants]
         shift = len(loads) + 1
@@ -287,9 +291,20 @@ class _Compiler:
         self._flush(depth)
         return text
 
+    def _plan_empty_inits(self, body: Stmt) -> None:
+        for block, path in reductions(body):
+            if not may_be_empty(block, path):
+                continue
+            found = empty_init(block, path)
+            if not isinstance(found, str):
+                due = found.around(init_at_start(block))
+                self._empty_inits.setdefault(id(found.place), []).append(due)
+
     # ---------------------------------------------------------------- statements
 
     def _stmt(self, statement: Stmt, depth: int) -> None:
+        for init in self._empty_inits.get(id(statement), ()):
+            self._stmt(init, depth)
         handler = _HANDLERS.get(type(statement))
         if handler is None:
             raise CompilerBug(f"the interpreter does not know the statement {type(statement).__name__}")

@@ -32,6 +32,7 @@ from tilewright.ir.visit import find_all, pre_order, substitute, variables
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.te.language import extern
 from tilewright.te.tensor import Tensor
+from tilewright.tir.admission import right_program
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -68,6 +69,8 @@ class _LoopOperator:
     """A loop function with its parameters told apart."""
 
     def __init__(self, func: PrimFunc) -> None:
+        # What a user wrote is proven where it becomes an operator, as `tw.build` does: later it would be our bug.
+        right_program(func)
         scalars = [param.name for param in func.params if not isinstance(param, Buffer)]
         if scalars:
             raise UserError(

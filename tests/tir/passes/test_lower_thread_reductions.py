@@ -148,3 +148,27 @@ def test_two_reduction_loops_over_threads_are_refused() -> None:
     sch.bind(second, "threadIdx.x")
     with pytest.raises(UnsupportedError, match="needs loops of its own and one loop bound to threads"):
         lower_thread_reductions(sch.func)
+
+
+def test_a_single_thread_combines_with_nobody() -> None:
+    a = te.placeholder((6, 500), name="A")
+    k, q = te.reduce_axis((0, 500), name="k"), te.reduce_axis((0, 1), name="q")
+    c = te.compute((6,), lambda i: te.sum(a[i, k + q], axis=[k, q]), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    row, _, one = sch.get_loops(sch.get_block("C"))
+    sch.bind(row, "blockIdx.x")
+    sch.bind(one, "threadIdx.x")
+    _check(sch.func)
+
+
+def test_loops_that_are_not_one_an_axis_are_refused() -> None:
+    """A row loop of one iteration split in two: the block has no use for either."""
+    a = te.placeholder((4, 7), name="A")
+    k, q = te.reduce_axis((0, 4), name="k"), te.reduce_axis((0, 2), name="q")
+    c = te.compute((1, 6), lambda i, j: te.sum(a[k, j + q], axis=[k, q]), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    row, _, lane, _ = sch.get_loops(sch.get_block("C"))
+    sch.bind(lane, "threadIdx.x")
+    sch.split(row, [None, 2])
+    with pytest.raises(UnsupportedError, match="needs one loop for each axis of its result"):
+        lower(sch.func, TARGET)

@@ -76,7 +76,7 @@ def stencil_back(size: int) -> PrimFunc:
 
 
 def test_merge_refuses_writes_that_later_steps_read() -> None:
-    """B[i] = A[i + 1]; A2 overwritten: the second loop writes what the first still reads."""
+    """B[i] = A[i + 1]; then A is overwritten from its end: the second loop writes what the first still reads."""
     func = parse_script(
         """
 @script.function
@@ -91,8 +91,8 @@ def main(A: Buffer[(9,), "int32"], B: Buffer[(8,), "int32"]):
         with block("A"):
             v = spatial(8, j)
             reads()
-            writes(A[v + 1])
-            A[v + 1] = 0
+            writes(A[8 - v])
+            A[8 - v] = 0
     for k in range(8):
         with block("Z"):
             v = spatial(8, k)
@@ -108,6 +108,28 @@ def main(A: Buffer[(9,), "int32"], B: Buffer[(8,), "int32"]):
         schedule.merge(*_first_loops(schedule, "A", "Z"))
     with pytest.raises(ScheduleError, match="may still touch"):
         schedule.merge(*_first_loops(schedule, "B", "A"))
+
+
+def test_merge_of_steps_that_keep_to_elements_of_their_own() -> None:
+    """B[i] = A[i + 1]; A[i + 1] = 0: each step writes what it alone has read."""
+    func = parse_script(
+        """
+@script.function
+def main(A: Buffer[(9,), "int32"], B: Buffer[(8,), "int32"]):
+    for i in range(8):
+        with block("B"):
+            v = spatial(8, i)
+            B[v] = A[v + 1]
+    for j in range(8):
+        with block("A"):
+            v = spatial(8, j)
+            A[v + 1] = 0
+"""
+    )
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    schedule.parallel(schedule.merge(*_first_loops(schedule, "B", "A")))
+    check_compiled(schedule, func)
 
 
 def test_partition_divides_a_range() -> None:

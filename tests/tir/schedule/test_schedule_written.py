@@ -223,10 +223,32 @@ def halves(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
     )
     schedule = Schedule(func)
     (i,) = schedule.get_loops(schedule.get_block("low"))
-    with pytest.raises(ScheduleError, match="blocks low and high both write B"):
-        schedule.parallel(i)
+    at_once = schedule.copy()
+    at_once.parallel(i)
+    check(at_once, func)
     schedule.split(i, [None, 3])
     check(schedule, func)
+
+
+def test_conditions_around_blocks_that_meet() -> None:
+    func = parse(
+        """
+@script.function
+def meet(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+    for i in range(8):
+        if i < 4:
+            with block("low"):
+                v = spatial(8, i)
+                B[v] = A[v] + 1
+        else:
+            with block("high"):
+                v = spatial(8, i)
+                B[v - 4] = A[v] - 1
+"""
+    )
+    schedule = Schedule(func)
+    with pytest.raises(ScheduleError, match="blocks low and high both write B"):
+        schedule.parallel(*schedule.get_loops(schedule.get_block("low")))
 
 
 def test_fixed_order_inside_a_time_loop() -> None:

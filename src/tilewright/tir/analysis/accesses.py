@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import touched
-from tilewright.ir.expr import ONE, PrimExpr, Ramp, Range, Var
+from tilewright.ir.expr import ONE, TRUE, PrimExpr, Ramp, Range, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import pre_order, substitute
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, Stmt
@@ -50,13 +50,17 @@ class _Collector:
         elif isinstance(item, LetStmt):
             self.unknown.add(item.var)
         elif isinstance(item, Block):
-            # The inside of a nested block is summed up by its regions, in terms of its iterators.
+            # The inside of a nested block is summed up by its regions, in terms of its iterators. Where a predicate
+            # cuts some off, their values may leave the domains: those are what is sure.
+            values: dict[Var, PrimExpr] = {}
             for inner in item.iters:
                 self.domains[inner.var] = inner.domain
                 self.visit(inner.value)
+                if item.predicate is TRUE and not any(isinstance(part, BufferLoad) for part in pre_order(inner.value)):
+                    values[inner.var] = inner.value
             self.visit(item.predicate)
-            self.inner_reads.extend(item.reads)
-            self.inner_writes.extend(item.writes)
+            self.inner_reads.extend(substitute(region, values) for region in item.reads)
+            self.inner_writes.extend(substitute(region, values) for region in item.writes)
             return
         for child in item.children():
             self.visit(child)
@@ -71,7 +75,8 @@ def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> Buffer
         elif found.domains and (mentions(item.min, found.domains) or mentions(item.extent, found.domains)):
             analyzer = found.analyzer()
             box = None if mentions(item.extent, found.domains) else touched((item.min,), found.domains, analyzer)[0]
-            if box is None:
+            # The range of an inner loop may be what a definition inside says.
+            if box is None or mentions(box.min, found.unknown) or mentions(box.extent, found.unknown):
                 result.append(full[dimension])
             else:
                 result.append(Range(box.min, analyzer.simplify(box.extent + item.extent - 1)))

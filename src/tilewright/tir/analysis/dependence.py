@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.expr import TRUE, ZERO, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import pre_order, substitute, variables
 from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_apart
@@ -282,7 +283,10 @@ def _buffer_conflict(
 ) -> Conflict | None:
     first = writers[0][0]
     for block, region in writers:
-        if block is not first and not _written_within(index, first, block, buffer, loop, analyzer):
+        if block is not first and not (
+            _written_within(index, first, block, buffer, loop, analyzer)
+            or _keeps_to_itself(index, loop, (block, [region]), writers, analyzer)
+        ):
             return Conflict(f"blocks {first.name} and {block.name} both write {buffer.name}", block)
         loops = [loop, *index.loops_between(loop, block)]
         if region_tells_apart(block, region, loop, loops, index.loops_above(loop)):
@@ -296,9 +300,9 @@ def _buffer_conflict(
         if reader is not first and index.position(first) < index.position(reader):
             if covered(index, first, reader, buffer, loop, analyzer):
                 continue
-            if _keeps_to_itself(index, loop, (reader, reads), writers, analyzer):
-                continue
         elif _reads_elsewhere(index, loop, reader, reads, writers, analyzer):
+            continue
+        if _keeps_to_itself(index, loop, (reader, reads), writers, analyzer):
             continue
         return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
     return None
@@ -411,7 +415,7 @@ def _keeps_to_itself(
     writers: Sequence[tuple[Block, BufferRegion]],
     analyzer: Analyzer,
 ) -> bool:
-    """Whether what is read in one iteration of a loop is never what is written in another: they have places apart.
+    """Whether what a block touches in one iteration of a loop is never what is written in another: they are apart.
 
     A line of an image for each iteration, say, whatever of it is read and written.
     """
@@ -432,7 +436,8 @@ def _iterations_apart(a: Box, b: Box, var: Var) -> bool:
         form, lengths = linear(x.min), (const_value(x.extent), const_value(y.extent))
         distance = linear(y.min).minus(form)
         step = form.terms.get(var, 0)
-        opaque = any(term is not var and mentions(term, {var}) for term in form.terms)
+        # What is read from memory may be another number in each iteration.
+        opaque = any(term is not var and (mentions(term, {var}) or depends_on_memory(term)) for term in form.terms)
         if opaque or distance.terms or lengths[0] is None or lengths[1] is None:
             continue
         span = max(lengths[0], distance.constant + lengths[1]) - min(0, distance.constant)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.expr import Var, const_value
+from tilewright.tir.analysis.empty_reductions import may_have_no_steps
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.stmt import Block, IterKind, LoopKind
@@ -21,6 +22,8 @@ _IN_ORDER: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 def last_step_conflict(index: ProgramIndex, block: Block) -> str | None:
     """Why the last step of a reduction may not run last; None if it does."""
+    if may_have_no_steps(block, index.path(block)):
+        return f"the reduction of block {block.name} may be over nothing, and then has no last step"
     loops = index.loops_above(block)
     names = {loop.var for loop in loops}
     for item in block.iters:

@@ -8,7 +8,8 @@
 
 The init of a reduction moves in front of the outermost loop that drives its reduce iterators, under copies of the
 spatial loops inside it, when nothing else in that loop touches what it writes or writes what it reads. Where that
-cannot be shown it stays in place, as `if <every reduce iterator at its start>`. Allocations of a block become
+cannot be shown it stays in place, as `if <every reduce iterator at its start>`, and what is due where the reduction is
+over nothing (`analysis/empty_reductions.py`) comes in front under a condition of its own. Allocations of a block become
 `Allocate`. Loops that drive reduce iterators are annotated (`REDUCTION`): their sums may be reassociated, which nothing
 else may.
 """
@@ -22,6 +23,7 @@ from tilewright.ir.build import all_of, eq
 from tilewright.ir.expr import TRUE, Call, PrimExpr, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, uses_any, variables
+from tilewright.tir.analysis.empty_reductions import element_guards, empty_init, init_at_start, may_be_empty
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.folding import fold
@@ -44,6 +46,8 @@ class _InitPlan:
 
     before_loop: dict[Var, list[Stmt]] = field(default_factory=dict)
     relieved: set[int] = field(default_factory=set)
+    before_block: dict[int, Stmt] = field(default_factory=dict)
+    """Inits of reductions over nothing that have no loops, by the identity of their blocks."""
     reducing: set[Var] = field(default_factory=set)
     """Variables of the loops that drive reduce iterators."""
 
@@ -67,7 +71,9 @@ class _LowerBlocks(StmtRewriter):
             body = seq(_guarded(_at_reduction_start(block), substitute_stmt(self.stmt(block.init), mapping)), body)
         for buffer in reversed(block.allocations):
             body = Allocate(buffer, body)
-        return _guarded(fold(substitute(block.predicate, mapping)), body)
+        body = _guarded(fold(substitute(block.predicate, mapping)), body)
+        due = self._plan.before_block.get(id(block))
+        return body if due is None else seq(due, body)
 
 
 def _guarded(condition: PrimExpr, body: Stmt) -> Stmt:
@@ -92,7 +98,10 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
             if item.kind is IterKind.REDUCE:
                 plan.reducing.update(variables(item.value))
         if stmt.init is not None:
-            _plan_init(stmt, path, plan)
+            empty = may_be_empty(stmt, path)
+            place = _plan_init(stmt, path, plan, empty)
+            if empty:
+                _plan_empty_init(stmt, path, plan, place)
         # Inside a block its iterators are what counts: an inner block's init does not leave the outer block.
         _find_reductions(stmt.body, [], plan)
         return
@@ -101,7 +110,20 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
             _find_reductions(child, [*path, stmt], plan)
 
 
-def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
+def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan, place: For | None) -> None:
+    """The init once more for where there are no steps, unless it stands in front of all of them (of `place`)."""
+    found = empty_init(block, path)
+    if isinstance(found, str) or found.place is place:
+        return
+    init = found.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
+    if isinstance(found.place, Block):
+        plan.before_block[id(block)] = init
+    else:
+        plan.before_loop.setdefault(found.place.var, []).append(fresh_copy(init, {}))
+
+
+def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> For | None:
+    """The loop in front of which the init moves, None if it stays in place; `empty`: there may be no step at all."""
     reduce_iters = [item for item in block.iters if item.kind is IterKind.REDUCE]
     others = [item for item in block.iters if item.kind is not IterKind.REDUCE]
     position = next(
@@ -113,29 +135,30 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
         None,
     )
     if position is None:
-        return
+        return None
     inner = path[position:]
     if not all(isinstance(stmt, (For, SeqStmt)) for stmt in inner):
-        return
+        return None
     loops = [stmt for stmt in inner if isinstance(stmt, For)]
     reducing = [loop for loop in loops if any(uses_any(item.value, [loop.var]) for item in reduce_iters)]
     spatial = [loop for loop in loops if loop not in reducing]
     reduce_vars = [loop.var for loop in reducing]
     if any(uses_any(item.value, reduce_vars) for item in others):
-        return
+        return None
     if any(uses_any(bound, reduce_vars) for loop in spatial for bound in (loop.min, loop.extent)):
-        return
+        return None
     start = {loop.var: loop.min for loop in reducing}
     if any(fold(eq(substitute(item.value, start), item.domain.min)) is not TRUE for item in reduce_iters):
-        return
+        return None
     assert block.init is not None
     read = {item.buffer for item in pre_order(block.init) if isinstance(item, BufferLoad)}
     if _touched_beside(block, inner, _stored_buffers(block.init), read):
-        return
+        return None
     values = {item.var: substitute(item.value, start) for item in block.iters}
     # The init of a tile holds blocks of its own.
     init = substitute_stmt(_LowerBlocks(_InitPlan()).stmt(block.init), values)
-    init = _guarded(fold(substitute(substitute(block.predicate, values), start)), init)
+    predicate = all_of(element_guards(block, path)) if empty else block.predicate
+    init = _guarded(fold(substitute(substitute(predicate, values), start)), init)
     for loop in reversed(spatial):
         init = loop.replace(body=init)
     if spatial:
@@ -143,6 +166,7 @@ def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan) -> None:
     outermost = reducing[0].var
     plan.before_loop.setdefault(outermost, []).append(init)
     plan.relieved.add(id(block))
+    return reducing[0]
 
 
 def _stored_buffers(stmt: Node) -> set[Buffer]:

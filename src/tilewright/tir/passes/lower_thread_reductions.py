@@ -11,7 +11,7 @@ That is `rfactor`; what is left, a reduction over threads alone, `combine_thread
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Var, is_const_int
 from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
@@ -49,7 +49,9 @@ def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:
             path = [*path, stmt]
         if isinstance(stmt, Block) and stmt.init is not None:
             for loop in path:
-                if loop.kind is LoopKind.THREAD and _reduces(stmt, loop.var):
+                # A single thread has nobody to combine its result with.
+                several = loop.kind is LoopKind.THREAD and not is_const_int(loop.extent, 1)
+                if several and _reduces(stmt, loop.var):
                     alone = sum(_reduces(stmt, item.var) for item in path) == 1
                     if bare == (alone and loop.body is stmt):
                         return stmt, loop, path
@@ -85,6 +87,12 @@ def _lower(func: PrimFunc, block: Block, loop: For, path: list[For]) -> PrimFunc
     try:
         partial = sch.rfactor(LoopHandle(loop.var), 0)
         *rows, last = sch.get_loops(handle)
+        if len(rows) != len(spatial):
+            raise UnsupportedError(
+                "a reduction across threads needs one loop for each axis of its result",
+                where=where,
+                hint="split or fuse these loops after the reduction is factored (rfactor), and bind the loops of that",
+            )
         if rows:
             sch.compute_at(partial, rows[-1])
         for row, old in zip(rows, spatial, strict=True):

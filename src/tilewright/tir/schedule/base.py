@@ -9,6 +9,7 @@ from typing import Self
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.dependence import consumers, producers
 from tilewright.tir.analysis.reduction_order import LAST_STEP
+from tilewright.tir.enclose import enclose, is_bare
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
 from tilewright.tir.schedule.state import ScheduleState, require_closed_blocks
@@ -25,6 +26,8 @@ class ScheduleBase:
     def __init__(self, func: PrimFunc, *, seed: int | None = None) -> None:
         if not isinstance(func, PrimFunc):
             raise UserError(f"a schedule needs a PrimFunc, not {type(func).__name__}")
+        if is_bare(func) and func.span is not None:
+            func = enclose(func)  # what was written without blocks gets them; what has been lowered had them
         if not isinstance(func.body, Block):
             raise UserError(
                 f"function {func.name} has no root block", hint="schedule functions before they are lowered"
@@ -45,6 +48,11 @@ class ScheduleBase:
     def func(self) -> PrimFunc:
         """The program as it is now."""
         return self._state.func
+
+    @property
+    def origin(self) -> PrimFunc:
+        """The program that the schedule started from."""
+        return self._state.origin
 
     @property
     def trace(self) -> Trace:

@@ -30,6 +30,11 @@ class ScheduleError(UserError):
         self._where: str | None = where
         super().__init__(message, where=where, hint=hint)
 
+    def since(self, call: str) -> ScheduleError:
+        """The same error, with the call of the schedule that broke the premise."""
+        message = f"{self.message} (since {call})"
+        return ScheduleError(message, hint=self.hint, func=self._func, mark=self._mark)
+
     @property
     def where(self) -> str | None:
         """The program, with the place marked."""

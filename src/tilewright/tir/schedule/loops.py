@@ -11,6 +11,7 @@ from tilewright.ir.build import add, const, floordiv, floormod, le, lt, maximum,
 from tilewright.ir.expr import ONE, ZERO, PrimExpr, Range, Var, const_value, is_const_int
 from tilewright.tir.analysis.bindings import is_injective
 from tilewright.tir.analysis.dependence import covered, iteration_conflict
+from tilewright.tir.analysis.empty_reductions import empty_init, may_be_empty, reductions
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.schedule.state import ScheduleState, guard, substitute_loops
@@ -164,8 +165,22 @@ def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
         below = mul(below, loop.extent)
     body = substitute_loops(loops[-1].body, mapping, state.analyzer.simplify)
     notes = {key: value for loop in reversed(loops) for key, value in loop.annotations.items()}
-    state.replace(loops[0], For(fused, ZERO, total, kind, body, None, notes))
+    whole = For(fused, ZERO, total, kind, body, None, notes)
+    _check_inits(state, whole)
+    state.replace(loops[0], whole)
     return fused
+
+
+def _check_inits(state: ScheduleState, fused: For) -> None:
+    """A fused loop over elements and steps does not run at all where there are no steps: nothing would initialise."""
+    for block, path in reductions(fused):
+        if may_be_empty(block, path) and isinstance(empty_init(block, path), str):
+            state.fail(
+                f"fuse: the reduction of block {block.name} may be over nothing, and then no iteration of the fused "
+                "loop would run its init",
+                state.index.blocks.get(block.name),
+                "fuse loops over elements and loops over steps apart, or decompose_reduction first",
+            )
 
 
 def _all_parallel(loops: Sequence[For]) -> bool:

@@ -465,7 +465,7 @@ KINDS = frozenset(
     name
     for kind in Schedule.__mro__[:-1]
     for name in vars(kind)
-    if not name.startswith("_") and name not in ("func", "trace", "copy", "show", "tile", "auto_tensorize")
+    if not name.startswith("_") and name not in ("func", "origin", "trace", "copy", "show", "tile", "auto_tensorize")
 )
 """The names of the methods that a trace can have as instructions."""
 

@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar, cast, overload
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
-from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var
+from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import find_all, pre_order, substitute
 from tilewright.support.errors import CompilerBug
@@ -48,6 +48,11 @@ class ScheduleState:
             self._index_before = None
             self._origin = self._origin or self._index
         return self._index
+
+    @property
+    def origin(self) -> PrimFunc:
+        """The program that the schedule started from."""
+        return self.index.func if self._origin is None else self._origin.func
 
     def is_regular(self, name: str) -> bool:
         """Whether a block's loops visit its iterators' domains, all of them and nothing else.
@@ -384,7 +389,8 @@ def substitute_loops(
                 return bound
             # Simplified, a sum of loops under a division falls apart in pieces that no longer look like one fused
             # loop taken apart: (i * 16 + j) // 2 % 5 is recognised, (i * 8 + j // 2) % 5 is not.
-            plain = tuple(with_value(entry, substitute(entry.value, mapping)) for entry in item.iters)
+            old = [substitute(entry.value, mapping) for entry in item.iters]
+            plain = tuple(with_value(entry, value) for entry, value in zip(bound.iters, old, strict=True))
             return bound.replace(iters=plain)
         if isinstance(item, SeqStmt):
             stmts = tuple(visit(child) for child in item.stmts)
@@ -417,12 +423,23 @@ def _divides_sum(value: PrimExpr) -> bool:
 
 
 def bind_block(block: Block, function: Callable[[PrimExpr], PrimExpr]) -> Block:
-    """A block with its iterator values and its predicate rewritten."""
-    iters = tuple(with_value(item, function(item.value)) for item in block.iters)
+    """A block with its iterator values, domains that depend on loops, and its predicate rewritten."""
+    iters = tuple(with_value(_with_domain(item, function), function(item.value)) for item in block.iters)
     predicate = block.predicate if block.predicate is TRUE else function(block.predicate)
     if predicate is block.predicate and all(a is b for a, b in zip(iters, block.iters, strict=True)):
         return block
     return block.replace(iters=iters, predicate=predicate)
+
+
+def _with_domain(item: BlockIter, function: Callable[[PrimExpr], PrimExpr]) -> BlockIter:
+    """A block iterator whose domain is rewritten (that of a triangular reduction speaks of a loop)."""
+    low, extent = item.domain.min, item.domain.extent
+    if const_value(low) is not None and const_value(extent) is not None:
+        return item
+    new_low, new_extent = function(low), function(extent)
+    if new_low is low and new_extent is extent:
+        return item
+    return BlockIter(item.var, Range(new_low, new_extent), item.kind, item.value)
 
 
 def with_value(item: BlockIter, value: PrimExpr) -> BlockIter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.align_storage import ATTRIBUTE
 from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
 from tilewright.tir.schedule.cache import pick_buffer
@@ -44,10 +45,15 @@ def storage_swizzle(state: ScheduleState, block: Block, choice: int | str) -> No
     buffer = pick_buffer(state, block, block.writes, choice, what)
     if state.is_parameter(buffer):
         state.fail(f"{what}: {buffer.name} is a parameter of the function: the caller decides how it lies", block)
-    shape = buffer.static_shape
-    if shape is None or buffer.dtype.itemsize not in (1, 2, 4, 8, 16) or shape[-1] * buffer.dtype.itemsize % 128:
-        state.fail(f"{what}: the rows of {buffer.name} are not made of 128 bytes", block)
+    require_swizzle(state, buffer, block)
     known = state.func.attributes.get(SWIZZLED)
     names = list(known) if isinstance(known, (list, tuple)) else []
     attributes = {**state.func.attributes, SWIZZLED: [*names, buffer.name]}
     state.commit(state.func.replace(attributes=attributes))
+
+
+def require_swizzle(state: ScheduleState, buffer: Buffer, block: Block | None) -> None:
+    """Elements change places within 128 bytes of a row: rows must be made of such."""
+    shape = buffer.static_shape
+    if shape is None or buffer.dtype.itemsize not in (1, 2, 4, 8, 16) or shape[-1] * buffer.dtype.itemsize % 128:
+        state.fail(f"storage_swizzle: the rows of {buffer.name} are not made of 128 bytes", block)

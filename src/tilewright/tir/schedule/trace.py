@@ -73,6 +73,12 @@ class Trace:
         """Whether a handle is a result of a recorded instruction."""
         return handle in self._numbers
 
+    def handles(self) -> Iterator[tuple[Handle, int]]:
+        """The loops and blocks that are results of recorded instructions, with their numbers."""
+        for handle, number in self._numbers.items():
+            if isinstance(handle, (LoopHandle, BlockHandle)):
+                yield handle, number
+
     def record(
         self,
         kind: str,
