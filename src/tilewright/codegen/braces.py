@@ -81,11 +81,21 @@ B = TypeVar("B", bound=BracedValues)
 class BracedStatements(KernelStatements[B]):
     """Statements of one kernel as text."""
 
+    forever: str
+    """How a loop begins that has no condition."""
+
     def inside(self, body: Callable[[], None]) -> None:
         """What stands between braces."""
         self.values.depth += 1
         body()
         self.values.depth -= 1
+
+    def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
+        """An endless loop that is left where the condition, with what it needs, no longer holds."""
+        self.values.line(f"{self.forever} {{")
+        self.inside(lambda: self.values.line(f"if (!{condition()}) {{ break; }}"))
+        self.inside(body)
+        self.values.line("}")
 
     def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
         """An `if`."""

@@ -23,6 +23,7 @@ from tilewright.tir.stmt import (
     LoopKind,
     SeqStmt,
     Stmt,
+    While,
     seq,
 )
 
@@ -49,6 +50,10 @@ class KernelStatements(ABC, Generic[E]):
     @abstractmethod
     def loop(self, loop: For, body: Callable[[], None]) -> None:
         """A loop that counts."""
+
+    @abstractmethod
+    def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
+        """A loop that runs while a condition holds; the condition is computed before each iteration."""
 
     @abstractmethod
     def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
@@ -101,6 +106,8 @@ class KernelStatements(ABC, Generic[E]):
                 self._for(stmt)
             case IfThenElse():
                 self.choose(stmt)
+            case While():
+                self._while(stmt)
             case LetStmt():
                 self.values.start(stmt.value)
                 self.let(stmt, lambda: self.statement(stmt.body))
@@ -135,6 +142,16 @@ class KernelStatements(ABC, Generic[E]):
                 self.statement(loop.body)
 
         self.loop(loop, body)
+
+    def _while(self, stmt: While) -> None:
+        if any(isinstance(item, Call) and item.name == "barrier" for item in pre_order(stmt)):
+            raise UnsupportedError(f"{self.language} kernels have no barrier inside a while loop")
+
+        def condition() -> str:
+            self.values.start(stmt.condition)
+            return self.values.value(stmt.condition)
+
+        self.repeat(condition, lambda: self.statement(stmt.body))
 
     def choose(self, stmt: IfThenElse) -> None:
         """Emit a condition; one of vectors is a store of some lanes."""

@@ -436,6 +436,17 @@ class _Compiler:
         self._suite(loop.body, depth + 1)
         self._loops -= 1
 
+    def _while(self, loop: s.While, depth: int) -> None:
+        if self._loops >= _LOOP_DEPTH:
+            self._outlined(loop, depth)
+            return
+        # What the condition needs is computed anew each time.
+        self._emit(depth, "while True:", loop)
+        self._emit(depth + 1, f"if not {self._value(loop.condition, depth + 1, loop)}: break", loop)
+        self._loops += 1
+        self._stmt(loop.body, depth + 1)
+        self._loops -= 1
+
     def _iterations(self, loop: For, depth: int) -> str:
         """The source of the values of a loop's variable; its bounds become known."""
         extent = self._value(loop.extent, depth, loop)
@@ -453,12 +464,12 @@ class _Compiler:
         self._bounds.bind(loop.var, (least, high) if fits else None)
         return text
 
-    def _outlined(self, loop: For, depth: int) -> None:
+    def _outlined(self, loop: For | s.While, depth: int) -> None:
         name = self.exprs.names.fresh("loop")
         generator = self._in_group and self._has_barrier(loop)
         self._emit(depth, f"def {name}():")
         before, self._loops = self._loops, 0
-        self._for(loop, depth + 1)
+        self._stmt(loop, depth + 1)
         self._loops = before
         self._emit(depth, f"yield from {name}()" if generator else f"{name}()", loop)
 
@@ -523,6 +534,7 @@ _HANDLERS: Final[dict[type, Callable[[_Compiler, Any, int], None]]] = {
     s.BufferStore: _Compiler._store,
     s.LetStmt: _Compiler._let,
     s.IfThenElse: _Compiler._if,
+    s.While: _Compiler._while,
     s.Allocate: _Compiler._allocate,
     s.Evaluate: _Compiler._evaluate,
     s.Assert: _Compiler._assert,

@@ -163,6 +163,17 @@ class IfThenElse(Stmt):
 
 
 @node()
+class While(Stmt):
+    """Run a statement again and again; the condition is evaluated before each time, and ends the loop when it is false.
+
+    How often that is, nobody knows: analyses take the loop as one opaque piece, and it holds no blocks.
+    """
+
+    condition: PrimExpr
+    body: Stmt
+
+
+@node()
 class Allocate(Stmt):
     """A buffer that lives for a body (after blocks are lowered)."""
 

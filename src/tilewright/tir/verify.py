@@ -73,6 +73,7 @@ class _Checker:
 
     def __init__(self, level: int) -> None:
         self.level = level
+        self.whiles = 0
         self.found: list[str] = []
         self.scope: set[Var | Buffer] = set()
         self.bound: set[Var] = set()
@@ -255,6 +256,11 @@ class _Checker:
             self._stmt(stmt.then_body)
             if stmt.else_body is not None:
                 self._stmt(stmt.else_body)
+        elif isinstance(stmt, s.While):
+            self._condition(stmt.condition, "the condition of a while", stmt)
+            self.whiles += 1
+            self._inside("while", (), stmt.body)
+            self.whiles -= 1
         elif isinstance(stmt, s.Allocate):
             self._allocated(stmt.buffer, stmt)
             for _, private, _ in self.blocks:
@@ -314,6 +320,8 @@ class _Checker:
     def _block(self, block: Block) -> None:
         if self.level >= 1:
             self._say(f"block {block.name} is left after lowering", block)
+        if self.whiles:
+            self._say(f"block {block.name} stands inside a while loop", block)
         if block.name in self.block_names:
             self._say(f"two blocks are named {block.name}", block)
         self.block_names.add(block.name)

@@ -57,6 +57,7 @@ from tilewright.tir.stmt import (
     LoopKind,
     SeqStmt,
     Stmt,
+    While,
 )
 
 Vector = npt.NDArray[np.float32]
@@ -342,6 +343,9 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], corner: _Corner, guarded: bool) -
         for side in (stmt.then_body, stmt.else_body):
             if side is not None:
                 yield from _walk(side, loops, corner, True)
+    elif isinstance(stmt, While):
+        # How often it runs is not known: the body counts once.
+        yield from _walk(stmt.body, loops, corner, True)
     elif isinstance(stmt, BufferStore):
         yield _describe(stmt, loops, corner, guarded)
 

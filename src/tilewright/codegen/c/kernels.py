@@ -47,6 +47,8 @@ def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
 class _Kernel(BracedStatements[Expressions]):
     """One kernel being emitted."""
 
+    forever = "for (;;)"
+
     def __init__(self, kernel: DeviceKernel, dialect: Dialect, helpers: Helpers) -> None:
         super().__init__(kernel, Expressions(dialect, helpers))
         self.language = dialect.name

@@ -40,6 +40,7 @@ from tilewright.tir.stmt import (
     LoopKind,
     SeqStmt,
     Stmt,
+    While,
 )
 
 SCRATCH_ALIGNMENT: Final = 64
@@ -216,6 +217,23 @@ class FunctionEmitter:
                 self.stmt(stmt.else_body)
             c.jump(end)
         c.open(end)
+
+    def repeat(self, stmt: While) -> None:
+        """A loop that tests its condition before each iteration."""
+        c = self.context
+        head, inside, after = c.label("while"), c.label("body"), c.label("after")
+        c.forget_loads()
+        c.jump(head)
+        c.open(head)
+        # Sums are reassociated over the iterations of reductions alone.
+        outer, self.in_reduction = self.in_reduction, False
+        with c.scope():
+            c.branch(c.value(stmt.condition), inside, after)
+            c.open(inside)
+            self.stmt(stmt.body)
+            c.jump(head)
+        self.in_reduction = outer
+        c.open(after)
 
     def allocate(self, stmt: Allocate) -> None:
         """Memory whose size is known only now; the rest was taken when the function started."""
@@ -410,6 +428,7 @@ _EMITTERS: Final[dict[type, Callable[[FunctionEmitter, Stmt], None]]] = {
     Evaluate: lambda emitter, stmt: emitter.evaluate(stmt),  # type: ignore[arg-type]
     Assert: lambda emitter, stmt: emitter.check(stmt),  # type: ignore[arg-type]
     IfThenElse: lambda emitter, stmt: emitter.conditional(stmt),  # type: ignore[arg-type]
+    While: lambda emitter, stmt: emitter.repeat(stmt),  # type: ignore[arg-type]
     Allocate: lambda emitter, stmt: emitter.allocate(stmt),  # type: ignore[arg-type]
     For: lambda emitter, stmt: emitter.loop(stmt),  # type: ignore[arg-type]
 }

@@ -203,6 +203,23 @@ class _Kernel(KernelStatements[SpirvExpressions]):
         c.line(f"OpBranch {head}")
         c.begin(after)
 
+    def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
+        """A loop whose first blocks decide whether it goes on."""
+        c = self.values
+        head, test, inside, again, after = (c.fresh() for _ in range(5))
+        c.line(f"OpBranch {head}")
+        c.begin(head)
+        c.line(f"OpLoopMerge {after} {again} None")
+        c.line(f"OpBranch {test}")
+        c.begin(test)
+        c.line(f"OpBranchConditional {condition()} {inside} {after}")
+        c.begin(inside)
+        body()
+        c.line(f"OpBranch {again}")
+        c.begin(again)
+        c.line(f"OpBranch {head}")
+        c.begin(after)
+
     def _variable(self, kind: str) -> str:
         module = self._module
         return self._declare(module.pointer("Function", module.type(kind)))

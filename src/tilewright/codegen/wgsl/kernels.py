@@ -42,6 +42,7 @@ class _Kernel(BracedStatements[WgslExpressions]):
     """One kernel being emitted; what it declares outside functions has a prefix of its own."""
 
     language = "WebGPU"
+    forever = "loop"
 
     def __init__(self, kernel: DeviceKernel, prefix: str) -> None:
         params = [param for param in kernel.func.params if isinstance(param, Buffer)]

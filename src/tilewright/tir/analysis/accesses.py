@@ -1,7 +1,8 @@
 """What a piece of a block reads and writes, as regions in terms of the variables that stay free.
 
 One region for each distinct access: a point where the indices use only free variables, the touched box where inner
-loops are involved, whole dimensions where an index is not known (it depends on data). A reduction's reading of its own
+loops are involved, whole dimensions where an index is not known (it depends on data, or is read from what a while loop
+changes). A reduction's reading of its own
 accumulators is implied by its init and is not listed.
 """
 
@@ -16,7 +17,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute
 from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
-from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, Stmt
+from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LetStmt, Stmt, While
 
 Access = tuple[Buffer, tuple[PrimExpr, ...]]
 
@@ -31,6 +32,10 @@ class _Collector:
         self.stores: dict[Access, None] = {}
         self.inner_reads: list[BufferRegion] = []
         self.inner_writes: list[BufferRegion] = []
+        self.private: list[Buffer] = []
+        """Buffers that are allocated inside."""
+        self.repeats = False
+        """Whether there is a while loop, whose iterations may differ in all that is read from memory."""
 
     def analyzer(self) -> Analyzer:
         """An analyzer that knows the inner loops."""
@@ -49,6 +54,10 @@ class _Collector:
             self.domains[item.var] = Range(item.min, item.extent)
         elif isinstance(item, LetStmt):
             self.unknown.add(item.var)
+        elif isinstance(item, Allocate):
+            self.private.append(item.buffer)
+        elif isinstance(item, While):
+            self.repeats = True
         elif isinstance(item, Block):
             # The inside of a nested block is summed up by its regions, in terms of its iterators. Where a predicate
             # cuts some off, their values may leave the domains: those are what is sure.
@@ -98,6 +107,12 @@ def detect_accesses(body: Stmt, init: Stmt | None = None) -> tuple[tuple[BufferR
     if init is not None:
         own = {id(region.buffer) for region in writes}
         reads = [region for region in reads if id(region.buffer) not in own]
+    if found.repeats:
+        changed = tuple(dict.fromkeys(region.buffer for region in writes))
+        reads, writes = [_whole_where(r, changed) for r in reads], [_whole_where(r, changed) for r in writes]
+    if found.private:
+        private = tuple(found.private)
+        reads, writes = list(_from_outside(reads, private)), list(_from_outside(writes, private))
     return _distinct(reads), _distinct(writes)
 
 
@@ -137,14 +152,15 @@ def with_detected_accesses(block: Block) -> Block:
 
 def _from_outside(regions: Iterable[BufferRegion], private: tuple[Buffer, ...]) -> tuple[BufferRegion, ...]:
     """Regions as seen from outside a block: without its own buffers, whole where those hold the indices."""
-    result: list[BufferRegion] = []
-    for region in regions:
-        if any(region.buffer is buffer for buffer in private):
-            continue
-        whole = region.buffer.full_region().region
-        parts = [full if _reads_any(part, private) else part for part, full in zip(region.region, whole, strict=True)]
-        result.append(BufferRegion(region.buffer, tuple(parts)))
-    return _distinct(result)
+    seen = [region for region in regions if not any(region.buffer is buffer for buffer in private)]
+    return _distinct([_whole_where(region, private) for region in seen])
+
+
+def _whole_where(region: BufferRegion, buffers: tuple[Buffer, ...]) -> BufferRegion:
+    """A region with all of each dimension whose range is read from some buffers."""
+    whole = region.buffer.full_region().region
+    parts = [full if _reads_any(part, buffers) else part for part, full in zip(region.region, whole, strict=True)]
+    return BufferRegion(region.buffer, tuple(parts))
 
 
 def _reads_any(part: Range, buffers: tuple[Buffer, ...]) -> bool:

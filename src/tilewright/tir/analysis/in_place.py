@@ -29,7 +29,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt
+from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt, While
 
 IN_PLACE: Final = "in_place"
 """The attribute of a function that lists pairs of parameters (an input and a result) that may be the same memory."""
@@ -133,6 +133,8 @@ def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
     for stmt in statements(body):
         if isinstance(stmt, Block):
             raise CompilerBug("a program with blocks is not lowered")
+        if isinstance(stmt, While) and any(_is_access(item, source, result) for item in pre_order(stmt)):
+            return False
         allowed: tuple[PrimExpr, ...] = ()
         if isinstance(stmt, BufferStore):
             if stmt.buffer is source or any(_touches(index, source, result) for index in stmt.indices):
@@ -158,6 +160,10 @@ def _is_harmless(root: PrimExpr, source: Buffer, result: Buffer, allowed: tuple[
 
 def _touches(root: Node, *buffers: Buffer) -> bool:
     return any(isinstance(item, BufferLoad) and item.buffer in buffers for item in pre_order(root))
+
+
+def _is_access(item: Node, *buffers: Buffer) -> bool:
+    return isinstance(item, (BufferLoad, BufferStore)) and item.buffer in buffers
 
 
 def _reads_memory(root: PrimExpr) -> bool:

@@ -24,7 +24,7 @@ from tilewright.tir.stmt import (
 
 
 def child_statements(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly below one, in program order."""
+    """The statements directly below one, in program order; a while loop is one piece, which nothing is moved into."""
     kind = type(stmt)
     if kind is For or kind is LetStmt or kind is Allocate:
         return (stmt.body,)  # type: ignore[attr-defined]

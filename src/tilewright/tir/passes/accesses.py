@@ -25,6 +25,7 @@ from tilewright.tir.stmt import (
     LoopKind,
     SeqStmt,
     Stmt,
+    While,
 )
 
 Step = tuple[Stmt, int]
@@ -47,9 +48,12 @@ class Access:
         """The conditions that hold where the access runs, from a depth on."""
         return [stmt.condition for stmt, child in self.path[depth:] if isinstance(stmt, IfThenElse) and child == 0]
 
-    def is_in_else_below(self, depth: int) -> bool:
-        """Whether the path goes through an `else` from a depth on."""
-        return any(isinstance(stmt, IfThenElse) and child == 1 for stmt, child in self.path[depth:])
+    def may_not_run_below(self, depth: int) -> bool:
+        """Whether the path goes, from a depth on, where no guard tells: through an `else`, or into a while loop."""
+        return any(
+            isinstance(stmt, While) or (isinstance(stmt, IfThenElse) and child == 1)
+            for stmt, child in self.path[depth:]
+        )
 
     def box(self, depth: int, analyzer: Analyzer, guarded: bool = True) -> list[Range | None]:
         """The region touched while the loops from a depth on run (where the guards hold, if `guarded`).
@@ -57,7 +61,17 @@ class Access:
         None stands for an index that is not known.
         """
         predicate = all_of(self.guards_below(depth)) if guarded else TRUE
-        return touched(self.indices, self.loops_below(depth), analyzer, predicate)
+        found = touched(self.indices, self.loops_below(depth), analyzer, predicate)
+        return found if not self._is_repeated() else [item if self._is_steady(item) else None for item in found]
+
+    def _is_repeated(self) -> bool:
+        return any(isinstance(stmt, While) for stmt, _ in self.path)
+
+    def _is_steady(self, item: Range | None) -> bool:
+        """Whether a range is the same in every iteration of the while loops around: nothing of it is read or bound."""
+        bound = [stmt.var for stmt, _ in self.path if isinstance(stmt, LetStmt)]
+        parts = () if item is None else (item.min, item.extent)
+        return not any(isinstance(node, BufferLoad) or node in bound for part in parts for node in pre_order(part))
 
 
 def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
@@ -89,6 +103,9 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Acc
             _collect(buffer, stmt.then_body, (*path, (stmt, 0)), found)
             if stmt.else_body is not None:
                 _collect(buffer, stmt.else_body, (*path, (stmt, 1)), found)
+        case While():
+            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), found)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
         case LetStmt():
             _loads(buffer, (stmt.value,), (*path, (stmt, -1)), found)
             _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
@@ -184,7 +201,7 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
     if not isinstance(store.path[depth][0], SeqStmt):
         # Not one after the other: the two branches of a condition, or a store and its own loads.
         return False
-    if store.is_in_else_below(depth) or not _is_dense(store, depth, analyzer):
+    if store.may_not_run_below(depth) or not _is_dense(store, depth, analyzer):
         return False
     shared = load.guards_below(depth)
     for guard in store.guards_below(depth):

@@ -21,6 +21,7 @@ from tilewright.tir.stmt import (
     LetStmt,
     SeqStmt,
     Stmt,
+    While,
     seq,
 )
 
@@ -38,7 +39,7 @@ def inner_statements(stmt: Stmt) -> tuple[Stmt, ...]:
     match stmt:
         case SeqStmt():
             return stmt.stmts
-        case For() | LetStmt() | Allocate():
+        case For() | LetStmt() | Allocate() | While():
             return (stmt.body,)
         case IfThenElse():
             return (stmt.then_body,) if stmt.else_body is None else (stmt.then_body, stmt.else_body)
@@ -137,6 +138,13 @@ class StmtRewriter:
             return stmt
         return stmt.replace(condition=condition, then_body=then_body, else_body=else_body)
 
+    def visit_while(self, stmt: While) -> Stmt:
+        """A loop with a condition."""
+        condition, body = self.expr(stmt.condition), self.stmt(stmt.body)
+        if condition is stmt.condition and body is stmt.body:
+            return stmt
+        return stmt.replace(condition=condition, body=body)
+
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         """An allocation."""
         body = self.stmt(stmt.body)
@@ -160,6 +168,7 @@ _HANDLERS: dict[type, Callable[[StmtRewriter, Stmt], Stmt]] = {
     BufferStore: lambda self, stmt: self.visit_store(stmt),  # type: ignore[arg-type]
     LetStmt: lambda self, stmt: self.visit_let(stmt),  # type: ignore[arg-type]
     IfThenElse: lambda self, stmt: self.visit_if(stmt),  # type: ignore[arg-type]
+    While: lambda self, stmt: self.visit_while(stmt),  # type: ignore[arg-type]
     Allocate: lambda self, stmt: self.visit_allocate(stmt),  # type: ignore[arg-type]
     Evaluate: lambda self, stmt: self.visit_evaluate(stmt),  # type: ignore[arg-type]
     Assert: lambda self, stmt: self.visit_assert(stmt),  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.folding import fold_node
 from tilewright.tir.passes.rewriting import NOTHING, StmtRewriter, inside_loop, is_nothing, substitute_stmt
-from tilewright.tir.stmt import Allocate, Assert, For, IfThenElse, LetStmt, LoopKind, Stmt
+from tilewright.tir.stmt import Allocate, Assert, For, IfThenElse, LetStmt, LoopKind, Stmt, While
 
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
@@ -122,6 +122,10 @@ class _Simplify(StmtRewriter):
             result = self.stmt(body)
         self._memo = saved
         return result
+
+    def visit_while(self, stmt: While) -> Stmt:
+        # The condition reads what the body changes: nothing is known in the body but what is known around the loop.
+        return NOTHING if self.expr(stmt.condition) is FALSE else super().visit_while(stmt)
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         body = self.stmt(stmt.body)

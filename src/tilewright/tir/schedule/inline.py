@@ -25,7 +25,7 @@ from tilewright.tir.schedule.inverse import (
     whole_box,
 )
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Assert, Block, BlockIter, BufferStore, Evaluate, For, Stmt
+from tilewright.tir.stmt import Assert, Block, BlockIter, BufferStore, Evaluate, For, Stmt, While
 
 
 def _single_store(state: ScheduleState, block: Block, what: str) -> BufferStore:
@@ -163,6 +163,7 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
 
     edits: dict[Stmt, Stmt | None] = {block: None}
     for reader in readers:
+        _require_no_while(state, reader, store.buffer, what)
         edits[reader] = with_replaced(reader, replace)
     names = [reader.name for reader in readers]
     _commit(state, edits, [store.buffer], names, what, (block.name, names))
@@ -180,6 +181,14 @@ def _remove(state: ScheduleState, block: Block, what: str) -> None:
     if len(index.scope(block).blocks) == 1:
         state.fail(f"{what}: nothing would be left of its scope without block {block.name}", block)
     _commit(state, {block: None}, buffers, [], what)
+
+
+def _require_no_while(state: ScheduleState, reader: Block, buffer: Buffer, what: str) -> None:
+    """What a while loop reads it may read any number of times: nothing is computed there that was computed once."""
+    loops = [item for item in pre_order(reader) if isinstance(item, While)]
+    inside = [item for loop in loops for item in pre_order(loop)]
+    if any(isinstance(item, BufferLoad) and item.buffer is buffer for item in inside):
+        state.fail(f"{what}: block {reader.name} reads {buffer.name} in a while loop", reader)
 
 
 def with_replaced(block: Block, replace: Callable[[Node], Node | None]) -> Block:

@@ -19,7 +19,7 @@ from tilewright.tir.schedule.cache import finish_staging, pick_buffer, place_bes
 from tilewright.tir.schedule.placement import build_nest
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.updates import always_writes
-from tilewright.tir.stmt import Block, BlockIter, BufferStore, IfThenElse, IterKind, Stmt
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, IfThenElse, IterKind, Stmt, While
 
 
 def reindex(state: ScheduleState, block: Block, choice: int | str, mode: str) -> str:
@@ -159,7 +159,7 @@ def _only_access(state: ScheduleState, block: Block, buffer: Buffer, mode: str, 
 
 def _is_conditional(body: Stmt, buffer: Buffer) -> bool:
     """Whether some read of a buffer happens only where a condition holds."""
-    guards = [item for item in pre_order(body) if isinstance(item, (Select, And, Or, IfThenElse))]
+    guards = [item for item in pre_order(body) if isinstance(item, (Select, And, Or, IfThenElse, While))]
     inside = [item for guard in guards for item in pre_order(guard)]
     return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in inside)
 

@@ -15,7 +15,7 @@ from tilewright.tir.analysis.linear import mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.inverse import invert_access
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, Stmt
+from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, Stmt, While
 
 
 class Update(Enum):
@@ -54,8 +54,15 @@ def _accesses(
 ) -> Iterator[tuple[bool, tuple[PrimExpr, ...], bool]]:
     """The accesses of a buffer in order: whether it is a store, the indices, whether it may not happen.
 
-    In a loop of unknown extent it may not, unless the loop runs through the elements.
+    In a loop of unknown extent it may not, unless the loop runs through the elements; in a while loop neither.
     """
+    if isinstance(stmt, While):
+        stored = [(item.indices, item.buffer) for item in pre_order(stmt) if isinstance(item, BufferStore)]
+        stores = [(True, indices, True) for indices, target in stored if target is buffer]
+        loads = [item for item in pre_order(stmt) if isinstance(item, BufferLoad) and item.buffer is buffer]
+        # What one of its iterations reads, an earlier one may have written, and what is written a later one may read.
+        yield from (*stores, *((False, load.indices, True) for load in loads), *stores)
+        return
     children = child_statements(stmt)
     heads: tuple[Node, ...] = ()
     if not children:

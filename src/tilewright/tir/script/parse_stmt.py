@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
@@ -50,6 +51,7 @@ class StatementParser(CallParser):
         self.blocks: list[BlockFrame] = []
         self.block_names: set[str] = {"root"}
         self.attributes: dict[str, object] = {}
+        self._whiles = 0
 
     def new_buffer(self, call: ast.Call, name: str) -> Buffer:
         """A buffer from the arguments (shape, dtype, scope, ...) of a declaration."""
@@ -345,6 +347,29 @@ class StatementParser(CallParser):
         else_body = self._nested(node.orelse) if node.orelse else None
         return s.IfThenElse(condition, then_body, else_body)
 
+    def _while(self, node: ast.While) -> Stmt | None:
+        if node.orelse:
+            raise self.source.error(node, "a loop of a script has no else")
+        condition = self.condition(node.test)
+        if condition is e.FALSE:
+            return None
+        if not depends_on_memory(condition):
+            raise self.source.error(
+                node.test,
+                "nothing in this loop can change its condition, which reads no buffer: once begun, it would never end",
+                "keep what decides in a buffer: x = alloc_buffer((1,), dtype), while x[0] < ...",
+            )
+        self._whiles += 1
+        body = self._nested(node.body)
+        self._whiles -= 1
+        return s.While(condition, body)
+
+    def _leave(self, node: ast.Break | ast.Continue) -> None:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        raise self.source.error(
+            node, f"a script has no {word}", "make it part of the condition of a while loop, or of an if"
+        )
+
     def _assert(self, node: ast.Assert) -> Stmt:
         message = self.text(node.msg) if node.msg is not None else ast.unparse(node.test)
         return s.Assert(self.condition(node.test), message)
@@ -387,6 +412,8 @@ class StatementParser(CallParser):
             raise self.source.error(node, f"the arguments of {callee.name} are given by position")
         if any(not frame.implicit for frame in self.blocks):
             raise self.source.error(node, f"{callee.name} cannot be called inside a block", "call it between blocks")
+        if self._whiles:
+            raise self.source.error(node, f"{callee.name} cannot be called inside a while loop")
         args: list[Buffer | PrimExpr] = []
         for param, item in zip(callee.params, node.args, strict=False):
             value = self.value(item)
@@ -463,6 +490,8 @@ class StatementParser(CallParser):
 
     def _block(self, node: ast.With, call: ast.Call) -> Stmt:
         self.arguments(call, 1)
+        if self._whiles:
+            raise self.source.error(node, "a while loop holds no blocks", "put the whole loop into a block instead")
         name = self.text(call.args[0])
         self.block_names.add(name)
         frame = BlockFrame()
@@ -497,6 +526,9 @@ _HANDLERS: Final[dict[type, Callable[..., Stmt | None]]] = {
     ast.AugAssign: StatementParser._augmented,
     ast.For: StatementParser._for,
     ast.If: StatementParser._if,
+    ast.While: StatementParser._while,
+    ast.Break: StatementParser._leave,
+    ast.Continue: StatementParser._leave,
     ast.Assert: StatementParser._assert,
     ast.Pass: StatementParser._pass,
     ast.Return: StatementParser._return,

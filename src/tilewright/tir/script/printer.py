@@ -295,6 +295,11 @@ class _FunctionPrinter:
             self.emit("else:")
             self._indented(statement.else_body)
 
+    def _while(self, statement: s.While) -> None:
+        self._prepare(statement.condition)
+        self.emit(f"while {self.exprs.text(statement.condition)}:", statement)
+        self._indented(statement.body)
+
     def _assert(self, statement: s.Assert) -> None:
         self._prepare(statement.condition)
         self.emit(f"assert {self.exprs.text(statement.condition)}, {quoted(statement.message)}", statement)
@@ -398,6 +403,7 @@ _HANDLERS: Final[dict[type, Callable[[_FunctionPrinter, Any], None]]] = {
     s.LetStmt: _FunctionPrinter._let,
     s.Allocate: _FunctionPrinter._allocate,
     s.IfThenElse: _FunctionPrinter._if,
+    s.While: _FunctionPrinter._while,
     s.Assert: _FunctionPrinter._assert,
     s.Evaluate: _FunctionPrinter._evaluate,
     For: _FunctionPrinter._for,
