@@ -140,3 +140,33 @@ def lanes(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"]):
         assert isinstance(after.body, For)
         assert isinstance(after.body.body, Allocate)
         agree(func, after, data(64), data(64))
+
+    @pytest.mark.parametrize("guard", ["i < 1", "i * 2 < 3 and i < 7", "i <= 0"])
+    def test_what_only_some_iterations_write_stays_outside(self, guard: str) -> None:
+        """A store under a condition of the loop around: later iterations read what an earlier one wrote."""
+        func = script(f"""
+def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
+    with allocate((1,), "float32") as T:
+        for i in range(8):
+            if {guard}:
+                T[0] = A[i] + 5.0
+            B[i] = T[0]
+""")
+        agree(func, compact_buffers(func), data(8), data(8))
+
+    def test_bounds_of_indices_still_cut_tiles(self) -> None:
+        func = script("""
+def f(A: Buffer[(10,), "float32"], B: Buffer[(10,), "float32"]):
+    with allocate((10,), "float32") as T:
+        for i in range(3):
+            for j in range(4):
+                if i * 4 + j < 10:
+                    T[i * 4 + j] = A[i * 4 + j] * 2.0
+            for j in range(4):
+                if i * 4 + j < 10:
+                    B[i * 4 + j] = T[i * 4 + j] + 1.0
+""")
+        after = compact_buffers(func)
+        agree(func, after, data(10), data(10))
+        (allocation,) = find_all(after.body, Allocate)
+        assert allocation.buffer.static_shape == (4,)

@@ -204,10 +204,6 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
     if store.may_not_run_below(depth) or not _is_dense(store, depth, analyzer):
         return False
     shared = load.guards_below(depth)
-    for guard in store.guards_below(depth):
-        linear = all(isinstance(part, (LT, LE)) for part in conjuncts(guard))
-        if not linear and not any(guard is other for other in shared):
-            return False
     with analyzer.scope():
         for access in (store, load):
             for var, domain in access.loops_below(0).items():
@@ -215,10 +211,28 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
         written, read = store.box(depth, analyzer), load.box(depth, analyzer)
         # Only where the load runs must there be a value.
         with analyzer.assume(*shared):
+            if not all(analyzer.prove(part) for part in _open_conditions(store, depth, shared, analyzer)):
+                return False
             return all(
                 w is not None and r is not None and _covers_range(w, r, analyzer)
                 for w, r in zip(written, read, strict=True)
             )
+
+
+def _open_conditions(store: Access, depth: int, shared: list[PrimExpr], analyzer: Analyzer) -> list[PrimExpr]:
+    """The conditions of a store that its box does not show: whether it runs at all depends on them.
+
+    A bound on an index of the store (`4 * i + j < n`, where `j` runs below) cuts the box off.
+    """
+    known = {part for guard in shared for part in conjuncts(guard)}
+    loops = set(store.loops_below(depth))
+    indexed = {var for index in store.indices for var in analyzer.variables_of(index)} & loops
+    found = []
+    for part in (part for guard in store.guards_below(depth) for part in conjuncts(guard)):
+        moving = set(analyzer.variables_of(part)) & loops
+        if part not in known and not (isinstance(part, (LT, LE)) and moving and moving <= indexed):
+            found.append(part)
+    return found
 
 
 def _covers_range(a: Range, b: Range, analyzer: Analyzer) -> bool:
