@@ -30,7 +30,7 @@ from tilewright.lower.schedules import use_schedule
 from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
 from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.device_program import DeviceModule
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.devices import choosing, find_device, split_index
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.keys import SigningKey
 from tilewright.runtime.module import Module, export
@@ -228,10 +228,11 @@ class Compilation:
                 f"the target {self.host} is not this machine, so the model cannot run here",
                 hint="use Compilation(...).export_library(path) (or `tilewright compile -o`) to deploy it there",
             )
-        if not self.target.is_cpu and not self.request.names_device:
-            # Before the work, so that a missing device is said at once.
-            find_device(self.target.kind)
-        return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
+        with choosing(self.target.kind, self.request.device_index):
+            if not self.target.is_cpu and not self.request.names_device:
+                # Before the work, so that a missing device is said at once.
+                find_device(self.target.kind)
+            return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
 
     def export_library(
         self,
@@ -257,13 +258,16 @@ def build(
 
     `program` is a tensor-expression schedule (with `args` in the order of the parameters), a loop schedule, a function,
     or a module of functions. Call the result, or pick a function of it by name. With `target="opencl"` or `"cuda"` the
-    kernels run on the first such device; loops that are not bound to threads run in a single one.
+    kernels run on the first such device ("cuda:1": the second); loops that are not bound to threads run in a single
+    one.
     """
     watch_overrides()
+    target, index = split_index(target) if isinstance(target, str) else (target, 0)
     resolved = any_target(target)
     functions = _functions(program, args, name)
     if resolved.kind in DEVICE_KINDS:
-        return device_module(functions, [_function_info(function) for function in functions], resolved)
+        with choosing(resolved.kind, index):
+            return device_module(functions, [_function_info(function) for function in functions], resolved)
     resolved = cpu_target(resolved)
     payload = compile_functions(functions, resolved)
     artifact = Artifact(

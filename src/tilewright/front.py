@@ -9,6 +9,7 @@ from importlib import import_module
 from tilewright.codegen.llvm import deploy
 from tilewright.lower.model_cache import load_model
 from tilewright.request import DatabaseLike, ModelLike, TargetLike, request
+from tilewright.runtime.devices import choosing
 from tilewright.runtime.executor import Executable
 from tilewright.support import trace
 
@@ -36,9 +37,9 @@ def compile(
     to forms that multiply them by zero or subtract them from each other.
     `specialize=[{"batch": 1, "length": 128}, ...]` compiles a model with symbolic shapes for these sizes too: calls of
     such sizes run code made for them alone.
-    `target` may be a device ("cuda", "opencl"): kernels then run there, and what the device cannot run on this CPU;
-    `{"cuda": "", "host": "native"}` names both. A text that says which device ("cuda -arch=sm_90a") needs none here:
-    the result can then be exported, and calls of it say what is missing.
+    `target` may be a device ("cuda", "opencl"; "cuda:1" is the second GPU): kernels then run there, and what the device
+    cannot run on this CPU; `{"cuda": "", "host": "native"}` names both. A text that says which device ("cuda
+    -arch=sm_90a") needs none here: the result can then be exported, and calls of it say what is missing.
     `database` holds measured schedules, which `tilewright tune` finds (None: the user's own, where there is one, and
     those that come with Tilewright; "shipped": these alone).
     `precision` is what float32 models are computed in: "float32"; "tf32", which lets tensor cores of NVIDIA GPUs round
@@ -52,7 +53,8 @@ def compile(
         artifact = load_model(wanted.key)
         if artifact is not None:
             trace.LOGGER.info("took %r from the cache", artifact)
-            return deploy.executable(artifact, threads, may_be_absent=wanted.names_device)
+            with choosing(wanted.target.kind, wanted.device_index):
+                return deploy.executable(artifact, threads, may_be_absent=wanted.names_device)
     start = time.perf_counter()
     compilation = import_module("tilewright.compiler").Compilation.of(wanted)
     result = compilation.executable()

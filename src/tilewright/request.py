@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
-from tilewright.runtime.devices import DEVICES, find_device
+from tilewright.runtime.devices import DEVICES, choosing, find_device, split_index
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.text import kind_of
@@ -55,6 +55,8 @@ class CompileRequest:
     """Whether indices and divisors are not checked when the model runs."""
     names_device: bool = False
     """Whether the user says which device it is for, not just the one that is here: then it may be elsewhere."""
+    device_index: int = 0
+    """Which of the devices of the target's kind it runs on here; the code is the same for all that are alike."""
 
     @cached_property
     def key(self) -> str | None:
@@ -97,7 +99,9 @@ def request(
         raise UserError(f"there is no precision {precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
-    resolved, host = model_targets(target)
+    target, index = split_index(target) if isinstance(target, str) else (target, 0)
+    with choosing(target.split()[0] if isinstance(target, str) and target.strip() else "", index):
+        resolved, host = model_targets(target)
     if precision == "tf32":
         if resolved.kind != "cuda":
             raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
@@ -120,6 +124,7 @@ def request(
         _answers(database, resolved),
         unchecked,
         resolved.kind in DEVICES and _names_device(target, resolved.kind),
+        index,
     )
 
 

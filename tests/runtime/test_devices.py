@@ -1,98 +1,80 @@
-"""WebGPU, Vulkan and AMD devices: what is said where something is missing or too large."""
+"""Which device of several a model runs on: numbers in targets, and what is said where there is none."""
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import subprocess
-import sys
-from types import SimpleNamespace
+import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.codegen.on_device import require_webgpu
+from tests.graph.helpers import function, op, var
 from tilewright import te
-from tilewright.runtime import hip, vulkan, webgpu
+from tilewright.graph.infer import infer_types
+from tilewright.ir.function import IRModule
+from tilewright.runtime import devices
+from tilewright.runtime.device_program import pick
+from tilewright.runtime.devices import choosing, find_device, split_index
 from tilewright.support.errors import UserError
 
 
-def test_parts_of_memory() -> None:
-    """Copies and writes come in order with launches."""
-    require_webgpu()
-    device = webgpu.webgpu_device()
-    a = te.placeholder((8,), name="A")
-    b = te.compute((8,), lambda i: a[i] + 1.0, name="B")
-    module = tw.build(te.create_schedule(b.op), [a, b], target="webgpu")
-    source, target = device.upload(np.zeros(8, np.float32)), device.allocate(32)
-    (kernel,) = module.kernels.values()
-    device.launch(kernel, (1, 1, 1), (1, 1, 1), [source, target])
-    device.copy(target, 0, source, 16, 8)
-    device.launch(kernel, (1, 1, 1), (1, 1, 1), [source, target])
-    got = np.zeros(8, np.float32)
-    device.read(target, 0, got)
-    np.testing.assert_array_equal(got, [1, 1, 1, 1, 2, 2, 1, 1])
-    device.write(source, np.full(3, 5, np.uint8))
-    small = np.zeros(3, np.uint8)
-    device.download(source, small)
-    np.testing.assert_array_equal(small, [5, 5, 5])
-    assert device.numbers() == {"max_threads": 256, "shared_bytes": 16384}
+def test_numbers_in_texts() -> None:
+    assert split_index("cuda:1 -arch=sm_90") == ("cuda -arch=sm_90", 1)
+    assert split_index(" opencl:12") == ("opencl", 12)
+    for text in ("cuda", "native", "llvm -mcpu=neoverse-n1", "cuda -arch=sm_90", ""):
+        assert split_index(text) == (text, 0)
+    with pytest.raises(UserError, match="'llvm' is no kind of device"):
+        split_index("llvm:1")
 
 
-def test_arrays_that_are_too_large() -> None:
-    require_webgpu()
-    with pytest.raises(UserError, match=r"takes arrays of up to .* bytes in WebGPU programs, not 1099511627776"):
-        webgpu.webgpu_device().allocate(1 << 40)
+def test_a_number_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="there is no CUDA device 2: this machine has 2 such devices"):
+        pick(["a", "b"], 2, "CUDA")
 
 
-def test_kernels_of_too_many_buffers() -> None:
-    require_webgpu()
-    inputs = [te.placeholder((4,), name=f"A{n}") for n in range(webgpu.webgpu_device().most_buffers)]
-    total = te.compute((4,), lambda i: sum((one[i] for one in inputs[1:]), start=inputs[0][i]), name="B")
-    with pytest.raises(UserError, match=r"the kernel main_kernel0 uses \d+ buffers, .* allows \d+"):
-        tw.build(te.create_schedule(total.op), [*inputs, total], target="webgpu")
+def test_choices_end_with_their_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Toy:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    monkeypatch.setitem(devices.DEVICES, "opencl", Toy)
+    with choosing("opencl", 3):
+        found = find_device("opencl")
+        assert (found.number, found.index) == (3, 3)  # type: ignore[attr-defined]
+        with choosing("cuda", 1):
+            assert find_device("opencl").index == 3
+    assert find_device("opencl").index == 0
 
 
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wgpu", None)
-    with pytest.raises(UserError, match="WebGPU programs need the package wgpu"):
-        webgpu.webgpu_device.__wrapped__()
+def model() -> IRModule:
+    x = var("x", 2, 3)
+    return infer_types(IRModule([function([x], op("nn.relu", x))]))
 
 
-def test_opengl_is_not_looked_for() -> None:
-    """Its drivers bring an LLVM of their own into the process, next to which `import triton` crashes."""
-    require_webgpu()
-    code = (
-        "from tilewright.runtime.webgpu import webgpu_device\n"
-        "webgpu_device()\n"
-        "print([line for line in open('/proc/self/maps') if 'libEGL' in line or 'libGL' in line])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout == "[]\n"
-
-
-def test_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=list))
-    monkeypatch.setitem(sys.modules, "wgpu", nothing)
-    extras = SimpleNamespace(set_instance_extras=lambda backends: None)
-    monkeypatch.setitem(sys.modules, "wgpu.backends.wgpu_native.extras", extras)
-    with pytest.raises(UserError, match="there is no WebGPU device here"):
-        webgpu.webgpu_device.__wrapped__()
-
-
-def test_without_vulkan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vulkan, "_LIBRARIES", ("libnothing.so",))
-    with pytest.raises(UserError, match="need its loader, libvulkan"):
-        vulkan.vulkan_device.__wrapped__()
-
-
-def test_without_a_compiler_for_amd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_programs_and_libraries_name_their_device(tmp_path: Path) -> None:
     try:
-        ctypes.CDLL("libhiprtc.so")
-    except OSError:
-        monkeypatch.setattr(shutil, "which", lambda name: None)
-        with pytest.raises(UserError, match="need ROCm's libhiprtc or clang with lld"):
-            hip._compiler.__wrapped__()
-    else:
-        pytest.skip("hipRTC is here")
+        find_device("opencl")
+    except UserError as error:
+        pytest.skip(f"no OpenCL device: {error.message}")
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    executable = tw.compile(model(), target="opencl:0")
+    np.testing.assert_array_equal(executable(x), np.maximum(x, 0))
+    assert copy.copy(executable).device is executable.device
+    for compile_there in (
+        lambda: tw.compile(model(), target="opencl:97"),
+        lambda: tw.build(te.create_prim_func([doubled()]), target="opencl:97"),
+    ):
+        with pytest.raises(UserError, match="there is no OpenCL device 97"):
+            compile_there()
+    executable.export_library(tmp_path / "m.so")
+    loaded = tw.load(tmp_path / "m.so", device="opencl:0")
+    np.testing.assert_array_equal(loaded(x), np.maximum(x, 0))
+    with pytest.raises(UserError, match="there is no OpenCL device 97"):
+        tw.load(tmp_path / "m.so", device="opencl:97")
+    with pytest.raises(UserError, match="the model is for opencl, not for the device 'cuda:0'"):
+        tw.load(tmp_path / "m.so", device="cuda:0")
+
+
+def doubled() -> te.Tensor:
+    return te.compute((8,), lambda i: te.cast(i, "float32") * 2.0, name="doubled")

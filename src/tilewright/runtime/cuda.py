@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.convert import Array, address_of, is_torch
 from tilewright.runtime.cuda_graph import CudaRecording, LaunchAs, Policy, even_share, plain, quickest
-from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar
+from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar, pick
 from tilewright.runtime.dlpack import read_capsule
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
@@ -484,15 +484,15 @@ def _packed(arg: Any) -> Array:
 
 
 @functools.cache
-def cuda_device() -> CudaDevice:
-    """The first GPU. A `UserError` where there is none."""
+def cuda_device(index: int = 0) -> CudaDevice:
+    """The GPU of a number. A `UserError` where there is none."""
     try:
         from cuda.bindings import driver
 
         (error,) = driver.cuInit(0)
-        found = error == driver.CUresult.CUDA_SUCCESS and int(driver.cuDeviceGetCount()[1]) > 0
+        found = int(driver.cuDeviceGetCount()[1]) if error == driver.CUresult.CUDA_SUCCESS else 0
     except (ImportError, RuntimeError) as error:
         raise UserError("CUDA programs need NVIDIA's driver, which is not here", hint=_HINT) from error
     if not found:
         raise UserError("there is no CUDA device here", hint=_HINT)
-    return CudaDevice(driver, 0)
+    return CudaDevice(driver, pick(range(found), index, "CUDA"))

@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.convert import Array
 from tilewright.runtime.function_table import FunctionTable, check_repeats
 from tilewright.runtime.module import FunctionSignature, TimingResult, timed
 from tilewright.runtime.shapes import evaluate
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.text import plural
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class Device(ABC):
     name: str = ""
     flat_memory: bool = False
     """Whether `view` gives any part of memory."""
+    index: int = 0
+    """Which of the devices of its kind it is."""
     dlpack: tuple[int, int] | None = None
     """The device as DLPack writes it (type, index), if it shares memory that way."""
 
@@ -189,6 +194,13 @@ class Device(ABC):
     @abstractmethod
     def wait(self) -> None:
         """Wait until everything that was started is done."""
+
+
+def pick(devices: Sequence[T], index: int, what: str) -> T:
+    """The device of a number among those that are here."""
+    if index >= len(devices):
+        raise UserError(f"there is no {what} device {index}: this machine has {plural(len(devices), 'such device')}")
+    return devices[index]
 
 
 class DeviceFunction(FunctionSignature):

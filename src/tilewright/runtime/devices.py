@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.runtime.cuda import cuda_device, nvrtc_version
@@ -12,9 +16,9 @@ from tilewright.runtime.metal import metal_device
 from tilewright.runtime.opencl import opencl_device
 from tilewright.runtime.vulkan import vulkan_device
 from tilewright.runtime.webgpu import webgpu_device
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UnsupportedError, UserError
 
-DEVICES: Final[dict[str, Callable[[], Device]]] = {
+DEVICES: Final[dict[str, Callable[[int], Device]]] = {
     "cuda": cuda_device,
     "opencl": opencl_device,
     "webgpu": webgpu_device,
@@ -22,15 +26,41 @@ DEVICES: Final[dict[str, Callable[[], Device]]] = {
     "rocm": hip_device,
     "metal": metal_device,
 }
-"""How the first device of a kind is found; a `UserError` where there is none."""
+"""How the devices of a kind are found by their number; a `UserError` where there is none."""
+
+_chosen: ContextVar[Mapping[str, int]] = ContextVar("tilewright_devices", default=MappingProxyType({}))
+_NUMBERED: Final = re.compile(r"\s*([a-z]+):(\d+)(?=\s|$)")
 
 
 def find_device(kind: str) -> Device:
-    """The first device of a kind here."""
+    """The device of a kind here: the first, or the one that was chosen."""
     finder = DEVICES.get(kind)
     if finder is None:
         raise UnsupportedError(f"this runtime has no devices of the kind '{kind}'", hint=f"it has {', '.join(DEVICES)}")
-    return finder()
+    index = _chosen.get().get(kind, 0)
+    device = finder(index)
+    device.index = index
+    return device
+
+
+@contextmanager
+def choosing(kind: str, index: int) -> Iterator[None]:
+    """While the body runs, `find_device` finds this device of a kind."""
+    token = _chosen.set({**_chosen.get(), kind: index})
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def split_index(text: str) -> tuple[str, int]:
+    """A target's text without a device's number, and the number: "cuda:1 -arch=sm_90" is "cuda -arch=sm_90" and 1."""
+    found = _NUMBERED.match(text)
+    if found is None:
+        return text, 0
+    if found[1] not in DEVICES:
+        raise UserError(f"'{found[1]}' is no kind of device, so none has a number", hint=f"one of {', '.join(DEVICES)}")
+    return found[1] + text[found.end() :], int(found[2])
 
 
 _COMPILERS: Final[dict[str, Callable[[], str]]] = {"cuda": nvrtc_version, "rocm": hip_compiler}

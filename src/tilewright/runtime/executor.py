@@ -22,7 +22,7 @@ from tilewright.runtime.convert import HOST_DEVICES, direct, is_torch, to_storag
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.device_model import DeviceRunner
 from tilewright.runtime.device_profiler import profile_device
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.devices import choosing, find_device
 from tilewright.runtime.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.function_table import check_repeats
 from tilewright.runtime.keys import SigningKey
@@ -211,7 +211,9 @@ class Executable:
         return exported_bytes(self._exporter, self.artifact.with_threads(self.threads), "model")
 
     def __copy__(self) -> Executable:
-        return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
+        kind = "" if self.artifact.device is None else self.artifact.device.kind
+        with choosing(kind, 0 if self.device is None else self.device.index):
+            return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Executable:
         # Code and constants are never written, so that two executables may share them.

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.convert import Array, address_of
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import Device, DeviceProgram, Scalar, pick
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.fingerprint import environment_fingerprint
@@ -248,8 +248,8 @@ def _packed(arg: Any) -> Array:
 
 
 @functools.cache
-def hip_device() -> HipDevice:
-    """The first AMD GPU. A `UserError` where there is none."""
+def hip_device(index: int = 0) -> HipDevice:
+    """The AMD GPU of a number. A `UserError` where there is none."""
     try:
         library = ctypes.CDLL("libamdhip64.so")
     except OSError as error:
@@ -257,4 +257,4 @@ def hip_device() -> HipDevice:
     count = ctypes.c_int()
     if library.hipGetDeviceCount(ctypes.byref(count)) != 0 or count.value == 0:
         raise UserError("there is no AMD GPU here", hint=_HINT)
-    return HipDevice(library, 0)
+    return HipDevice(library, pick(range(count.value), index, "HIP"))

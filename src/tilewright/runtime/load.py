@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.artifact import Artifact, DeviceInfo, artifact_from_metadata
+from tilewright.runtime.devices import choosing, split_index
 from tilewright.runtime.elf import check_identity, exported_names, read_layout
 from tilewright.runtime.entry import constants_address
 from tilewright.runtime.executor import Executable
@@ -72,13 +73,15 @@ def load(
     *,
     require: str | None = None,
     trust: Trusted | None = None,
+    device: str | None = None,
 ) -> Executable | Module:
     """Open a library written by `export_library`: an `Executable` for a model, a `Module` for functions.
 
     `source` is a path, or the bytes of a library. What is in the file now is loaded, whatever the process has loaded
     from that path before; later changes of the file change nothing. `require="sealed"` refuses a library without a
     checksum, `require="signed"` one that none of the `trust`ed public keys (files, or `runtime.PublicKey`) has signed.
-    A library is native code: load those whose origin you trust.
+    A library is native code: load those whose origin you trust. `device="cuda:1"` runs a model for GPUs on another than
+    the first.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         where, image = "the bytes given", LibraryImage.of(source)
@@ -102,7 +105,17 @@ def load(
         return Module(artifact, library, exporter)
     if artifact.device is not None:
         _read_device_code(artifact, artifact.device, library, int(data["constant_bytes"]))
-    return Executable(artifact, library, exporter)
+    with choosing(*_device_of(artifact, device, where)):
+        return Executable(artifact, library, exporter)
+
+
+def _device_of(artifact: Artifact, device: str | None, where: str) -> tuple[str, int]:
+    """The kind and number of the device that a model is to run on."""
+    kind, index = ("", 0) if device is None else split_index(device)
+    if device is not None and (artifact.device is None or kind.strip() != artifact.device.kind):
+        made = "this CPU" if artifact.device is None else artifact.device.kind
+        raise UserError(f"the model is for {made}, not for the device '{device}'", where=where)
+    return kind.strip(), index
 
 
 def _check(image: LibraryImage, require: str | None, trust: Trusted | None, where: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.runtime.convert import Array, address_of
-from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, Scalar, pick
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.runtime.objc import ID, ObjectiveC, Signature
 from tilewright.support.errors import CompilerBug, UserError
@@ -292,8 +292,8 @@ class MetalMemory:
 
 
 @functools.cache
-def metal_device() -> Device:
-    """The GPU that macOS prefers. A `UserError` on other systems, and where there is none."""
+def metal_device(index: int = 0) -> Device:
+    """The GPU that macOS prefers, which is number 0. A `UserError` on other systems, and where there is none."""
     if platform.system() != "Darwin":
         raise UserError(
             f"programs for Metal run on macOS, and this is {platform.system()}",
@@ -305,4 +305,5 @@ def metal_device() -> Device:
     device = ctypes.CFUNCTYPE(ID)(("MTLCreateSystemDefaultDevice", metal))()
     if device is None:
         raise UserError("there is no GPU for Metal here", hint="target='native' compiles for the CPU")
+    pick([device], index, "Metal")
     return MetalDevice(ObjectiveC(ctypes.CDLL("/usr/lib/libobjc.A.dylib"), SIGNATURES), device)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.convert import Array
-from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import BoundCall, Device, DeviceProgram, Scalar, pick
 from tilewright.runtime.dtypes import storage_dtype
 from tilewright.support.errors import CompilerBug, UserError
 
@@ -111,8 +111,8 @@ def _packed(scalar: Scalar) -> np.generic[Any]:
 
 
 @functools.cache
-def opencl_device() -> OpenCLDevice:
-    """The first OpenCL device: a GPU where there is one. A `UserError` where there is none."""
+def opencl_device(index: int = 0) -> OpenCLDevice:
+    """The OpenCL device of a number, GPUs first. A `UserError` where there is none."""
     try:
         import pyopencl as cl
     except ImportError as error:
@@ -125,4 +125,4 @@ def opencl_device() -> OpenCLDevice:
     if not devices:
         raise UserError("there is no OpenCL device here", hint=_HINT)
     devices.sort(key=lambda device: not device.type & cl.device_type.GPU)
-    return OpenCLDevice(devices[0], cl)
+    return OpenCLDevice(pick(devices, index, "OpenCL"), cl)

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.runtime import vulkan_api as vk
 from tilewright.runtime.artifact import LaunchInfo
 from tilewright.runtime.convert import Array, address_of
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import Device, DeviceProgram, Scalar, pick
 from tilewright.runtime.spirv import assemble
 from tilewright.support.errors import CompilerBug, UserError
 
@@ -346,8 +346,8 @@ def _address(item: Any) -> int:
 
 
 @functools.cache
-def vulkan_device() -> VulkanDevice:
-    """The first Vulkan device: a GPU where there is one. A `UserError` where there is none."""
+def vulkan_device(index: int = 0) -> VulkanDevice:
+    """The Vulkan device of a number, GPUs first. A `UserError` where there is none."""
     library = _loader()
     application = vk.make(vk.ApplicationInfo, 0, name=b"tilewright", apiVersion=1 << 22 | 1 << 12)
     info = vk.make(vk.InstanceCreateInfo, 1, application=_address(application))
@@ -363,7 +363,8 @@ def vulkan_device() -> VulkanDevice:
     described = [(_describe_device(library, device or 0), device) for device in devices]
     # Discrete, integrated and virtual GPUs before processors.
     order = {2: 0, 1: 1, 3: 2, 4: 3}
-    properties, chosen = min(described, key=lambda item: order.get(item[0].kind, 4))
+    ranked = sorted(described, key=lambda item: order.get(item[0].kind, 4))
+    properties, chosen = pick(ranked, index, "Vulkan")
     return VulkanDevice(library, ctypes.c_void_p(chosen), properties)
 
 

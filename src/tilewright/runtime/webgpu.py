@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.runtime.convert import Array
-from tilewright.runtime.device_program import Device, DeviceProgram, Scalar
+from tilewright.runtime.device_program import Device, DeviceProgram, Scalar, pick
 from tilewright.support.errors import CompilerBug, UserError
 
 _HINT = "pip install 'tilewright[webgpu]', and a driver (on Debian and Ubuntu without a GPU: mesa-vulkan-drivers)"
@@ -163,8 +163,8 @@ class WebGPUDevice(Device):
 
 
 @functools.cache
-def webgpu_device() -> WebGPUDevice:
-    """The first WebGPU device: a GPU where there is one. A `UserError` where there is none."""
+def webgpu_device(index: int = 0) -> WebGPUDevice:
+    """The WebGPU device of a number, GPUs first. A `UserError` where there is none."""
     try:
         import wgpu
         from wgpu.backends.wgpu_native.extras import set_instance_extras
@@ -179,4 +179,4 @@ def webgpu_device() -> WebGPUDevice:
     adapters.sort(key=lambda one: (one.info["backend_type"] == "OpenGL", order.index(one.info["adapter_type"])))
     if not adapters:
         raise UserError("there is no WebGPU device here", hint=_HINT)
-    return WebGPUDevice(adapters[0], wgpu)
+    return WebGPUDevice(pick(adapters, index, "WebGPU"), wgpu)
