@@ -67,7 +67,7 @@ def _no_device(kind: str) -> object:
 def test_a_model_for_a_named_device_is_exported_without_it(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(devices.DEVICES, "cuda", lambda: _no_device("cuda"))
+    monkeypatch.setitem(devices.DEVICES, "cuda", lambda index: _no_device("cuda"))
     pytest.importorskip("cuda.bindings.nvrtc")
     exe = tw.compile(model, target="cuda -arch=sm_90a", threads=1)
     exe.export_library(tmp_path / "net.so")

@@ -176,7 +176,7 @@ def _require_legal(scheduled: PrimFunc) -> None:
     """Templates use primitives alone, which prove their steps: what they make and must not run is a bug of ours."""
     with trace.span("verify"):
         try:
-            require_legal(scheduled)
+            require_legal(scheduled, scheduled=True)
         except ScheduleError as error:
             raise CompilerBug(f"the schedule of kernel {scheduled.name} must not run: {error}") from error
 

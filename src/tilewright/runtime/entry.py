@@ -147,15 +147,17 @@ class Part:
             self._fixed = Prepared(self, (), None, outputs, info.workspace_bytes)
 
     def input_sizes(self, values: tuple[int, ...]) -> list[tuple[int, np.dtype[Any]]]:
-        """How many elements of which type the entry reads from each input."""
+        """How many elements of which type the entry reads from each input at least.
+
+        Of an input with a size that nothing decides (-1) it reads nothing: no kernel could say how much.
+        """
         symbols = dict(zip(self.info.symbols, values, strict=True))
         sizes = []
         for info in self.info.inputs:
             extents = [evaluate(extent, symbols) for extent in info.shape]
             known = [extent for extent in extents if extent is not None]
-            if len(known) != len(extents):
-                raise UserError(f"the shape of '{info.name}' has no value", where=self.info.name)
-            sizes.append((math.prod(known), storage_dtype(info.dtype)))
+            count = math.prod(known) if len(known) == len(extents) else -1
+            sizes.append((count, storage_dtype(info.dtype)))
         return sizes
 
     def prepare(self, values: tuple[int, ...]) -> Prepared:

@@ -198,7 +198,7 @@ class Machine:
                 values = [registers[source] for source in sources]
                 for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
                     # Native code reads so much memory, whatever is there.
-                    if value.size != size or (value.dtype is not dtype and value.dtype != dtype):
+                    if size not in (-1, value.size) or (value.dtype is not dtype and value.dtype != dtype):
                         raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
                 outputs = [self.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
                 start = time.perf_counter() if observer is not None else 0.0

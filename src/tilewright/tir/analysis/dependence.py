@@ -238,12 +238,17 @@ def _flows(writer: Block, reader: Block, buffer: Buffer) -> bool:
     return written and any(region.buffer is buffer for region in reader.reads)
 
 
-def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, private: bool) -> Conflict | None:
+def iteration_conflict(
+    index: ProgramIndex, loop: For, analyzer: Analyzer, private: bool, scheduled: bool = False
+) -> Conflict | None:
     """Why the iterations of a loop cannot run at the same time; None if they can.
 
     With `private`, an intermediate buffer whose accesses are all inside the loop and covered in each iteration may be
     written by several iterations: each can have its own copy. A loop may carry the promise (`INDEPENDENT`) that its
-    iterations do not meet where data decide what is written.
+    iterations do not meet where data decide what is written. In a program that a schedule has made (`scheduled`), what
+    an iteration reads of its own buffers was proven to be written there when the writer was moved: such a buffer, all
+    inside the loop and written first, is not looked at again (its regions may have become too involved for that). Nor
+    is one in memory that blocks or threads of a device have to themselves.
     """
     blocks = index.blocks_under(loop)
     for block in blocks:
@@ -257,6 +262,9 @@ def iteration_conflict(index: ProgramIndex, loop: For, analyzer: Analyzer, priva
     promised = bool(loop.annotations.get(INDEPENDENT))
     for buffer, writers in written.items():
         if promised and any(places_from_data(block, buffer) for block, _ in writers):
+            continue
+        is_trusted = scheduled or (loop.kind is LoopKind.THREAD and buffer.scope != "global")
+        if is_trusted and private and is_private(index, loop, buffer) and _is_written_first(blocks, buffer):
             continue
         conflict = _buffer_conflict(index, loop, buffer, writers, blocks, analyzer, private)
         if conflict is not None:
@@ -306,6 +314,14 @@ def _buffer_conflict(
             continue
         return Conflict(f"block {reader.name} may read elements of {buffer.name} that another iteration writes", reader)
     return None
+
+
+def _is_written_first(blocks: Sequence[Block], buffer: Buffer) -> bool:
+    """Whether the first of some blocks, in program order, that touches a buffer writes it without reading it."""
+    for block in blocks:
+        if any(region.buffer is buffer for region in (*block.reads, *block.writes)):
+            return not any(region.buffer is buffer for region in block.reads) and not reads_own_output(block)
+    return False
 
 
 def is_private(index: ProgramIndex, loop: For, buffer: Buffer) -> bool:

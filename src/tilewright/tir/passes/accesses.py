@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
@@ -30,6 +31,10 @@ from tilewright.tir.stmt import (
 
 Step = tuple[Stmt, int]
 """A statement on a path and the number of its child that the path goes into."""
+
+
+_IN_ORDER: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
+"""Loops whose iterations may leave values to later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +181,25 @@ def values_cross_iterations(buffer: Buffer, loop: For, analyzer: Analyzer) -> bo
     False only when every load in the body is certainly preceded, in the same iteration, by a store to its elements.
     The analyzer must know the loop's variable.
     """
-    return not are_written_first(accesses_of(buffer, loop.body), analyzer)
+    carried = loop.var if loop.kind in _IN_ORDER else None
+    return not are_written_first(accesses_of(buffer, loop.body), analyzer, carried)
 
 
-def are_written_first(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
-    """Whether every load among the accesses of one statement is certainly preceded by a store to its elements."""
+def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: Var | None = None) -> bool:
+    """Whether every load among the accesses of one statement is certainly preceded by a store to its elements.
+
+    `carried` is the variable of a loop around whose iterations run in order: one may leave a value to the next.
+    """
     for position, load in enumerate(accesses):
         if load.is_store:
             continue
         earlier = [access for access in accesses[:position] if access.is_store]
-        if not any(_covers(store, load, analyzer) for store in earlier):
+        if not any(_covers(store, load, analyzer, carried) for store in earlier):
             return False
     return True
 
 
-def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
+def _covers(store: Access, load: Access, analyzer: Analyzer, carried: Var | None) -> bool:
     depth = 0
     for ours, theirs in zip(store.path, load.path, strict=False):
         if ours[0] is not theirs[0] or ours[1] != theirs[1]:
@@ -211,7 +220,7 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
         written, read = store.box(depth, analyzer), load.box(depth, analyzer)
         # Only where the load runs must there be a value.
         with analyzer.assume(*shared):
-            if not all(analyzer.prove(part) for part in _open_conditions(store, depth, shared, analyzer)):
+            if not all(analyzer.prove(part) for part in _open_conditions(store, depth, shared, carried, analyzer)):
                 return False
             return all(
                 w is not None and r is not None and _covers_range(w, r, analyzer)
@@ -219,18 +228,26 @@ def _covers(store: Access, load: Access, analyzer: Analyzer) -> bool:
             )
 
 
-def _open_conditions(store: Access, depth: int, shared: list[PrimExpr], analyzer: Analyzer) -> list[PrimExpr]:
-    """The conditions of a store that its box does not show: whether it runs at all depends on them.
+def _open_conditions(
+    store: Access, depth: int, shared: list[PrimExpr], carried: Var | None, analyzer: Analyzer
+) -> list[PrimExpr]:
+    """The conditions of a store that must be shown to hold where the load runs.
 
-    A bound on an index of the store (`4 * i + j < n`, where `j` runs below) cuts the box off.
+    A bound on an index of the store (`4 * i + j < n`, where `j` runs below) cuts the box off. One that only speaks of
+    loops around whose iterations run in any order, or of symbols, may leave an iteration without a store, but then no
+    other has one for it. In a serial loop an earlier iteration may have.
     """
     known = {part for guard in shared for part in conjuncts(guard)}
     loops = set(store.loops_below(depth))
     indexed = {var for index in store.indices for var in analyzer.variables_of(index)} & loops
+    serial = {stmt.var for stmt, _ in store.path[:depth] if isinstance(stmt, For) and stmt.kind in _IN_ORDER}
+    serial |= set() if carried is None else {carried}
     found = []
     for part in (part for guard in store.guards_below(depth) for part in conjuncts(guard)):
-        moving = set(analyzer.variables_of(part)) & loops
-        if part not in known and not (isinstance(part, (LT, LE)) and moving and moving <= indexed):
+        mentioned = set(analyzer.variables_of(part))
+        moving = mentioned & loops
+        cuts = bool(moving) and moving <= indexed
+        if part not in known and not (isinstance(part, (LT, LE)) and (cuts or not mentioned & serial)):
             found.append(part)
     return found
 

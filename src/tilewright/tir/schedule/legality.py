@@ -58,14 +58,17 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, L
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 
-def require_legal(func: PrimFunc) -> None:
-    """Raise a `ScheduleError` that shows where a program with a root block must not run as it is marked."""
+def require_legal(func: PrimFunc, *, scheduled: bool = False) -> None:
+    """Raise a `ScheduleError` that shows where a program with a root block must not run as it is marked.
+
+    `scheduled`: primitives made the program, whose proofs about buffers of a thread's or block's own are not repeated.
+    """
     if any(runs_loose_in_parallel(item.body) for item in statements(func.body) if isinstance(item, Block)):
         func = enclose(func)
     state = ScheduleState(func)
     for loop in state.index.loops.values():
         if loop.kind not in IN_ORDER:
-            _require_kind(state, loop)
+            _require_kind(state, loop, scheduled)
         elif loop.kind is LoopKind.UNROLLED:
             require_constant(state, loop, "unroll")
         if loop.annotations:
@@ -94,7 +97,7 @@ def require_legal(func: PrimFunc) -> None:
 def require_legal_schedule(schedule: Schedule) -> None:
     """The same for a schedule: the error says which of its calls broke the premise."""
     try:
-        require_legal(schedule.func)
+        require_legal(schedule.func, scheduled=True)
     except ScheduleError as error:
         _blame(schedule, error)
 
@@ -104,7 +107,7 @@ def _blame(schedule: Schedule, error: ScheduleError) -> NoReturn:
     origin, instructions = schedule.origin, schedule.trace.instructions
     for count in range(len(instructions) + 1):
         try:
-            require_legal(replay(Trace(instructions[:count]), origin).func)
+            require_legal(replay(Trace(instructions[:count]), origin).func, scheduled=True)
         except ScheduleError as found:
             if count == 0:
                 break
@@ -133,7 +136,7 @@ _WORDS: Final = {
 """The primitive that makes a loop of a kind."""
 
 
-def _require_kind(state: ScheduleState, loop: For) -> None:
+def _require_kind(state: ScheduleState, loop: For, scheduled: bool) -> None:
     what = _WORDS[loop.kind]
     if loop.kind in (LoopKind.VECTORIZED, LoopKind.VTHREAD):
         require_constant(state, loop, what)
@@ -149,7 +152,9 @@ def _require_kind(state: ScheduleState, loop: For) -> None:
         if loop.thread.startswith("threadIdx") and only_reduces(state, loop):
             return
     try:
-        require_independent(state, loop, what, private=loop.kind is not LoopKind.VECTORIZED)
+        on_device = loop.kind in (LoopKind.THREAD, LoopKind.VTHREAD)
+        private = loop.kind is not LoopKind.VECTORIZED
+        require_independent(state, loop, what, private, scheduled=scheduled and on_device)
     except ScheduleError:
         if loop.kind is not LoopKind.PARALLEL or not _independent_in_parts(state, loop):
             raise

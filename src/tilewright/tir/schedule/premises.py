@@ -51,13 +51,16 @@ def require_constant(state: ScheduleState, loop: For, what: str) -> None:
         )
 
 
-def require_independent(state: ScheduleState, loop: For, what: str, private: bool) -> None:
-    """No iteration may touch what another writes; `private`: buffers of an iteration's own are fine."""
+def require_independent(state: ScheduleState, loop: For, what: str, private: bool, *, scheduled: bool = False) -> None:
+    """No iteration may touch what another writes; `private`: buffers of an iteration's own are fine.
+
+    `scheduled`: the program was made by primitives, which have proven what iterations read of their own buffers.
+    """
     if PIPELINE in loop.annotations:
         # Its blocks may be independent as they stand; once it is lowered, an iteration uses what earlier ones made.
         state.fail(f"{what}: the iterations of loop {loop.var.name} overlap: it is a software pipeline", loop)
     require_blocks(state, loop, what)
-    conflict = iteration_conflict(state.index, loop, state.analyzer, private)
+    conflict = iteration_conflict(state.index, loop, state.analyzer, private, scheduled)
     if conflict is None:
         return
     reduces = any(item.kind is IterKind.REDUCE and mentions(item.value, {loop.var}) for item in conflict.block.iters)
