@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +54,22 @@ def require_device(target: Target) -> None:
     """Skip a test where there is no device for a target."""
     if _missing_device(target.kind):
         pytest.skip(_missing_device(target.kind))
+
+
+@functools.cache
+def _halves_crash_vulkan() -> bool:
+    """Whether the Vulkan driver here ends a process that computes with 16-bit floats (Mesa 22 on aarch64 does)."""
+    imports = "from tests.codegen import portable; from tests.codegen.on_device import on_vulkan"
+    program = f"{imports}; portable.check_halves(on_vulkan)"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, check=False)
+    return done.returncode < 0
+
+
+def require_halves(target: Target) -> None:
+    """Skip a test where a driver cannot be given 16-bit floats."""
+    if target.kind == "vulkan" and not _missing_device(target.kind) and _halves_crash_vulkan():
+        pytest.skip("the Vulkan driver of this machine crashes on 16-bit floats")
 
 
 def require_nvrtc() -> None:

@@ -78,7 +78,18 @@ class ThreadDevice(Device):
         with tempfile.TemporaryDirectory(prefix="tilewright-threads-") as folder:
             source, result = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
             source.write_text(text, encoding="utf-8")
-            command = [require_clang(), "-x", "c++", "-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-ffp-contract=off"]
+            command = [
+                require_clang(),
+                "-x",
+                "c++",
+                "-std=c++20",
+                "-O1",
+                "-w",
+                "-fPIC",
+                "-shared",
+                "-ffp-contract=off",
+                "-fsigned-char",
+            ]
             command += ["-I", str(SHIMS), "-o", str(result), str(source), "-nostdlib++", "-lpthread", "-lm"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{done.stderr[:3000]}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.codegen import portable, portable_kernels
 from tests.codegen.c.test_c_expressions import TYPES
-from tests.codegen.on_device import VULKAN, WEBGPU, on_vulkan, on_webgpu, require_device
+from tests.codegen.on_device import VULKAN, WEBGPU, on_vulkan, on_webgpu, require_device, require_halves
 from tests.codegen.on_threads import METAL, ROCM, on_hip, on_metal
 from tests.topi.samples import SAMPLES
 from tests.topi.test_scheduled import CASES
@@ -54,6 +54,7 @@ def test_integers(language: Language) -> None:
 
 @every
 def test_integers_to_floats_round_once(language: Language) -> None:
+    require_halves(language.target)
     portable.check_integers_to_floats(language.build, ("float16", "bfloat16", "float32", *language.doubles))
 
 
@@ -64,11 +65,13 @@ def test_floats(language: Language) -> None:
 
 @every
 def test_halves(language: Language) -> None:
+    require_halves(language.target)
     portable.check_halves(language.build)
 
 
 @every
 def test_scalars(language: Language) -> None:
+    require_halves(language.target)
     portable_kernels.check_scalars(language.build, (*portable_kernels.SCALARS, *language.doubles))
 
 

@@ -47,8 +47,9 @@ def classifier() -> tw.Executable:
     ("content", "message"),
     [
         (b"", "the file is empty"),
-        (b"# not a model\n" * 20, "is not an ONNX model, or it is damaged or cut short"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "is not an ONNX model, or it is damaged or cut short"),
+        (b"# not a model\n" * 20, "is not an ONNX model: it looks like a text"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "is not an ONNX model: it looks like a PNG image"),
+        (b"\x00\xff" * 40, "is not an ONNX model, or it is damaged or cut short"),
     ],
 )
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, message: str) -> None:
@@ -130,7 +131,7 @@ def test_errors_name_the_node() -> None:
         ),
         (
             one_node("Gather", {"a": (FLOAT, [2, 3])}, weights={"i": np.array([1, 9], np.int64)}),
-            "the index 9 is out of range for a dimension of 2",
+            r"the index 9 \(element 1 of the indices\) is out of range for axis 0 of size 2",
         ),
     ],
 )

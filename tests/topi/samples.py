@@ -108,4 +108,7 @@ SAMPLES: list[Sample] = [
     ("assume_shape", [_(3, 4)], {"shape": (3, 4)}),
     ("arange", [], {"start": 3, "step": 2, "count": 9, "dtype": DataType.of("int32")}),
     *CASES,
+    ("round_to_tf32", [_(3, 37)], {}),
+    ("check_values", [_(40, dtype="int64", low=-9, high=9)], {"what": "index", "sizes": (7,), "axes": (0,)}),
+    ("checked", [_(3, 7), np.array([-1, 0, 0], np.int64)], {"what": "index", "axes": (0,)}),
 ]

@@ -127,7 +127,9 @@ def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     residual = scheduled.buffers[-2]
     row = 28 * 48
     assert isinstance(notes, dict)
-    assert {*notes} == {image.name, residual.name, result.name}
+    # Where rows of results are made in fewer steps than they have lines, these are left to the processor.
+    wanted = {image.name, residual.name, result.name} if stride == 1 or target.lanes(32) > 4 else {image.name}
+    assert {*notes} == wanted
     assert list(notes[image.name]) == [stride * row, 3 * row]
     case.check(scheduled, target)
 
