@@ -28,7 +28,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.errors import ScheduleError
-from tilewright.tir.schedule.legality import require_legal
+from tilewright.tir.schedule.legality import Proven, require_legal
 from tilewright.tir.verify_bounds import refuse_outside
 from tilewright.topi.schedule.choices import Answer, answers_to_json
 from tilewright.topi.schedule.packing import packing_of
@@ -176,7 +176,7 @@ def _require_legal(scheduled: PrimFunc) -> None:
     """Templates use primitives alone, which prove their steps: what they make and must not run is a bug of ours."""
     with trace.span("verify"):
         try:
-            require_legal(scheduled, scheduled=True)
+            require_legal(scheduled, Proven.THREADS)
         except ScheduleError as error:
             raise CompilerBug(f"the schedule of kernel {scheduled.name} must not run: {error}") from error
 

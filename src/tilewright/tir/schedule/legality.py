@@ -18,6 +18,7 @@ Only `warp` is what it says, and lowering's own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from itertools import pairwise
 from typing import Final, NoReturn
 
@@ -58,17 +59,25 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, L
 from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 
-def require_legal(func: PrimFunc, *, scheduled: bool = False) -> None:
-    """Raise a `ScheduleError` that shows where a program with a root block must not run as it is marked.
+class Proven(Enum):
+    """What is known of a program before the final proof."""
 
-    `scheduled`: primitives made the program, whose proofs about buffers of a thread's or block's own are not repeated.
-    """
+    NOTHING = 0
+    """It may have been written by hand."""
+    STEPS = 1
+    """Primitives made it: their proofs about buffers of a thread's or block's own are not repeated."""
+    THREADS = 2
+    """A template made it for a device: nor are those about loops that it has bound, which the end may hide."""
+
+
+def require_legal(func: PrimFunc, proven: Proven = Proven.NOTHING) -> None:
+    """Raise a `ScheduleError` that shows where a program with a root block must not run as it is marked."""
     if any(runs_loose_in_parallel(item.body) for item in statements(func.body) if isinstance(item, Block)):
         func = enclose(func)
     state = ScheduleState(func)
     for loop in state.index.loops.values():
         if loop.kind not in IN_ORDER:
-            _require_kind(state, loop, scheduled)
+            _require_kind(state, loop, proven)
         elif loop.kind is LoopKind.UNROLLED:
             require_constant(state, loop, "unroll")
         if loop.annotations:
@@ -97,7 +106,7 @@ def require_legal(func: PrimFunc, *, scheduled: bool = False) -> None:
 def require_legal_schedule(schedule: Schedule) -> None:
     """The same for a schedule: the error says which of its calls broke the premise."""
     try:
-        require_legal(schedule.func, scheduled=True)
+        require_legal(schedule.func, Proven.STEPS)
     except ScheduleError as error:
         _blame(schedule, error)
 
@@ -107,7 +116,7 @@ def _blame(schedule: Schedule, error: ScheduleError) -> NoReturn:
     origin, instructions = schedule.origin, schedule.trace.instructions
     for count in range(len(instructions) + 1):
         try:
-            require_legal(replay(Trace(instructions[:count]), origin).func, scheduled=True)
+            require_legal(replay(Trace(instructions[:count]), origin).func, Proven.STEPS)
         except ScheduleError as found:
             if count == 0:
                 break
@@ -136,7 +145,7 @@ _WORDS: Final = {
 """The primitive that makes a loop of a kind."""
 
 
-def _require_kind(state: ScheduleState, loop: For, scheduled: bool) -> None:
+def _require_kind(state: ScheduleState, loop: For, proven: Proven) -> None:
     what = _WORDS[loop.kind]
     if loop.kind in (LoopKind.VECTORIZED, LoopKind.VTHREAD):
         require_constant(state, loop, what)
@@ -151,10 +160,13 @@ def _require_kind(state: ScheduleState, loop: For, scheduled: bool) -> None:
             )
         if loop.thread.startswith("threadIdx") and only_reduces(state, loop):
             return
+    on_device = loop.kind in (LoopKind.THREAD, LoopKind.VTHREAD)
+    if on_device and proven is Proven.THREADS:
+        return
     try:
-        on_device = loop.kind in (LoopKind.THREAD, LoopKind.VTHREAD)
         private = loop.kind is not LoopKind.VECTORIZED
-        require_independent(state, loop, what, private, scheduled=scheduled and on_device)
+        scheduled = on_device and proven is not Proven.NOTHING
+        require_independent(state, loop, what, private, scheduled=scheduled)
     except ScheduleError:
         if loop.kind is not LoopKind.PARALLEL or not _independent_in_parts(state, loop):
             raise
