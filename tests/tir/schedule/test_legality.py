@@ -107,7 +107,7 @@ def test_fused_parallel_loops_are_proven_by_their_parts(direct: bool, monkeypatc
     if not direct:
         plain = premises.iteration_conflict
 
-        def hidden(index, loop, analyzer, private):  # type: ignore[no-untyped-def]
+        def hidden(index, loop, analyzer, private, scheduled=False):  # type: ignore[no-untyped-def]
             if loop.var is fused.var:
                 return Conflict("hidden", index.blocks_under(loop)[0])
             return plain(index, loop, analyzer, private)
