@@ -86,7 +86,7 @@ def test_operators(language: Language) -> None:
 
 
 def test_every_operator_runs_on_a_device() -> None:
-    assert {case[0] for case in WGSL.operators} == set(registered())
+    assert {case[0] for case in WGSL.operators} == {name for name in registered() if not name.startswith("loops.")}
 
 
 @with_devices
