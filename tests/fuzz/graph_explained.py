@@ -60,6 +60,11 @@ TABLE: tuple[Explained, ...] = (
         said="the model needs",
     ),
     Explained(
+        "whole numbers divided by zero are an error here; what other runtimes give is undefined",
+        lambda op, a, node: op in ("Mod", "Div"),
+        said="a divisor of an integer division is zero",
+    ),
+    Explained(
         "TopK of more elements than there are is undefined",
         lambda op, a, node: op == "TopK",
         said="k is",
