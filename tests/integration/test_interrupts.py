@@ -208,3 +208,12 @@ def test_an_interrupt_before_anything_has_begun() -> None:
     with _started(code, []) as (process, _):
         assert process.communicate(timeout=_LONGEST) == ("", "")
         assert process.returncode == 130
+
+
+def test_an_interrupt_after_everything_was_done() -> None:
+    code = "import atexit, signal, sys\nfrom tilewright.__main__ import main\n"
+    code += "class Late:\n  def __del__(self, kill=signal.raise_signal): kill(2)\n"
+    code += "sys.late = Late()\natexit.register(signal.raise_signal, signal.SIGINT)\nsys.exit(main())"
+    with _started(code, ["doctor", "--settings"]) as (process, _):
+        errors = process.communicate(timeout=_LONGEST)[1]
+        assert (process.returncode, errors) == (0, "")

@@ -93,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = load_command(options.command).execute(options)
             # What is still buffered may fail to be written: that must happen here, where it is understood.
             sys.stdout.flush()
+            if arguments is None:
+                # The work is done: an interrupt that comes while the interpreter ends must not make it a failure.
+                ignore_interrupts()
             return code
     except UserError as error:
         _complain(f"error: {error}")
