@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tilewright.cli.trial import Failure, Trial, attempt
-from tilewright.lower.worker import receive, send
+from tilewright.lower.worker import own_output, receive, send, serve
 from tilewright.support import settings
 from tilewright.support.interrupts import ignore_interrupts
 
@@ -67,18 +67,20 @@ def _start_child() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+        # An interrupt from the keyboard is for this process alone: the child ends when its stdin does.
+        process_group=0,
     )
+
+
+def _attempted(request: object) -> object:
+    assert isinstance(request, Trial)
+    return (attempt(request),)
 
 
 def main() -> None:
     """Serve trials until the stream ends; a reply is a tuple of the failure or None."""
     ignore_interrupts()
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    # Whatever else prints must not mix with the replies.
-    sys.stdout = sys.stderr
-    while (request := receive(requests)) is not None:
-        assert isinstance(request, Trial)
-        send(replies, (attempt(request),))
+    serve(_attempted, own_output())
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ processes speaking length-prefixed pickles (not `multiprocessing`, whose start-u
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable
 from typing import IO
 
 from tilewright.lower.kernel import compile_kernel
@@ -39,24 +41,46 @@ def receive(stream: IO[bytes]) -> object | None:
     return result
 
 
+def serve(answer: Callable[[object], object], replies: IO[bytes]) -> None:
+    """Answer the requests of stdin until it ends, an error of ours as itself.
+
+    Whoever asked may be gone before its reply is written: then the process ends without a word.
+    """
+    while (request := receive(sys.stdin.buffer)) is not None:
+        try:
+            reply = answer(request)
+        except TilewrightError as error:
+            reply = error
+        try:
+            send(replies, reply)
+        except BrokenPipeError:
+            # Not through the interpreter's own end, which would complain that it cannot write the rest.
+            os._exit(0)
+
+
+def own_output() -> IO[bytes]:
+    """The pipe of replies, out of the reach of whatever else prints, compiled code included."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return replies
+
+
+def _compiled(request: object) -> object:
+    assert isinstance(request, tuple)
+    kernel, target = request
+    return compile_kernel(kernel, target, planned=True)
+
+
 def main() -> None:
     """Serve requests `(kernel, target)` until the stream ends; replies are the compiled kernel, or the error.
 
     Memory is planned around these kernels: their scratch is a parameter.
     """
     ignore_interrupts()
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    # Whatever else prints must not mix with the replies.
-    sys.stdout = sys.stderr
     # A cache that cannot be written is said once, by the process that asks, and not by each of its children.
     warnings.simplefilter("ignore", RuntimeWarning)
-    while (request := receive(requests)) is not None:
-        assert isinstance(request, tuple)
-        kernel, target = request
-        try:
-            send(replies, compile_kernel(kernel, target, planned=True))
-        except TilewrightError as error:
-            send(replies, error)
+    serve(_compiled, own_output())
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import IO
 
-from tilewright.lower.worker import receive, send
+from tilewright.lower.worker import own_output, receive, send, serve
 from tilewright.support import settings
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.interrupts import ignore_interrupts
@@ -130,22 +129,14 @@ def main(module: str, memory: int, words: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if words != "-":
         os.sched_setaffinity(0, {int(word) for word in words.split(",")})
-    requests, replies = sys.stdin.buffer, _own_output()
-    while (request := receive(requests)) is not None:
+
+    def guarded(request: object) -> object:
         try:
-            send(replies, answer(request))
-        except TilewrightError as error:
-            send(replies, error)
+            return answer(request)
         except MemoryError:
-            send(replies, UserError("ran out of memory"))
+            return UserError("ran out of memory")
 
-
-def _own_output() -> IO[bytes]:
-    """The pipe of replies, out of the reach of compiled code that prints."""
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return replies
+    serve(guarded, own_output())
 
 
 if __name__ == "__main__":
