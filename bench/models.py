@@ -153,7 +153,7 @@ def figures(standing: versus.Standing, gflop: float) -> Result:
         "alone": round(standing.alone, 3),
     }
     if standing.peers:
-        best = min(standing.peers, key=lambda peer: (peer == ITSELF, standing.peers[peer].ratio))
+        best = min(standing.peers, key=lambda peer: (peer in ITSELF, standing.peers[peer].ratio))
         result["best_peer"] = best
         result["ratio"] = round(standing.peers[best].ratio, 4)
         result["between"] = _between(standing.peers[best])
@@ -239,7 +239,7 @@ def notes(results: dict[str, Result]) -> list[str]:
 def _behind(name: str, result: Result) -> str:
     """What to say of a model on which a peer is quicker, or may be."""
     ratio, between = result.get("ratio"), result.get("between")
-    if not isinstance(ratio, float) or ratio >= 1 or result["best_peer"] == ITSELF:
+    if not isinstance(ratio, float) or ratio >= 1 or result["best_peer"] in ITSELF:
         return ""
     if isinstance(between, list) and between[1] >= 1:
         return f"level: {result['best_peer']} is as quick on {name}: {_ratio(result)}"

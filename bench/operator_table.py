@@ -24,6 +24,10 @@ def _value(value: float, dtype: type[np.generic] = np.float32) -> Array:
     return np.array(value, dtype)
 
 
+def _divisors(*shape: int) -> Make:
+    return lambda rng: rng.integers(1, 100, shape, dtype=np.int64)
+
+
 def _unary(operator: str, make: Make | None = None) -> Case:
     return Case(operator.lower(), "elementwise", operator, {"x": make or floats(*_ROWS)})
 
@@ -61,6 +65,8 @@ def _elementwise() -> list[Case]:
         Case("mul_channels", "elementwise", "Mul", {"a": floats(*_IMAGE), "b": floats(1, 64, 1, 1)}),
         Case("add_outer", "elementwise", "Add", {"a": floats(512, 1), "b": floats(1, 512)}),
         Case("div", "elementwise", "Div", {"a": floats(*_ROWS), "b": positive(*_ROWS)}),
+        Case("div_int", "elementwise", "Div", {"a": integers(1000, 512, 512), "b": _divisors(512, 512)}),
+        Case("mod_int", "elementwise", "Mod", {"a": integers(1000, 512, 512), "b": _divisors(512, 512)}),
         Case("pow_2", "elementwise", "Pow", {"a": floats(*_ROWS)}, {"b": _value(2)}),
         Case("pow", "elementwise", "Pow", {"a": positive(*_ROWS), "b": floats(*_ROWS)}),
         Case("max", "elementwise", "Max", {"a": floats(*_ROWS), "b": floats(*_ROWS)}),

@@ -3,6 +3,7 @@
     python -m bench.operators                                   # the whole table on one thread, against onnxruntime
     python -m bench.operators --only pool,softmax               # cases whose name or family contains a word
     python -m bench.operators --threads 2 --against torch       # another peer (`bench.peers`), in a process of its own
+    python -m bench.operators --against unchecked               # what the checks of indices and divisors cost
 
 Each case is compiled like any model and checked against onnxruntime. Then short runs of both take turns, and what
 counts is the middle of the ratios of neighbouring runs: a machine that gets slower for a second is slower for both.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,7 @@ from bench import harness
 from bench.models import geometric_mean, parse_threads
 from bench.operator_cases import Case
 from bench.operator_table import CASES, FAMILIES
-from bench.peers import REFERENCE, onnxruntime_peer, process
+from bench.peers import ITSELF, PEERS, REFERENCE, onnxruntime_peer, process
 from tilewright.cli import measure
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
@@ -40,6 +42,13 @@ _SAMPLE_SECONDS = 0.002
 _LEAST_TURNS = 8
 
 Result = dict[str, object]
+Loader = Callable[[Path, int, dict[str, np.ndarray], Path], Callable[[], list[np.ndarray]]]
+"""What a peer's module has: from a model to a call of it."""
+_HERE: dict[str, Loader] = {
+    REFERENCE: onnxruntime_peer.load,
+    **{name: import_module(PEERS[name].module).load for name in ITSELF},
+}
+"""Peers that share this process: their calls cost the same as ours."""
 
 
 class ProcessorSampler:
@@ -76,12 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     harness.say(f"{harness.machine_line()}; {len(cases)} cases")
-    worker = None if rival == REFERENCE else process.start([rival], threads)[rival]
+    worker = None if rival in _HERE else process.start([rival], threads)[rival]
     results: dict[str, Result] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, harness.pinned(threads):
             for case in cases:
-                results[case.name] = measure_case(case, Path(folder), threads, worker, options.seconds)
+                peer = worker or _HERE[rival]
+                results[case.name] = measure_case(case, Path(folder), threads, peer, options.seconds)
                 harness.say(f"{case.name}: {_line(results[case.name])}")
     finally:
         if worker is not None:
@@ -115,8 +125,8 @@ def choose_cases(only: str) -> list[Case]:
     return chosen
 
 
-def measure_case(case: Case, folder: Path, threads: int, worker: process.PeerProcess | None, seconds: float) -> Result:
-    """Compile, check and time one case. What cannot be compiled is a result, not the end."""
+def measure_case(case: Case, folder: Path, threads: int, peer: process.PeerProcess | Loader, seconds: float) -> Result:
+    """Compile, check and time one case against a peer. What cannot be compiled is a result, not the end."""
     path = folder / f"{case.name}.onnx"
     path.write_bytes(case.model().SerializeToString())
     inputs = case.arrays()
@@ -130,14 +140,14 @@ def measure_case(case: Case, folder: Path, threads: int, worker: process.PeerPro
         return {**result, "error": str(error).splitlines()[0]}
     result["max_rel_err"] = measure.max_relative_error(actual, expected)
     theirs: measure.Sampler
-    if worker is None:
-        theirs = ProcessorSampler(reference, threads)
-    else:
+    if isinstance(peer, process.PeerProcess):
         try:
-            worker.load(path, inputs)
+            peer.load(path, inputs)
         except process.PeerError as problem:
             return {**result, "peer_failed": str(problem)}
-        theirs = worker
+        theirs = peer
+    else:
+        theirs = ProcessorSampler(peer(path, threads, inputs, folder), threads)
     ours = ProcessorSampler(lambda: executable.run(inputs), threads)
     pairs = take_turns(ours, theirs, seconds)
     result["ours_us"] = round(float(np.quantile([own for own, _ in pairs], 0.25)) * 1e3, 2)

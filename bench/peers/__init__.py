@@ -35,10 +35,12 @@ PEERS: dict[str, Peer] = {
         Peer("ncnn", "bench.peers.ncnn_peer", ("ncnn", "pnnx", "onnx", "torch"), ("ncnn", "pnnx", "onnx", "torch")),
         Peer("mnn", "bench.peers.mnn_peer", ("MNN", "onnx"), ("MNN", "_tools", "onnx")),
         Peer("tilewright", "bench.peers.tilewright_peer", ("tilewright",), ("tilewright", "llvmlite")),
+        Peer("unchecked", "bench.peers.unchecked_peer", ("tilewright",), ("tilewright", "llvmlite")),
     )
 }
-ITSELF = "tilewright"
-"""No peer, but what is measured, as if it were one: a check of the measurement, which 'all' leaves out."""
+ITSELF = ("tilewright", "unchecked")
+"""No peers, but what is measured, as if it were one: a check of the measurement, and what checks of indices and
+divisors cost. 'all' leaves them out."""
 
 
 def clock_for(threads: int) -> Callable[[], float]:

@@ -65,7 +65,7 @@ def installed() -> dict[str, tuple[str, str]]:
 def parse_peers(text: str) -> list[str]:
     """The peers in a comma-separated list, or all that are installed; a `UserError` for others."""
     if text == "all":
-        return [name for name in PEERS if name in installed() and name != ITSELF]
+        return [name for name in PEERS if name in installed() and name not in ITSELF]
     chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in chosen:
         if name not in PEERS:

@@ -356,3 +356,22 @@ def test_masked_vectors_of_private_memory_are_written_whole() -> None:
     assert "llvm.masked.store" not in text
     for length in (0, 5, 8, 37):
         assert_stages_agree(func, length, integers(40), np.zeros(8, "float32"))
+
+
+@pytest.mark.parametrize(("size", "masked"), [(16, False), (15, True)])
+def test_selections_read_without_masks_what_lies_in_its_buffer(size: int, masked: bool) -> None:
+    """All lanes of a read that is proven to be in its buffer may be read, chosen or not."""
+    a, b, c = make_buffer("A", (16,)), make_buffer("B", (size,)), make_buffer("C", (16,))
+    flags = make_buffer("M", (16,), "bool")
+
+    def row(i: Var):  # type: ignore[no-untyped-def]
+        v = Var("v")
+        place = i * 8 + v
+        wanted = build.logical_and(flags[place], build.lt(place, size))
+        value = build.select(wanted, b[place], a[place])
+        return For(v, ZERO, IntImm(8), LoopKind.VECTORIZED, BufferStore(c, (place,), value))
+
+    func = PrimFunc("chosen", (flags, a, b, c), loop(row, IntImm(2)))
+    assert ("llvm.masked.load.v8f32" in functions_to_ir([func], HOST)) == masked
+    mask = np.arange(16) % 3 == 0
+    assert_stages_agree(func, mask, integers(16), integers(size), np.zeros(16, "float32"))

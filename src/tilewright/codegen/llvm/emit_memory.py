@@ -23,6 +23,9 @@ def emit_load(c: FunctionContext, expr: PrimExpr) -> str:
         return _scalar_load(c, buffer, index)
     if isinstance(index, Broadcast):
         return c.broadcast(_scalar_load(c, buffer, index.value), buffer.dtype, index.lanes)
+    if c.mask is not None and c.lies_within(buffer, expr.indices):
+        with c.unmasked():
+            return _from_memory(c, _vector_load(c, buffer, index), expr.dtype)
     return _from_memory(c, _vector_load(c, buffer, index), expr.dtype)
 
 
