@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.codegen.c.program import launches_of, nbytes
 from tilewright.codegen.devices import device_kernels, device_source
 from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc

@@ -27,7 +27,7 @@ from bench import harness
 from bench.zoo import bert
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.options import positive_int
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.text import table
 
 CHECKED = ((1, 1), (1, 2), (1, 7), (1, 31), (1, 32), (3, 17), (2, 64), (1, 100), (1, 128), (4, 33), (1, 255), (1, 512))

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import harness
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
-from tilewright.codegen.llvm.toolchain import compile_ir, host_triple
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
+from tilewright.backends.llvm.toolchain import compile_ir, host_triple
+from tilewright.runtime.core.library import bind
 from tilewright.support.text import table
 
 _TEXT = """

@@ -60,7 +60,9 @@ WHOLE = (
         )
     ),
     *(
-        Configuration(f"cuda {precision}, batch {batch}", "cuda -arch=sm_90a", tuple(zoo.names()), None, precision, batch)
+        Configuration(
+            f"cuda {precision}, batch {batch}", "cuda -arch=sm_90a", tuple(zoo.names()), None, precision, batch
+        )
         for precision, batch in (("float32", 1), ("tf32", 16), ("float16", 1), ("float16", 16))
     ),
     *(Configuration(f"{kind}, all", kind, _TEXTS) for kind in ("opencl", "webgpu", "vulkan", "rocm", "metal")),

@@ -38,7 +38,7 @@ from bench.gpu_ahead import GRAPH, OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.options import positive_int
-from tilewright.runtime.device_model import BoundRun, DeviceRunner
+from tilewright.runtime.device.model import BoundRun, DeviceRunner
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 

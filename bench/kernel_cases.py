@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.graph.expr import Function, GraphExpr, Var, constant
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, GraphExpr, Var, constant
+from tilewright.graph.ir.op import call
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

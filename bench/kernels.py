@@ -34,14 +34,14 @@ from bench import harness
 from bench.kernel_cases import CASES, Case
 from bench.neighbours import CoreWatch
 from bench.peak import Peak, arithmetic_peak, move_peak, read_peak, tile_peak
+from tilewright.backends.llvm import deploy
 from tilewright.cli.measure import format_ms, max_relative_error
 from tilewright.cli.options import positive_int
-from tilewright.codegen.llvm import deploy
 from tilewright.compiler import Compilation
 from tilewright.graph.interpreter import evaluate
-from tilewright.runtime.convert import Array, address_of, lasting_empty, together_empty
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.library import bind, check_code
+from tilewright.runtime.core.convert import Array, address_of, lasting_empty, together_empty
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.library import bind, check_code
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.support.text import table

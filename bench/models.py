@@ -34,7 +34,7 @@ from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure, versus
 from tilewright.cli.options import positive_int
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
 from tilewright.target import Target

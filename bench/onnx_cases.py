@@ -21,8 +21,8 @@ import onnx
 from onnx import numpy_helper
 
 import tilewright as tw
-from tilewright.graph.expr import Function
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UserError
 

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from bench.page_c import c_compiler
 from tilewright.cli.main import parser
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UserError
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

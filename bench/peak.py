@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.toolchain import compile_ir
-from tilewright.runtime.convert import address_of, aligned_empty
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.toolchain import compile_ir
+from tilewright.runtime.core.convert import address_of, aligned_empty
+from tilewright.runtime.core.library import bind
 from tilewright.target import Target
 
 _CHAINS = 16

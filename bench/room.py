@@ -30,11 +30,11 @@ from bench import harness, zoo
 from bench.models import parse_models, parse_threads
 from bench.peak import Peak, arithmetic_peak, read_peak
 from tilewright.lower.database import Database
-from tilewright.runtime.artifact import ArgKind, ModelInfo
-from tilewright.runtime.convert import Array
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.profiler import Profile, ProfileRow
+from tilewright.runtime.core.artifact import ArgKind, ModelInfo
+from tilewright.runtime.core.convert import Array
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 from tilewright.target import Target

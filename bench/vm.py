@@ -21,13 +21,13 @@ import numpy as np
 
 import tilewright as tw
 from bench import harness
-from tilewright.codegen.llvm import deploy
-from tilewright.graph.expr import Call, Function, GlobalVar, If, Var, constant
-from tilewright.graph.op import call
+from tilewright.backends.llvm import deploy
+from tilewright.graph.ir.expr import Call, Function, GlobalVar, If, Var, constant
+from tilewright.graph.ir.op import call
 from tilewright.graph.ops import host  # noqa: F401  (registers all operators)
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import Instruction, Opcode, Program, VmFunction
 from tilewright.runtime.vm.types import Kind, ValueType

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.graph import ops
-from tilewright.graph.op import Operator, operators
+from tilewright.graph.ir.op import Operator, operators
 
 PAGE = Path(__file__).with_name("operators.md")
 HEAD = """# Operators of the graph IR

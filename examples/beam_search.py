@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 import tilewright as tw
-from tilewright.graph.expr import Call, Function, GlobalVar, GraphExpr, If, Let, Tuple, TupleGet, Var, constant
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Call, Function, GlobalVar, GraphExpr, If, Let, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.op import call
 from tilewright.graph.ops import host  # noqa: F401  (registers all operators)
 from tilewright.ir.expr import IntImm
 from tilewright.ir.expr import Var as Symbol

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import tilewright as tw
-from tilewright.graph.expr import (
+from tilewright.graph.interpreter import DataValue as GraphValue
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     ConstructorPattern,
@@ -26,11 +28,9 @@ from tilewright.graph.expr import (
     VarPattern,
     constant,
 )
-from tilewright.graph.interpreter import DataValue as GraphValue
-from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.op import call
+from tilewright.graph.ir.prelude import BRANCH, LEAF, tree_of, with_prelude
 from tilewright.graph.ops import host  # noqa: F401  (registers all operators)
-from tilewright.graph.prelude import BRANCH, LEAF, tree_of, with_prelude
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TupleType, tensor_type
 from tilewright.runtime import DataValue

@@ -102,12 +102,23 @@ class Module:
     @property
     def package(self) -> str:
         """The package (or root module) the floors are about: `ir` for `tilewright.ir.expr`."""
-        parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 else "__init__"
+        return floor_name(self.name)
 
     @property
     def place(self) -> str:
         return str(self.path.relative_to(SOURCE.parent))
+
+
+DRIVERS = ("driver", "graph", "objc", "api", "assembler")
+"""The files of a back end that belong to the runtime; the others belong to the code generators."""
+
+
+def floor_name(module: str) -> str:
+    """The package (or root module) of a module's floor."""
+    parts = module.split(".")
+    if parts[1:2] == ["backends"]:
+        return "runtime" if parts[-1] in DRIVERS else "codegen"
+    return parts[1] if len(parts) > 1 else "__init__"
 
 
 @functools.cache
@@ -168,7 +179,7 @@ def test_imports_go_down() -> None:
         for imported in module.imports:
             if imported.module.split(".")[0] != ROOT:
                 continue
-            target = (imported.module.split(".") + ["__init__"])[1]
+            target = floor_name(imported.module)
             if target == module.package or module.package not in FLOORS or target not in FLOORS:
                 continue
             allowed = SEES_ONLY.get(module.package)

@@ -6,8 +6,8 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.graph import ops  # noqa: F401  (declares the operators)
-from tilewright.graph.expr import Function, Var, constant
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, Var, constant
+from tilewright.graph.ir.op import call
 from tilewright.ir.function import ExternFunc
 from tilewright.ir.types import tensor_type
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile
     from tilewright.ir.function import IRModule
-    from tilewright.runtime.executor import Executable
-    from tilewright.runtime.load import load
-    from tilewright.runtime.module import Module
+    from tilewright.runtime.core.executor import Executable
+    from tilewright.runtime.core.load import load
+    from tilewright.runtime.core.module import Module
     from tilewright.support.errors import CompilerBug, TilewrightError, UserError
     from tilewright.target import Target
     from tilewright.te.hybrid import hybrid
@@ -35,9 +35,9 @@ _MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir", "tune")
 _NAMES = {
     "Compilation": "tilewright.compiler",
     "CompilerBug": "tilewright.support.errors",
-    "Executable": "tilewright.runtime.executor",
+    "Executable": "tilewright.runtime.core.executor",
     "IRModule": "tilewright.ir.function",
-    "Module": "tilewright.runtime.module",
+    "Module": "tilewright.runtime.core.module",
     "Schedule": "tilewright.tir.schedule.schedule",
     "Target": "tilewright.target",
     "TilewrightError": "tilewright.support.errors",
@@ -45,7 +45,7 @@ _NAMES = {
     "build": "tilewright.compiler",
     "compile": "tilewright.front",
     "hybrid": "tilewright.te.hybrid",
-    "load": "tilewright.runtime.load",
+    "load": "tilewright.runtime.core.load",
     "script": "tilewright.tir.script",
 }
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
+from tilewright.backends.llvm import deploy, toolchain
+from tilewright.backends.llvm.build import OPT_LEVEL, compile_functions
+from tilewright.backends.llvm.emit import emit_module
 from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
-from tilewright.codegen.llvm import deploy, toolchain
-from tilewright.codegen.llvm.build import OPT_LEVEL, compile_functions
-from tilewright.codegen.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
-from tilewright.graph.expr import Function
+from tilewright.graph.ir.expr import Function
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.dtype import DataType
@@ -28,12 +28,12 @@ from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_mod
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.lower.schedules import use_schedule
 from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
-from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
-from tilewright.runtime.device_program import DeviceModule
-from tilewright.runtime.devices import choosing, find_device, split_index
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.keys import SigningKey
-from tilewright.runtime.module import Module, export
+from tilewright.runtime.core.artifact import Artifact, FunctionInfo, ParamInfo
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.keys import SigningKey
+from tilewright.runtime.core.module import Module, export
+from tilewright.runtime.device.devices import choosing, find_device, split_index
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support import trace
 from tilewright.support.errors import UserError
 from tilewright.target import Target

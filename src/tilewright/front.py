@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.lower.model_cache import load_model
 from tilewright.request import DatabaseLike, ModelLike, TargetLike, request
-from tilewright.runtime.devices import choosing
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.device.devices import choosing
 from tilewright.support import trace
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
-from tilewright.runtime.devices import DEVICES, choosing, find_device, split_index
+from tilewright.runtime.device.devices import DEVICES, choosing, find_device, split_index
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.text import kind_of

@@ -16,7 +16,7 @@ from tilewright.front import compile
 from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 
 Run = Callable[..., Sequence[Any]]
 

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from bench import gpu_tuning
 from tilewright.lower.database import Database
-from tilewright.runtime.module import TimingResult
+from tilewright.runtime.core.module import TimingResult
 from tilewright.support.errors import UserError
 from tilewright.tune.in_graph import InGraph
 from tilewright.tune.tuner import Report

@@ -12,9 +12,9 @@ from bench.peak import Peak
 from bench.room import Limits, Loss, Rates, Room, bound, room, step_weights, together
 from tests.integration.small_models import classifier
 from tilewright.compiler import Compilation
-from tilewright.runtime.artifact import KernelInfo
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.profiler import Profile, ProfileRow
+from tilewright.runtime.core.artifact import KernelInfo
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.target import Target
 
 RATES = Rates(operations=1e6, weights=1e3)

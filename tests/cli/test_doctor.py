@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tilewright.backends.llvm.cache import shared_cache
 from tilewright.cli import doctor
 from tilewright.cli.main import main
-from tilewright.codegen.llvm.cache import shared_cache
-from tilewright.runtime.devices import DEVICES
+from tilewright.runtime.device.devices import DEVICES
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 

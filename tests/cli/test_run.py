@@ -16,7 +16,7 @@ from tests.integration import small_models
 from tilewright.cli.input_ranges import ranges_in_file
 from tilewright.cli.main import main
 from tilewright.cli.options import load_inputs, random_array
-from tilewright.runtime.artifact import TensorInfo
+from tilewright.runtime.core.artifact import TensorInfo
 from tilewright.support.errors import UserError
 
 Captured = pytest.CaptureFixture[str]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.codegen.llvm.build import compile_functions
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
+from tilewright.backends.llvm.build import compile_functions
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.target.target import Target
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.codegen.c.program import device_program
 from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.compiler import _function_info
-from tilewright.runtime.cuda import compile_cuda
-from tilewright.runtime.device_program import DeviceModule, DeviceProgram
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.device.devices import find_device
+from tilewright.runtime.device.program import DeviceModule, DeviceProgram
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc

@@ -17,9 +17,9 @@ import pytest
 
 from tests.codegen.on_device import program_of
 from tilewright import te
-from tilewright.runtime.convert import Array
-from tilewright.runtime.device_program import Device, DeviceModule, DeviceProgram, Scalar
-from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.core.convert import Array
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.device.program import Device, DeviceModule, DeviceProgram, Scalar
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 

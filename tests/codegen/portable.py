@@ -18,7 +18,7 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import pre_order, substitute
-from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.function import PrimFunc

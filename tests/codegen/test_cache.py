@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.llvm import cache, toolchain
+from tilewright.backends.llvm import cache, toolchain
 from tilewright.support import settings
 
 TEXT = "define i32 @f() { ret i32 42 }"
@@ -110,7 +110,7 @@ def test_prune_removes_the_least_recently_used(tmp_path: Path) -> None:
 
 def test_processes_share_the_cache(folder: Path) -> None:
     code = (
-        "from tilewright.codegen.llvm.cache import compile_cached\n"
+        "from tilewright.backends.llvm.cache import compile_cached\n"
         "for index in range(20):\n"
         "    compile_cached(f'define i32 @f() {{ ret i32 {index} }}', triple='x86_64-linux-gnu')\n"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.llvm import cache
+from tilewright.backends.llvm import cache
 from tilewright.support import settings
 
 STRANGER = 65534

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy, elf, link, wrapper
+from tilewright.backends.llvm import deploy, elf, link, wrapper
 from tilewright.runtime import Executable, Module, load
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UserError
 

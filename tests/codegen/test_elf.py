@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.codegen.llvm import elf, jit, toolchain
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm import elf, jit, toolchain
+from tilewright.runtime.core.library import bind
 from tilewright.support.errors import CompilerBug, UnsupportedError
 
 READER = """

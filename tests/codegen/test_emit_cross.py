@@ -9,8 +9,8 @@ import pytest
 
 from tests.codegen.compiled import assert_stages_agree, integers
 from tests.codegen.test_emit_programs import convolution, tiled_matmul
-from tilewright.codegen.llvm.build import functions_to_ir
-from tilewright.codegen.llvm.toolchain import compile_ir, emit_assembly
+from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.llvm.toolchain import compile_ir, emit_assembly
 from tilewright.ir import intrinsics
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.target.target import Target

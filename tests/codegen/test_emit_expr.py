@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.codegen.compiled import HOST, assert_stages_agree, run
-from tilewright.codegen.llvm.build import functions_to_ir
+from tilewright.backends.llvm.build import functions_to_ir
 from tilewright.ir import build, intrinsics
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, Mod, PrimExpr, Var

@@ -9,8 +9,8 @@ import pytest
 
 from tests.codegen.compiled import HOST, assert_stages_agree, integers
 from tilewright.arith.analyzer import Analyzer
-from tilewright.codegen.llvm.build import functions_to_ir
-from tilewright.codegen.llvm.emit_prefetch import next_lines
+from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.llvm.emit_prefetch import next_lines
 from tilewright.ir.build import const
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import substitute

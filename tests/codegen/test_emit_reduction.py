@@ -7,8 +7,8 @@ import pytest
 
 from tests.codegen.compiled import HOST, run
 from tilewright import te
-from tilewright.codegen.llvm.build import functions_to_ir
-from tilewright.codegen.llvm.emit_reduction import as_vector_reduction
+from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.llvm.emit_reduction import as_vector_reduction
 from tilewright.ir.visit import find_all
 from tilewright.te.language import compute, placeholder, reduce_axis
 from tilewright.tir.function import PrimFunc

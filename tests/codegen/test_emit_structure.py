@@ -9,15 +9,15 @@ import pytest
 
 from tests.codegen.compiled import HOST, assert_stages_agree, call, integers, run
 from tilewright import te
-from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
-from tilewright.codegen.llvm.emit import emit_module
-from tilewright.codegen.llvm.entry import emit_entry
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
+from tilewright.backends.llvm.build import compile_functions, functions_to_ir
+from tilewright.backends.llvm.emit import emit_module
+from tilewright.backends.llvm.entry import emit_entry
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.ir import build, intrinsics
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, Call, IntImm, Ramp, StringImm, Var
-from tilewright.runtime.artifact import ArgKind, ArgRef, KernelInfo, ModelInfo, Step, TensorInfo
+from tilewright.runtime.core.artifact import ArgKind, ArgRef, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tests.codegen.compiled import HOST, call, integers, run
-from tilewright.codegen.llvm.build import compile_lowered
-from tilewright.codegen.llvm.emit import emit_module
-from tilewright.codegen.llvm.frames import FRAME_BYTES, STACK_BYTES, scratch_to_parameters, stack_buffers
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
+from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.llvm.emit import emit_module
+from tilewright.backends.llvm.frames import FRAME_BYTES, STACK_BYTES, scratch_to_parameters, stack_buffers
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, Var
 from tilewright.tir.buffer import make_buffer

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from tilewright.codegen.llvm import jit, toolchain
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm import jit, toolchain
+from tilewright.runtime.core.library import bind
 from tilewright.support.errors import CompilerBug
 
 TEXT = """

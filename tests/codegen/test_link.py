@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.llvm import link, toolchain
+from tilewright.backends.llvm import link, toolchain
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tilewright.codegen.llvm import jit, pool, toolchain
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm import jit, pool, toolchain
+from tilewright.runtime.core.library import bind
 
 TEXT = """
 declare i32 @tw_parallel(ptr, ptr, i64)

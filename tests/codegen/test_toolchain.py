@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tilewright.codegen.llvm import toolchain
-from tilewright.codegen.llvm.elf import defined_symbols, undefined_symbols
+from tilewright.backends.llvm import toolchain
+from tilewright.backends.llvm.elf import defined_symbols, undefined_symbols
 from tilewright.support.errors import CompilerBug, UserError
 
 ADD_ONE = """
@@ -82,7 +82,7 @@ def test_host_is_described() -> None:
 
 def test_importing_does_not_load_llvm() -> None:
     code = (
-        "import sys, tilewright.codegen.llvm.deploy, tilewright.runtime\n"
+        "import sys, tilewright.backends.llvm.deploy, tilewright.runtime\n"
         "assert not any(name.startswith('llvmlite') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.frontend import builder as module
-from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
-from tilewright.graph.expr import Call, Constant, Tuple, Var
+from tilewright.frontend.core import builder as module
+from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.graph.ir.expr import Call, Constant, Tuple, Var
 from tilewright.ir.dtype import BFLOAT16, FLOAT32
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TupleType, tensor_type

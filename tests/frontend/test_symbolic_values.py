@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.frontend.builder import Builder
-from tilewright.frontend.symbolic_values import partial_value, symbolic_value
-from tilewright.graph.dimensions import value_of
-from tilewright.graph.expr import Call, Constant, Var
-from tilewright.graph.op import get_operator
+from tilewright.frontend.core.builder import Builder
+from tilewright.frontend.core.symbolic_values import partial_value, symbolic_value
+from tilewright.graph.ir.dimensions import value_of
+from tilewright.graph.ir.expr import Call, Constant, Var
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import tensor_type
 

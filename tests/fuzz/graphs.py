@@ -32,8 +32,8 @@ from tests.fuzz.graph_explained import explain
 from tests.fuzz.graph_makers import MAKERS
 from tests.fuzz.graph_oracles import TOLERANCES, Refused, difference, run_onnxruntime, run_referred
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Function
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -20,9 +20,9 @@ from tests.graph.helpers import random as random_array
 from tests.integration import small_models
 from tests.lower.vm.test_programs import loop_module
 from tilewright import te
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.keys import SigningKey
-from tilewright.runtime.seal import SEAL_BYTES, SIGNATURE_BYTES, seal
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.keys import SigningKey
+from tilewright.runtime.core.seal import SEAL_BYTES, SIGNATURE_BYTES, seal
 from tilewright.support.errors import UserError
 
 LONGEST = 60.0

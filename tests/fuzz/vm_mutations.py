@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import host
-from tilewright.runtime.dtypes import C_TYPES
+from tilewright.runtime.core.dtypes import C_TYPES
 from tilewright.runtime.host import registry
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import OPERANDS, BlobConstant, Instruction, Opcode, Operand, Program, VmFunction

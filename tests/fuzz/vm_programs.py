@@ -19,7 +19,7 @@ import numpy as np
 from tests.fuzz import vm_victims
 from tests.fuzz.children import run_campaign
 from tests.fuzz.vm_mutations import mutated
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import UserError
 

@@ -13,7 +13,7 @@ import onnx
 import tilewright as tw
 from tests.graph.helpers import random
 from tests.lower.vm.test_programs import loop_module
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))

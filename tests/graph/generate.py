@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.graph.helpers import op, var
-from tilewright.graph.expr import Function, GraphExpr, Tuple, TupleGet, constant
-from tilewright.graph.infer import fill_type, infer_types
+from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, TupleGet, constant
+from tilewright.graph.ir.infer import fill_type, infer_types
 from tilewright.ir.function import IRModule
 
 UNARY = ["nn.relu", "sigmoid", "tanh", "negative", "abs", "exp", "nn.gelu"]

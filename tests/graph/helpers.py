@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import tilewright.graph.ops  # noqa: F401  (registers the operators)
-from tilewright.graph.expr import Call, Function, GraphExpr, Var
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
+from tilewright.graph.ir.op import call
 from tilewright.ir.types import tensor_type
 from tilewright.support.span import Span
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.choices import GraphChoices, graph_answers, is_graph_key, question_label, stored_answer
-from tilewright.graph.expr import Call, constant
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.expr import Call, constant
+from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import CompilerBug
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.graph import dimensions as d
+from tilewright.graph.ir import dimensions as d
 from tilewright.graph.ops.shape import ReshapeAttributes
 from tilewright.ir import build
 from tilewright.ir.expr import IntImm, Var

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.helpers import function, op, var
-from tilewright.graph.expr import Tuple, TupleGet, constant
-from tilewright.graph.infer import infer_types
-from tilewright.graph.rewrite import P, Rule, apply_rules, make
-from tilewright.graph.traverse import free_variables, post_order, substitute
+from tilewright.graph.ir.expr import Tuple, TupleGet, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.rewrite import P, Rule, apply_rules, make
+from tilewright.graph.ir.traverse import free_variables, post_order, substitute
 from tilewright.support.errors import CompilerBug
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.helpers import function, op, var
-from tilewright.graph.expr import (
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     ConstructorPattern,
@@ -23,8 +23,8 @@ from tilewright.graph.expr import (
     WildcardPattern,
     constant,
 )
-from tilewright.graph.infer import infer_types
-from tilewright.graph.prelude import CONS, LIST, NIL, SOME, construct, list_of, option_of, with_prelude
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.prelude import CONS, LIST, NIL, SOME, construct, list_of, option_of, with_prelude
 from tilewright.ir.dtype import INT64
 from tilewright.ir.expr import Var as Dimension
 from tilewright.ir.function import Constructor, IRModule

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph import op as op_registry
-from tilewright.graph.expr import (
+from tilewright.graph.interpreter import DataValue, evaluate, to_bfloat16, to_float32
+from tilewright.graph.ir import op as op_registry
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     ConstructorPattern,
@@ -24,9 +25,8 @@ from tilewright.graph.expr import (
     WildcardPattern,
     constant,
 )
-from tilewright.graph.interpreter import DataValue, evaluate, to_bfloat16, to_float32
-from tilewright.graph.op import FusionKind, operator
-from tilewright.graph.prelude import (
+from tilewright.graph.ir.op import FusionKind, operator
+from tilewright.graph.ir.prelude import (
     BRANCH,
     CONS,
     LEAF,

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Function, GraphExpr, Tuple, Var, constant
-from tilewright.graph.infer import infer_types
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
 from tilewright.graph.pipeline import GraphOptions, graph_pipeline
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

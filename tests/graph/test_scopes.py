@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.graph.helpers import op, var
-from tilewright.graph.expr import If
-from tilewright.graph.scopes import find_scopes, place
-from tilewright.graph.traverse import post_order
+from tilewright.graph.ir.expr import If
+from tilewright.graph.ir.scopes import find_scopes, place
+from tilewright.graph.ir.traverse import post_order
 
 
 def test_nodes_stand_where_all_their_uses_are():

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tests.integration import small_models
 from tests.integration.small_models import FLOAT, one_node, onnxruntime_outputs
-from tilewright.runtime.seal import SEAL_BYTES
+from tilewright.runtime.core.seal import SEAL_BYTES
 from tilewright.support import settings as tilewright_settings
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -9,15 +9,15 @@ import pytest
 
 import tilewright as tw
 from tests.topi.test_recurrent import FUNCTIONS, operands
+from tilewright.backends.cuda.driver import CudaDevice, cuda_device
 from tilewright.frontend.torch.importer import from_torch
-from tilewright.graph.expr import Function, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
-from tilewright.runtime.cuda import CudaDevice, cuda_device
-from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.device.array import DeviceArray
 from tilewright.support.errors import UserError
 from tilewright.torch_backend import tilewright_backend
 

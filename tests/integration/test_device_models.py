@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.codegen.on_device import require_nvrtc, require_opencl
+from tilewright.backends.cuda.driver import cuda_device
 from tilewright.cli.main import main
 from tilewright.codegen import devices
 from tilewright.compiler import Compilation
 from tilewright.lower import device_kernel, parallel
-from tilewright.runtime.artifact import artifact_from_metadata
-from tilewright.runtime.cuda import cuda_device
-from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.core.artifact import artifact_from_metadata
+from tilewright.runtime.device.array import DeviceArray
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.function import PrimFunc

@@ -11,8 +11,8 @@ import pytest
 
 import tilewright as tw
 from tests.integration import small_models
-from tilewright.codegen.llvm import link
-from tilewright.runtime import devices
+from tilewright.backends.llvm import link
+from tilewright.runtime.device import devices
 from tilewright.support.errors import MissingDependencyError, UserError
 
 # The target, and what an assembler must be told.

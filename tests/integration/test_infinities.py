@@ -7,9 +7,9 @@ import pytest
 
 import tilewright as tw
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import constant
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

@@ -11,7 +11,7 @@ import tilewright as tw
 from tests.graph.helpers import function, op, var
 from tilewright import te
 from tilewright.compiler import Compilation
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.text import parse_text
 from tilewright.ir.function import IRModule
 from tilewright.ir.structural import structural_equal

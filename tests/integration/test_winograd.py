@@ -10,10 +10,10 @@ import tilewright as tw
 from bench import zoo
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.peers import onnxruntime
-from tilewright.graph.expr import Function, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 

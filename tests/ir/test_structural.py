@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.tir.programs import functions
-from tilewright.graph import expr as g
+from tilewright.graph.ir import expr as g
 from tilewright.ir import expr as e
 from tilewright.ir.build import const
 from tilewright.ir.dtype import DataType

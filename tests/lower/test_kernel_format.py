@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.llvm.cache import ObjectCache
+from tilewright.backends.llvm.cache import ObjectCache
 from tilewright.lower import kernel as kernel_module
 from tilewright.lower.kernel import CompiledKernel, compile_kernel, make_kernel
 from tilewright.lower.kernel_format import DamagedKernelError
-from tilewright.runtime.artifact import DeviceKernelInfo, LaunchInfo
+from tilewright.runtime.core.artifact import DeviceKernelInfo, LaunchInfo
 from tilewright.target import Target
 from tilewright.te import compute, placeholder
 from tilewright.te.program import create_prim_func

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.llvm import cache
+from tilewright.backends.cuda import driver as cuda
+from tilewright.backends.llvm import cache
+from tilewright.backends.rocm import driver as hip
 from tilewright.lower import kernel as kernel_module
 from tilewright.lower import model_cache
 from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
-from tilewright.runtime import cuda, devices, hip
+from tilewright.runtime.device import devices
 from tilewright.support import fingerprint, settings
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
@@ -73,11 +75,11 @@ def test_every_number_of_the_target() -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        "codegen/llvm/toolchain.py",  # LLVM's levels, its tuning of passes, relocation and ABI
-        "codegen/llvm/build.py",  # the optimiser's level
-        "runtime/cuda.py",  # options of NVRTC
-        "runtime/hip.py",  # options of hipRTC and clang
-        "runtime/spirv.py",  # the assembler of SPIR-V
+        "backends/llvm/toolchain.py",  # LLVM's levels, its tuning of passes, relocation and ABI
+        "backends/llvm/build.py",  # the optimiser's level
+        "backends/cuda/driver.py",  # options of NVRTC
+        "backends/rocm/driver.py",  # options of hipRTC and clang
+        "backends/vulkan/assembler.py",  # the assembler of SPIR-V
         "tir/pipeline.py",
         "topi/schedule/cpu/strategy.py",
         "support/settings.py",
@@ -96,7 +98,7 @@ def test_objects_depend_on_the_options_of_llvm(sources: Path) -> None:
         return cache.object_key("text", triple="t", cpu="c", features="", opt_level=2)
 
     before = key()
-    path = sources / "codegen/llvm/toolchain.py"
+    path = sources / "backends/llvm/toolchain.py"
     path.write_text(path.read_text().replace("_CODE_GENERATOR_LEVEL = 2", "_CODE_GENERATOR_LEVEL = 3"))
     source_fingerprint.cache_clear()
     assert key() != before
@@ -245,7 +247,7 @@ def test_settings_are_the_only_variables_that_are_read() -> None:
     known = {
         "support/settings.py": "the registry of settings",
         "support/fingerprint.py": "variables of compilers inside this process, for the key",
-        "runtime/hip.py": "clang is given a clean environment",
+        "backends/rocm/driver.py": "clang is given a clean environment",
         "lower/parallel.py": "PYTHONPATH of child processes",
     }
     readers: set[str] = set()

@@ -7,9 +7,9 @@ import pytest
 
 import tilewright as tw
 from tests.graph.helpers import op, var
-from tilewright.graph.expr import Call, Function, GlobalVar, GraphExpr, TupleGet
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Call, Function, GlobalVar, GraphExpr, TupleGet
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.text import parse_text, to_text
 from tilewright.ir.function import IRModule
 from tilewright.ir.structural import structural_equal
@@ -70,7 +70,7 @@ def test_sizes_and_several_results() -> None:
 
 
 def test_symbolic_sizes_go_through() -> None:
-    from tilewright.graph.expr import Var
+    from tilewright.graph.ir.expr import Var
     from tilewright.ir.dtype import FLOAT32
     from tilewright.ir.expr import Var as Symbol
     from tilewright.ir.types import TensorType

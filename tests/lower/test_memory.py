@@ -9,11 +9,11 @@ from tests.graph.generate import random_module
 from tests.graph.helpers import function, inputs_for, op, random, var
 from tests.graph.passes.test_meaning import assert_close
 from tilewright.compiler import Compilation
-from tilewright.graph.expr import constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import constant
+from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.function import IRModule
-from tilewright.runtime.artifact import ArgKind
+from tilewright.runtime.core.artifact import ArgKind
 
 
 def residual_network(blocks=2, size=14, channels=16):

@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.integration.small_models import FLOAT, classifier, model
 from tilewright import compiler
-from tilewright.codegen.llvm.cache import shared_cache
+from tilewright.backends.llvm.cache import shared_cache
 from tilewright.frontend.onnx import registry
 from tilewright.lower import model_cache
 from tilewright.support import extensions, settings

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright.graph.ops  # noqa: F401  (registers the operators)
-from tilewright.graph.expr import Constant, Function, GraphExpr, Tuple, TupleGet, Var, constant
-from tilewright.graph.infer import infer_types
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.types import tensor_type
 from tilewright.lower.cost import work_of

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tests.graph.helpers import function, op, random
 from tilewright.arith.analyzer import Analyzer
-from tilewright.codegen.llvm.entry import emit_entry
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.toolchain import compile_ir
-from tilewright.graph.expr import Tuple, Var, constant
+from tilewright.backends.llvm.entry import emit_entry
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.toolchain import compile_ir
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Tuple, Var, constant
 from tilewright.ir.build import floordiv, floormod, maximum, minimum, select
 from tilewright.ir.expr import LT, IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -26,8 +26,8 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import substitute
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.artifact import ModelInfo, TensorInfo
-from tilewright.runtime.shapes import evaluate as extent_value
+from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
+from tilewright.runtime.core.shapes import evaluate as extent_value
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 

@@ -21,7 +21,7 @@ from tilewright.rpc.background import serve_in_background
 from tilewright.rpc.security import client_tls, server_tls
 from tilewright.rpc.server import Server, ServerOptions
 from tilewright.rpc.wire import Channel
-from tilewright.runtime.module import Module
+from tilewright.runtime.core.module import Module
 from tilewright.support.errors import UserError
 
 TOKEN = "a token of some length"

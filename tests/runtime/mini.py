@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from tilewright.codegen.llvm import toolchain
-from tilewright.codegen.llvm.cache import compile_cached
-from tilewright.runtime.artifact import (
+from tilewright.backends.llvm import toolchain
+from tilewright.backends.llvm.cache import compile_cached
+from tilewright.runtime.core.artifact import (
     ArgKind,
     ArgRef,
     Artifact,

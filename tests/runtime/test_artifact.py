@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime import mini
 from tilewright.runtime import TensorInfo
-from tilewright.runtime.artifact import artifact_from_metadata
+from tilewright.runtime.core.artifact import artifact_from_metadata
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.version import VERSION
 

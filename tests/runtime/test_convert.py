@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tilewright.runtime import convert
-from tilewright.runtime.dtypes import C_TYPES, dtype_name, dtype_of, storage_dtype
+from tilewright.runtime.core import convert
+from tilewright.runtime.core.dtypes import C_TYPES, dtype_name, dtype_of, storage_dtype
 from tilewright.support.errors import UnsupportedError, UserError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.runtime import Executable, Module, load
 from tilewright.support.errors import UserError
 
@@ -53,8 +53,8 @@ def test_bytes_and_pickles(exe: Executable) -> None:
 def test_a_pickle_names_the_loader_and_nothing_else(exe: Executable) -> None:
     text = pickle.dumps(exe, 2)
     called = [argument for code, argument, _ in pickletools.genops(text) if code.name in ("GLOBAL", "STACK_GLOBAL")]
-    assert "tilewright.runtime.load load" in called
-    assert set(called) <= {"tilewright.runtime.load load", "_codecs encode"}
+    assert "tilewright.runtime.core.load load" in called
+    assert set(called) <= {"tilewright.runtime.core.load load", "_codecs encode"}
 
 
 def test_a_damaged_pickle_is_damage(exe: Executable) -> None:

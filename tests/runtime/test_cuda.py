@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime.artifact import LaunchInfo
-from tilewright.runtime.cuda import CudaDevice
-from tilewright.runtime.cuda_graph import POLICIES, even_share
-from tilewright.runtime.device_array import DeviceArray
-from tilewright.runtime.device_program import BoundCall, ImportedArray, Scalar
+from tilewright.backends.cuda.driver import CudaDevice
+from tilewright.backends.cuda.graph import POLICIES, even_share
+from tilewright.runtime.core.artifact import LaunchInfo
+from tilewright.runtime.device.array import DeviceArray
+from tilewright.runtime.device.program import BoundCall, ImportedArray, Scalar
 from tilewright.support.errors import UserError
 
 SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")

@@ -13,7 +13,7 @@ from tests.codegen.on_device import require_opencl
 from tests.tir.passes.test_bind_threads import tiled_product
 from tilewright import te
 from tilewright.ir.function import IRModule
-from tilewright.runtime.device_program import DeviceModule
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support.errors import UserError
 
 

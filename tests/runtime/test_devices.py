@@ -11,11 +11,11 @@ import pytest
 import tilewright as tw
 from tests.graph.helpers import function, op, var
 from tilewright import te
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.function import IRModule
-from tilewright.runtime import devices
-from tilewright.runtime.device_program import pick
-from tilewright.runtime.devices import choosing, find_device, split_index
+from tilewright.runtime.device import devices
+from tilewright.runtime.device.devices import choosing, find_device, split_index
+from tilewright.runtime.device.program import pick
 from tilewright.support.errors import UserError
 
 

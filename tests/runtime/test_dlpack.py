@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime import dlpack
-from tilewright.runtime.convert import address_of
+from tilewright.runtime.core import dlpack
+from tilewright.runtime.core.convert import address_of
 from tilewright.support.errors import UnsupportedError
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.runtime import mini
 from tests.runtime.test_convert import Exporter
-from tilewright.codegen.llvm import deploy, toolchain
+from tilewright.backends.llvm import deploy, toolchain
 from tilewright.runtime import Artifact, Executable, ModelInfo, TensorInfo
 from tilewright.support.errors import CompilerBug, UserError
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.runtime import mini
 from tilewright import runtime
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.support.errors import UserError
 
 

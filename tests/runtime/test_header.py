@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 from tilewright.runtime import Artifact, FunctionInfo, ModelInfo, ParamInfo, TensorInfo
-from tilewright.runtime.dtypes import C_TYPES
-from tilewright.runtime.header import c_name, header_text, library_name, write_header
+from tilewright.runtime.core.dtypes import C_TYPES
+from tilewright.runtime.core.header import c_name, header_text, library_name, write_header
 
 
 def test_a_library_is_named_after_its_file_unless_told() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.keys import PublicKey, SigningKey, signing_key, trusted_keys
+from tilewright.runtime.core.keys import PublicKey, SigningKey, signing_key, trusted_keys
 from tilewright.support import p256
 from tilewright.support.der import integer, pem, sequence
 from tilewright.support.errors import UserError

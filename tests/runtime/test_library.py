@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from tilewright.runtime.library import thread_setter
+from tilewright.runtime.core.library import thread_setter
 
 
 class Pool:

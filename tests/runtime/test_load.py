@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy, elf, link, toolchain
-from tilewright.codegen.llvm.pool import pool_object
+from tilewright.backends.llvm import deploy, elf, link, toolchain
+from tilewright.backends.llvm.pool import pool_object
 from tilewright.runtime import SigningKey, load
-from tilewright.runtime.seal import SEAL_BYTES, SIGNATURE_BYTES, seal
+from tilewright.runtime.core.seal import SEAL_BYTES, SIGNATURE_BYTES, seal
 from tilewright.support.errors import UserError
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy
-from tilewright.runtime import Executable, image, load
+from tilewright.backends.llvm import deploy
+from tilewright.runtime import Executable, load
+from tilewright.runtime.core import image
 from tilewright.support.errors import UserError
 
 

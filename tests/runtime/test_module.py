@@ -9,10 +9,10 @@ import pytest
 
 from tests.runtime import mini
 from tests.runtime.test_convert import Exporter
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.runtime import Module, empty
-from tilewright.runtime.library import SharedLibrary, bind, check_code
-from tilewright.runtime.module import TimingResult
+from tilewright.runtime.core.library import SharedLibrary, bind, check_code
+from tilewright.runtime.core.module import TimingResult
 from tilewright.support.errors import CompilerBug, UserError
 
 

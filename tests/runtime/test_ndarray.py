@@ -7,7 +7,7 @@ import pytest
 
 from tests.runtime.test_convert import Exporter
 from tilewright.runtime import Device, array, cpu, empty, from_dlpack
-from tilewright.runtime.convert import address_of
+from tilewright.runtime.core.convert import address_of
 from tilewright.support.errors import UnsupportedError, UserError
 
 

@@ -10,7 +10,7 @@ import pytest
 import tilewright as tw
 from tests.integration import small_models
 from tests.runtime import mini
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.runtime import Executable, array
 from tilewright.support.errors import UserError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.runtime import seal
-from tilewright.runtime.keys import SigningKey
+from tilewright.runtime.core import seal
+from tilewright.runtime.core.keys import SigningKey
 from tilewright.support.errors import UserError
 
 

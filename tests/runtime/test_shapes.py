@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.runtime import shapes
+from tilewright.runtime.core import shapes
 from tilewright.support.errors import CompilerBug, UserError
 
 

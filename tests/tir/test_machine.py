@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.codegen.llvm.build import functions_to_ir
+from tilewright.backends.llvm.build import functions_to_ir
 from tilewright.ir.build import const
 from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Broadcast, Ramp

@@ -32,10 +32,10 @@ from tests.tir.while_programs import (
     interpreted,
     program,
 )
-from tilewright.codegen.llvm.build import functions_to_ir
+from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.llvm.build import functions_to_ir
 from tilewright.ir.expr import FALSE, const_value
 from tilewright.ir.visit import pre_order
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir import stmt as s

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
-from tilewright.graph.op import get_operator
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.dtype import DataType
 from tilewright.ir.types import TensorType, TupleType, tensor_type
 from tilewright.te.language import placeholder

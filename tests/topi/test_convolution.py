@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.topi.differential import check, cpu_program, random_array, results_of, run_compiled
-from tilewright.graph.op import get_operator
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError
 from tilewright.te.language import placeholder

@@ -6,7 +6,7 @@ import pytest
 
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
-from tilewright.graph.op import operators
+from tilewright.graph.ir.op import operators
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UnsupportedError
 from tilewright.topi.registry import registered, result_shape

@@ -11,9 +11,9 @@ import pytest
 
 from tests.codegen.compiled import HOST, run
 from tests.topi.test_schedule_cpu import kernel
-from tilewright.codegen.llvm.build import compile_functions, functions_to_ir
-from tilewright.graph.expr import GraphExpr, Var
-from tilewright.graph.op import call, get_operator
+from tilewright.backends.llvm.build import compile_functions, functions_to_ir
+from tilewright.graph.ir.expr import GraphExpr, Var
+from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.half import HalfConv2dAttributes
 from tilewright.ir.expr import const_value
 from tilewright.ir.types import tensor_type

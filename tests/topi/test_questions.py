@@ -8,7 +8,7 @@ import pytest
 
 from tests.topi.test_schedule_cpu import TARGETS, compare, conv, kernel, var
 from tests.topi.test_winograd import Case
-from tilewright.graph.op import call
+from tilewright.graph.ir.op import call
 from tilewright.ir.structural import structural_key
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc

@@ -8,10 +8,10 @@ import pytest
 import tilewright as tw
 from tests.topi.differential import check
 from tilewright.compiler import Compilation
-from tilewright.graph.expr import Function, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call, get_operator
+from tilewright.graph.ir.expr import Function, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.recurrent import ACTIVATIONS
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import IntImm

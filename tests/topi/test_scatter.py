@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.topi.differential import check, random_array
-from tilewright.graph.expr import Function, Var
-from tilewright.graph.op import call, get_operator
+from tilewright.graph.ir.expr import Function, Var
+from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.scatter import REDUCTIONS
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.topi.test_schedule_cpu import TARGETS, check, check_symbolic, compare, kernel, kinds, var
-from tilewright.graph.expr import Var
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Var
+from tilewright.graph.ir.op import call
 from tilewright.ir import expr as ir
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any

@@ -10,9 +10,9 @@ import pytest
 
 import tilewright as tw
 import tilewright.graph.ops
-from tilewright.graph.expr import Function, GraphExpr, Tuple, Var
-from tilewright.graph.infer import infer_types
-from tilewright.graph.op import call, get_operator
+from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call, get_operator
 from tilewright.ir import expr as ir
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.graph.expr import Function, GraphExpr, Var
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, GraphExpr, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all

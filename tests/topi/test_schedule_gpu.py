@@ -13,9 +13,9 @@ from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tests.topi.samples import SAMPLES
 from tests.topi.test_scheduled import CASES, CHANNELS_LAST, PADDED
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.ir.expr import IntImm
 from tilewright.ir.visit import pre_order
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret

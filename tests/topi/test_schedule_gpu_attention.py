@@ -9,9 +9,9 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.codegen.devices import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.topi.test_schedule_cpu import TARGETS, kernel, var
-from tilewright.graph.op import call
+from tilewright.graph.ir.op import call
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all
 from tilewright.target import Target

@@ -11,13 +11,13 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
 from tilewright import te
 from tilewright.arith.analyzer import Analyzer
+from tilewright.backends.cuda.dialect import CudaDialect
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.codegen.c.kernels import emit_kernels
-from tilewright.codegen.cuda.dialect import CudaDialect
 from tilewright.graph.interpreter import to_bfloat16, to_float32
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import const_value
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.te.program import create_prim_func

@@ -17,8 +17,8 @@ from tests.topi.differential import (
     run_reference,
     specials,
 )
-from tilewright.graph.expr import Function, Var
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Function, Var
+from tilewright.graph.ir.op import call
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

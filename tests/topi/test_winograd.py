@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tilewright.graph.expr import Function, GraphExpr, Var
-from tilewright.graph.infer import infer_types
-from tilewright.graph.op import call, get_operator
+from tilewright.graph.ir.expr import Function, GraphExpr, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import WinogradWeightAttributes, plain_weight
 from tilewright.ir.expr import Mul, PrimExpr

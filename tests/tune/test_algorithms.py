@@ -16,7 +16,7 @@ from tilewright.compiler import Compilation
 from tilewright.graph.choices import GraphQuestion, graph_answers
 from tilewright.graph.passes import choose_algorithm, transposed_convolution
 from tilewright.lower.database import Database
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UnsupportedError
 from tilewright.tune import algorithms, tuner, turns
 from tilewright.tune.algorithms import Algorithms, choose_algorithms, measured_answers

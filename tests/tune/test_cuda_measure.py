@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.tune.test_device_measure import product
+from tilewright.backends.cuda.driver import compile_cuda, cuda_device
 from tilewright.compiler import Compilation
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.cuda import compile_cuda, cuda_device
 from tilewright.support.errors import UserError
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.measure import Limits

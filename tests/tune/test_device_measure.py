@@ -18,7 +18,7 @@ from tilewright import te
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import TilewrightError, UnsupportedError, UserError
 from tilewright.tune import device_runner
 from tilewright.tune.builder import build_candidate

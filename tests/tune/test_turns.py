@@ -10,8 +10,8 @@ import pytest
 from tests.integration.small_models import classifier
 from tests.tune.weather import Weather
 from tilewright.compiler import Compilation
-from tilewright.runtime.artifact import TensorInfo
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.artifact import TensorInfo
+from tilewright.runtime.core.executor import Executable
 from tilewright.tune import turns
 from tilewright.tune.turns import Comparison, Times, compare_in_turns, compared, time_in_chunks, time_in_turns
 

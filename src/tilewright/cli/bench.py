@@ -13,7 +13,7 @@ from tilewright.cli.models import chosen_inputs, is_library, open_executable
 from tilewright.cli.options import add_algorithms, add_inputs, add_model, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
 from tilewright.cli.versus import Standing, against
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
 from tilewright.support.text import plural, table

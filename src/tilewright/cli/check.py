@@ -29,8 +29,8 @@ from tilewright.cli.reduce import add_run_arguments
 from tilewright.cli.trial import difference
 from tilewright.front import compile
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Function
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 

@@ -6,12 +6,12 @@ import argparse
 import time
 from pathlib import Path
 
+from tilewright.backends.llvm.link import find_linker
 from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_algorithms, add_model, check_output
-from tilewright.codegen.llvm.link import find_linker
 from tilewright.request import model_targets
-from tilewright.runtime.header import library_name
-from tilewright.runtime.keys import signing_key
+from tilewright.runtime.core.header import library_name
+from tilewright.runtime.core.keys import signing_key
 from tilewright.support.text import human_bytes, human_seconds, plural
 
 DESCRIPTION = """\

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 
-from tilewright.codegen.llvm.cache import ObjectCache
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.link import find_linker
-from tilewright.codegen.llvm.toolchain import compile_ir, host_triple, llvm_version
-from tilewright.runtime.devices import DEVICES, find_device
-from tilewright.runtime.library import bind
+from tilewright.backends.llvm.cache import ObjectCache
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.link import find_linker
+from tilewright.backends.llvm.toolchain import compile_ir, host_triple, llvm_version
+from tilewright.runtime.core.library import bind
+from tilewright.runtime.device.devices import DEVICES, find_device
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.ownership import why_exposed

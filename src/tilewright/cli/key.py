@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tilewright.runtime.keys import SigningKey
+from tilewright.runtime.core.keys import SigningKey
 from tilewright.support.errors import UserError
 
 DESCRIPTION = """\

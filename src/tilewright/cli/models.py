@@ -13,8 +13,8 @@ from typing import Any
 from tilewright.cli.input_ranges import ranges_in_file
 from tilewright.cli.options import Array, load_inputs, parse_shapes, parse_sizes
 from tilewright.front import compile
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.load import load
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.load import load
 from tilewright.support.errors import UserError
 
 _ELF_MAGIC = b"\x7fELF"

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from tilewright.cli.input_ranges import draw_integers
 from tilewright.request import PRECISIONS
-from tilewright.runtime.artifact import TensorInfo
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.shapes import evaluate, symbols_in
+from tilewright.runtime.core.artifact import TensorInfo
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.shapes import evaluate, symbols_in
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[np.generic]

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.backends.cuda.dialect import CudaDialect, has_dependent_launch
+from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.metal.dialect import MetalDialect
+from tilewright.backends.opencl.dialect import OpenCLDialect
+from tilewright.backends.rocm.dialect import HipDialect
+from tilewright.backends.rocm.driver import compile_hip
+from tilewright.backends.vulkan.assembler import assemble
+from tilewright.backends.vulkan.kernels import SpirvLanguage
+from tilewright.backends.webgpu.kernels import WgslLanguage
 from tilewright.codegen.c.program import device_program, launches_of, nbytes
-from tilewright.codegen.cuda.dialect import CudaDialect, has_dependent_launch
-from tilewright.codegen.hip.dialect import HipDialect
 from tilewright.codegen.language import KernelLanguage
-from tilewright.codegen.metal.dialect import MetalDialect
-from tilewright.codegen.opencl.dialect import OpenCLDialect
-from tilewright.codegen.spirv.kernels import SpirvLanguage
-from tilewright.codegen.wgsl.kernels import WgslLanguage
 from tilewright.ir.expr import PrimExpr
-from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
-from tilewright.runtime.cuda import compile_cuda
-from tilewright.runtime.device_program import DeviceModule
-from tilewright.runtime.devices import find_device
-from tilewright.runtime.hip import compile_hip
-from tilewright.runtime.spirv import assemble
+from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
+from tilewright.runtime.device.devices import find_device
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 
-from tilewright.graph.expr import Call, GraphExpr
-from tilewright.graph.op import Operator
-from tilewright.graph.rewrite import known_sizes
+from tilewright.graph.ir.expr import Call, GraphExpr
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import known_sizes
 from tilewright.support.errors import CompilerBug
 
 _PREFIX = "graph:"

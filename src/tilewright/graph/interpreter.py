@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.dimensions import bind_sizes, symbols_of, value_of
-from tilewright.graph.expr import (
+from tilewright.graph.ir.dimensions import bind_sizes, symbols_of, value_of
+from tilewright.graph.ir.expr import (
     Attributes,
     Call,
     Constant,
@@ -39,9 +39,9 @@ from tilewright.graph.expr import (
     Var,
     VarPattern,
 )
-from tilewright.graph.infer import infer_types
-from tilewright.graph.op import Operator
-from tilewright.graph.unify import show_dimension, show_type
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.unify import show_dimension, show_type
 from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol

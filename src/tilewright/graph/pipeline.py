@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import tilewright.graph.text
-import tilewright.graph.verify  # noqa: F401  (dumps, overrides and checks of stages need the text and the contracts)
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm

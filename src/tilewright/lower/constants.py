@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.expr import Constant
+from tilewright.graph.ir.expr import Constant
 from tilewright.ir.structural import structural_key
-from tilewright.runtime.artifact import ConstantInfo
+from tilewright.runtime.core.artifact import ConstantInfo
 from tilewright.tir.index_map import IndexMap
 
 _ALIGNMENT = 64

@@ -12,7 +12,7 @@ from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.artifact import DeviceKernelInfo, Extent
+from tilewright.runtime.core.artifact import DeviceKernelInfo, Extent
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer

@@ -8,17 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilewright.codegen.llvm.build import compile_lowered
-from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
-from tilewright.codegen.llvm.frames import scratch_to_parameters
-from tilewright.codegen.llvm.toolchain import llvm_version
+from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.llvm.cache import ObjectCache, shared_cache
+from tilewright.backends.llvm.frames import scratch_to_parameters
+from tilewright.backends.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
 from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
 from tilewright.lower.schedules import use_schedule
-from tilewright.runtime.artifact import DeviceKernelInfo
-from tilewright.runtime.devices import device_compiler
+from tilewright.runtime.core.artifact import DeviceKernelInfo
+from tilewright.runtime.device.devices import device_compiler
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint

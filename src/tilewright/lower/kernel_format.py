@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.runtime.artifact import DeviceKernelInfo, device_kernel_from_metadata
+from tilewright.runtime.core.artifact import DeviceKernelInfo, device_kernel_from_metadata
 from tilewright.tir.analysis.in_place import Pair
 from tilewright.tir.index_map import IndexMap
 

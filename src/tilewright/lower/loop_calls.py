@@ -6,8 +6,8 @@ After:   main(x) = loops.add_one_3f2a...(x)         an operator like others
 
 from __future__ import annotations
 
-from tilewright.graph.expr import Call, Function, GlobalVar, GraphExpr
-from tilewright.graph.traverse import graph_functions, map_functions, rewrite
+from tilewright.graph.ir.expr import Call, Function, GlobalVar, GraphExpr
+from tilewright.graph.ir.traverse import graph_functions, map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.tir.function import PrimFunc
 from tilewright.topi.loop_operators import call_loops

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.backends.llvm.cache import compile_cached
+from tilewright.backends.llvm.entry import emit_entry
 from tilewright.codegen.devices import DEVICE_KINDS
-from tilewright.codegen.llvm.cache import compile_cached
-from tilewright.codegen.llvm.entry import emit_entry
-from tilewright.graph.expr import Function
+from tilewright.graph.ir.expr import Function
 from tilewright.graph.passes.plan_memory import MemoryPlan, PlannedStep
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -21,7 +21,7 @@ from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.program import LoweredProgram, lower_program, needs_machine
-from tilewright.runtime.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, Step
+from tilewright.runtime.core.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, Step
 from tilewright.support import settings, trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress

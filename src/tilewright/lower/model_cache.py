@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.codegen.llvm.cache import ObjectCache, shared_cache
-from tilewright.codegen.llvm.toolchain import llvm_version
-from tilewright.runtime.artifact import Artifact, artifact_from_metadata
-from tilewright.runtime.convert import Array
-from tilewright.runtime.devices import device_compiler
+from tilewright.backends.llvm.cache import ObjectCache, shared_cache
+from tilewright.backends.llvm.toolchain import llvm_version
+from tilewright.runtime.core.artifact import Artifact, artifact_from_metadata
+from tilewright.runtime.core.convert import Array
+from tilewright.runtime.device.devices import device_compiler
 from tilewright.support import settings, trace
 from tilewright.support.errors import UserError
 from tilewright.support.extensions import is_extended

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.dimensions import symbols_of
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.dimensions import symbols_of
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.ir.op import Operator
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import BFLOAT16, FLOAT32
 from tilewright.ir.expr import PrimExpr

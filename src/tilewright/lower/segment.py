@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.graph.dimensions import as_dims
-from tilewright.graph.expr import Function
+from tilewright.graph.ir.dimensions import as_dims
+from tilewright.graph.ir.expr import Function
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
@@ -19,7 +19,7 @@ from tilewright.lower.cost import Work
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.artifact import ArgKind, ArgRef, CheckInfo, Extent, KernelInfo, ModelInfo, Step, TensorInfo
+from tilewright.runtime.core.artifact import ArgKind, ArgRef, CheckInfo, Extent, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place

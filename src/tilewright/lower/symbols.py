@@ -23,7 +23,7 @@ from tilewright.ir.expr import (
     Sub,
     Var,
 )
-from tilewright.runtime.artifact import Extent
+from tilewright.runtime.core.artifact import Extent
 from tilewright.support.errors import CompilerBug
 
 _INFIX: dict[type[BinaryExpr], str] = {
@@ -62,7 +62,7 @@ class SymbolTable:
         return found
 
     def extent(self, expr: PrimExpr | int) -> Extent:
-        """An expression as the artifact keeps it: a number, or text that `runtime/shapes.py` reads."""
+        """An expression as the artifact keeps it: a number, or text that `runtime/core/shapes.py` reads."""
         if isinstance(expr, int):
             return expr
         return expr.value if isinstance(expr, IntImm) else self._text(expr)

@@ -14,7 +14,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from tilewright.runtime.keys import SigningKey
+from tilewright.runtime.core.keys import SigningKey
 from tilewright.support import p256
 from tilewright.support.der import bits, identifier, integer, pem, sequence, wrap
 

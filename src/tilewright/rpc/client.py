@@ -23,9 +23,9 @@ import numpy as np
 from tilewright.rpc.connect import open_channel
 from tilewright.rpc.security import Credentials
 from tilewright.rpc.wire import Channel, Disconnected, Frame, WireError, bytes_of, raise_reported
-from tilewright.runtime.convert import Array, to_storage
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.module import TimingResult
+from tilewright.runtime.core.convert import Array, to_storage
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.module import TimingResult
 from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of, plural
 

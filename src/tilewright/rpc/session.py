@@ -20,12 +20,12 @@ import numpy as np
 
 from tilewright.rpc import isolation
 from tilewright.rpc.wire import Channel, Disconnected, Frame, WireError, bytes_of, error_header
-from tilewright.runtime.artifact import FunctionInfo
-from tilewright.runtime.device import cpu
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.load import load
-from tilewright.runtime.module import Module
-from tilewright.runtime.ndarray import NDArray, empty
+from tilewright.runtime.core.artifact import FunctionInfo
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.load import load
+from tilewright.runtime.core.module import Module
+from tilewright.runtime.core.ndarray import NDArray, empty
+from tilewright.runtime.device.device import cpu
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.interrupts import ignore_interrupts
 from tilewright.support.text import human_bytes

@@ -8,7 +8,7 @@ module = runtime.create(exe, runtime.cpu())
 
 from __future__ import annotations
 
-from tilewright.runtime.artifact import (
+from tilewright.runtime.core.artifact import (
     ArgKind,
     ArgRef,
     Artifact,
@@ -20,14 +20,14 @@ from tilewright.runtime.artifact import (
     Step,
     TensorInfo,
 )
-from tilewright.runtime.device import Device, cpu
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.graph_runtime import GraphModule, create
-from tilewright.runtime.keys import PublicKey, SigningKey
-from tilewright.runtime.load import load
-from tilewright.runtime.module import CompiledFunction, Module, TimingResult
-from tilewright.runtime.ndarray import NDArray, array, empty, from_dlpack
-from tilewright.runtime.profiler import Profile, ProfileRow
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.graph_runtime import GraphModule, create
+from tilewright.runtime.core.keys import PublicKey, SigningKey
+from tilewright.runtime.core.load import load
+from tilewright.runtime.core.module import CompiledFunction, Module, TimingResult
+from tilewright.runtime.core.ndarray import NDArray, array, empty, from_dlpack
+from tilewright.runtime.core.profiler import Profile, ProfileRow
+from tilewright.runtime.device.device import Device, cpu
 from tilewright.runtime.vm.values import DataValue
 
 __all__ = [

@@ -13,14 +13,27 @@ from pathlib import Path
 
 from tilewright.support.version import VERSION
 
-KERNEL_PACKAGES = ("arith", "codegen", "graph", "ir", "lower", "runtime", "support", "target", "te", "tir", "topi")
+KERNEL_PACKAGES = (
+    "arith",
+    "backends",
+    "codegen",
+    "graph",
+    "ir",
+    "lower",
+    "runtime",
+    "support",
+    "target",
+    "te",
+    "tir",
+    "topi",
+)
 """The packages that make a kernel's code: all that `lower/kernel.py` loads (compilers for devices are in `runtime`)."""
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 @cache
 def source_fingerprint(*packages: str) -> str:
-    """A hash of the sources of packages and files of Tilewright (`tir`, `codegen/llvm/toolchain.py`, ...).
+    """A hash of the sources of packages and files of Tilewright (`tir`, `backends/llvm/toolchain.py`, ...).
 
     Without arguments, of all its sources.
     """

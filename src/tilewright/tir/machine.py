@@ -33,7 +33,7 @@ class Instruction:
 
     `llvm` is the name of the LLVM intrinsic (none for GPUs: their code generators have the text). A vector argument of
     32 bits fills the register again and again, as wide as the result. The tile arguments of instructions on matrix
-    tiles are registers, written as addresses of a buffer of scope `TILE_SCOPE` (see `codegen/llvm/emit_machine.py`).
+    tiles are registers, written as addresses of a buffer of scope `TILE_SCOPE` (see `backends/llvm/emit_machine.py`).
     """
 
     name: str

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tilewright.graph.dimensions import as_dim
+from tilewright.graph.ir.dimensions import as_dim
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import INDEX, INT64, UINT64
 from tilewright.ir.expr import ExprLike, PrimExpr, Var, const_value
 from tilewright.ir.types import Type
-from tilewright.runtime.checks import FINE, STATUS_SIZE
+from tilewright.runtime.core.checks import FINE, STATUS_SIZE
 from tilewright.te.language import compute, compute_many, extern, reduce_axis
 from tilewright.te.reduction import comm_reducer
 from tilewright.te.tensor import Tensor

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.graph.expr import Call, GraphExpr
-from tilewright.graph.op import Array, FusionKind, NoAttributes, Operator, Types, get_operator, operator, operators
+from tilewright.graph.ir.expr import Call, GraphExpr
+from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Operator, Types, get_operator, operator, operators
 from tilewright.graph.ops.common import agree, require_rank, tensors
 from tilewright.ir.build import as_expr
 from tilewright.ir.expr import PrimExpr, Var, const_value

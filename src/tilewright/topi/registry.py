@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tilewright.graph.op import get_operator
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import TensorType, TupleType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError

@@ -19,7 +19,7 @@ from tilewright.compiler import Compilation
 from tilewright.graph.choices import GraphQuestion, graph_answers, is_graph_key, stored_answer
 from tilewright.lower.database import Database
 from tilewright.lower.records import Selection
-from tilewright.runtime.profiler import ProfileRow
+from tilewright.runtime.core.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.support.text import plural
@@ -30,7 +30,7 @@ _CLEARLY = 0.98
 """What part of the estimated algorithm's time an alternative may take."""
 _COMPILER = "compiler"
 """Under this name the database keeps, beside an answer, which compiler's kernels were measured."""
-_KERNEL_SOURCES = ("arith", "codegen", "graph", "ir", "lower", "te", "tir", "topi")
+_KERNEL_SOURCES = ("arith", "backends", "codegen", "graph", "ir", "lower", "te", "tir", "topi")
 """The packages that make kernels."""
 
 OnStep = Callable[[str], None]

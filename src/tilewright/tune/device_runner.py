@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.ir.structural import structural_key
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.device_program import BoundCall, Device, Scalar
-from tilewright.runtime.devices import find_device
-from tilewright.runtime.shapes import evaluate
+from tilewright.runtime.core.shapes import evaluate
+from tilewright.runtime.device.devices import find_device
+from tilewright.runtime.device.program import BoundCall, Device, Scalar
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc

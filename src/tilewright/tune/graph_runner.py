@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from tilewright.ir.structural import structural_key
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.artifact import ArgKind, Artifact
-from tilewright.runtime.device_frame import Place, PlannedStep
-from tilewright.runtime.device_model import DeviceRunner
-from tilewright.runtime.device_program import BoundCall
-from tilewright.runtime.devices import find_device
-from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.core.artifact import ArgKind, Artifact
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.device.devices import find_device
+from tilewright.runtime.device.frame import Place, PlannedStep
+from tilewright.runtime.device.model import DeviceRunner
+from tilewright.runtime.device.program import BoundCall
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir.index_map import IndexMap
 from tilewright.tune.device_runner import bound_launches, check_alive

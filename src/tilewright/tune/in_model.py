@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tilewright.codegen.llvm.deploy import executable
+from tilewright.backends.llvm.deploy import executable
 from tilewright.lower.database import Database
 from tilewright.lower.model import LoweredModel
 from tilewright.lower.records import Record, Selection
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.fingerprint import compiler_name
 from tilewright.topi.schedule.choices import Answer
 from tilewright.tune.in_graph import InGraph, check_straight

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, default_database
 from tilewright.request import SHIPPED, ModelLike, TargetLike
-from tilewright.runtime.devices import find_device
+from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import Answer

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.codegen.llvm import deploy
+from tilewright.backends.llvm import deploy
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.rpc.client import RemoteArray, RemoteModule, RemoteSession
 from tilewright.rpc.pool import TrackerClient
 from tilewright.rpc.wire import Disconnected, SessionDied
-from tilewright.runtime.artifact import Artifact, FunctionInfo, ParamInfo
+from tilewright.runtime.core.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.processors import usable_cpus
 from tilewright.tir.function import PrimFunc

@@ -21,13 +21,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.runtime.convert import ALIGNMENT, address_of, lasting_empty, together_empty
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.library import bind, check_code, thread_setter
+from tilewright.runtime.core.convert import ALIGNMENT, address_of, lasting_empty, together_empty
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.library import bind, check_code, thread_setter
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer

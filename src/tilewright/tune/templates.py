@@ -28,8 +28,8 @@ from tilewright.ir.expr import Var, const_value
 from tilewright.lower.database import Database
 from tilewright.lower.kernel import make_kernel
 from tilewright.request import model_targets
-from tilewright.runtime.device_program import DeviceModule
-from tilewright.runtime.module import Module
+from tilewright.runtime.core.module import Module
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.te.schedule import Schedule

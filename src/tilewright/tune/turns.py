@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.codegen.llvm.deploy import executable
+from tilewright.backends.llvm.deploy import executable
 from tilewright.lower.model import LoweredModel
-from tilewright.runtime.artifact import TensorInfo
-from tilewright.runtime.convert import Array, lasting_empty
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.executor import Executable
-from tilewright.runtime.profiler import ProfileRow
+from tilewright.runtime.core.artifact import TensorInfo
+from tilewright.runtime.core.convert import Array, lasting_empty
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.executor import Executable
+from tilewright.runtime.core.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
 from tilewright.tune.middles import CLEARLY, SURELY, bound_of_middle, lower_quartile
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.codegen.on_device import cuda_text, on_opencl, opencl_text, require_nvrtc
 from tests.tir.programs import expressions
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.ir import build, intrinsics
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import pre_order, substitute
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.function import PrimFunc

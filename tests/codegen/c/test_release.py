@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.codegen.on_device import cuda_text
 from tilewright import te
-from tilewright.codegen.cuda.dialect import has_dependent_launch
+from tilewright.backends.cuda.dialect import has_dependent_launch
 from tilewright.target import Target
 from tilewright.tir.function import CONSTANTS
 from tilewright.tir.schedule.schedule import Schedule

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.codegen.on_device import require_nvrtc
+from tilewright.backends.cuda.dialect import CudaDialect
+from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.cuda.instructions import function_name
 from tilewright.codegen.c.helpers import Helpers
-from tilewright.codegen.cuda.dialect import CudaDialect
-from tilewright.codegen.cuda.instructions import function_name
 from tilewright.ir.dtype import FLOAT32
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.tir.machine import find_instruction, table
 from tilewright.tir.row_instructions import (
     FIRST_PRODUCTS,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tilewright.runtime.hip as hip
+import tilewright.backends.rocm.driver as hip
 from tests.codegen.c.test_c_expressions import _float_program
 from tests.codegen.on_device import program_of
 from tests.codegen.on_threads import ROCM, check_scaling, require_clang, stand_in

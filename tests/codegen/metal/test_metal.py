@@ -14,8 +14,8 @@ import tilewright as tw
 from tests.codegen.on_device import program_of
 from tests.codegen.on_threads import METAL, check_scaling, stand_in
 from tilewright import te
-from tilewright.runtime import metal
-from tilewright.runtime.objc import ObjectiveC
+from tilewright.backends.metal import driver as metal
+from tilewright.backends.metal.objc import ObjectiveC
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 
 

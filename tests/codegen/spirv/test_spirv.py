@@ -17,8 +17,8 @@ from tests.codegen.on_device import VULKAN, on_vulkan, program_of, require_vulka
 from tests.tir.passes.test_bind_threads import tiled_product
 from tests.topi.samples import SAMPLES
 from tilewright import te
-from tilewright.runtime.device_program import DeviceModule
-from tilewright.runtime.spirv import assemble
+from tilewright.backends.vulkan.assembler import assemble
+from tilewright.runtime.device.program import DeviceModule
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir.function import PrimFunc
 

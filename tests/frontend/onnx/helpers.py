@@ -12,9 +12,9 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Call, Function, GraphExpr
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.expr import Call, Function, GraphExpr
+from tilewright.graph.ir.op import Operator
 from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import post_order

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 from tests.frontend.onnx.helpers import compare, data, make_model, operators_of, run_onnxruntime, run_tilewright
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import If
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import If
 from tilewright.graph.pipeline import optimize
 from tilewright.support.errors import UnsupportedError, UserError
 

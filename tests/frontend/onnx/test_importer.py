@@ -20,10 +20,10 @@ from tests.frontend.onnx.helpers import (
     run_tilewright,
 )
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Call, Constant, Tuple
+from tilewright.graph.ir.expr import Call, Constant, Tuple
+from tilewright.graph.ir.unify import show_type
 from tilewright.graph.text.parser import parse_text
 from tilewright.graph.text.printer import to_text
-from tilewright.graph.unify import show_type
 from tilewright.ir.structural import structural_equal
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError

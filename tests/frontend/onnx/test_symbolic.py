@@ -10,11 +10,11 @@ import tilewright as tw
 from bench.zoo.bert import BertShape, dynamic_bert
 from tests.frontend.onnx.helpers import agree, data, main_of, open_model, operators_of
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Constant
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Constant
+from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.ir.unify import show_type
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
-from tilewright.graph.unify import show_type
 from tilewright.support.errors import UnsupportedError, UserError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.frontend.onnx.helpers import body_of, check, data, import_one, make_model, operators_of, run_tilewright
-from tilewright.graph.expr import Constant
+from tilewright.graph.ir.expr import Constant
 from tilewright.support.errors import UnsupportedError, UserError
 
 

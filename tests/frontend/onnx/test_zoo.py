@@ -7,7 +7,7 @@ import pytest
 from bench import zoo
 from tests.frontend.onnx.helpers import compare, main_of
 from tilewright.frontend import from_onnx
-from tilewright.graph.expr import Call, GraphExpr
+from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.ir.visit import post_order
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.frontend.torch.conditions import _Reader
-from tilewright.graph.dimensions import value_of
+from tilewright.graph.ir.dimensions import value_of
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError, UserError
 

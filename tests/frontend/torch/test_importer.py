@@ -9,8 +9,8 @@ import tilewright as tw
 from tilewright.frontend import from_torch
 from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.registry import converted_operators, find_converter
-from tilewright.graph.expr import Call
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Call
 from tilewright.ir.visit import find_all
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tilewright.graph.ops  # noqa: F401  (registers the operators)
-from tilewright.graph.op import get_operator
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.types import TensorType, TupleType, Type, tensor_type
 
 RANDOM = np.random.default_rng(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.graph.op import get_operator
+from tilewright.graph.ir.op import get_operator
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UserError
 

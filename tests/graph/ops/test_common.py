@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graph.ops.running import infer
-from tilewright.graph.op import operators
+from tilewright.graph.ir.op import operators
 from tilewright.graph.ops.common import agree, broadcast_shapes, dim_text, dims, shape_text, window_dim
 from tilewright.ir import build
 from tilewright.ir.dtype import FLOAT32

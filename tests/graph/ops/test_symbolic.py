@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.graph.ops.running import infer
-from tilewright.graph.expr import Call, Function, If, Let, Tuple, TupleGet, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import call
+from tilewright.graph.ir.expr import Call, Function, If, Let, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -17,7 +18,6 @@ from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.pipeline import optimize
 from tilewright.graph.text.parser import parse_text
 from tilewright.graph.text.printer import to_text
-from tilewright.graph.traverse import post_order
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.structural import structural_equal

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
-from tilewright.graph.expr import Function
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.expr import Function
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.text import parse_text
 from tilewright.ir.function import IRModule
 from tilewright.ir.structural import assert_same_ir

@@ -7,11 +7,11 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tests.graph.passes.checking import check
-from tilewright.graph.expr import Function, If, Let, Var
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function, If, Let, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.canonicalize import RULES, canonicalize, inline_lets
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 
 X = "f32[2, 3]"

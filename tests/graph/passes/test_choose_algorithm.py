@@ -7,10 +7,11 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Constant, GraphExpr, Tuple, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Constant, GraphExpr, Tuple, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.winograd import plain_weight
 from tilewright.graph.passes.choose_algorithm import (
     ConvolutionSize,
@@ -24,7 +25,6 @@ from tilewright.graph.passes.choose_algorithm import (
     winograd_cycles,
 )
 from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.function import IRModule

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, inputs_for, op, random, var
-from tilewright.graph.expr import Call, Tuple, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.expr import Call, Tuple, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 
 

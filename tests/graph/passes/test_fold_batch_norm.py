@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, inputs_for, op, random, var
-from tilewright.graph.expr import Call, Tuple, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.expr import Call, Tuple, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
-from tilewright.graph.traverse import post_order
 from tilewright.ir import expr as ir
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

@@ -7,14 +7,14 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tests.graph.passes.checking import check, program
-from tilewright.graph.expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate, to_bfloat16
+from tilewright.graph.ir.expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.recognize import recognize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import ExternFunc, IRModule
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.graph.generate import random_module
 from tests.graph.helpers import function, inputs_for, op, random, var
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Constant, Function, If, Tuple, TupleGet, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate, to_bfloat16
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.expr import Call, Constant, Function, If, Tuple, TupleGet, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

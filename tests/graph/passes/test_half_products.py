@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator, call, is_call_to
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator, call, is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.half import HalfConv2dAttributes
 from tilewright.graph.passes.half_products import half_products
-from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

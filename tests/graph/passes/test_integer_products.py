@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.graph.expr import Call, Function, GraphExpr, Var, constant
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator, call
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
+from tilewright.graph.ir.op import Operator, call
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule

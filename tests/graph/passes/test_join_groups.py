@@ -7,13 +7,13 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.passes.join_groups import groups_to_join, join_groups
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

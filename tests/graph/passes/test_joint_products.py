@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import Call, GraphExpr, Tuple, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, GraphExpr, Tuple, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.fuse import is_view
 from tilewright.graph.passes.joint_products import joint_products
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

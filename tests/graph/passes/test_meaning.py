@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.graph.generate import random_module
 from tests.graph.helpers import inputs_for
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -21,7 +22,6 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.target import Target
 
 CPU = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import Call, Constant, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

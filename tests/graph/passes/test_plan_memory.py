@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.graph.generate import random_module
 from tests.graph.helpers import function, inputs_for, op, random, var
 from tests.graph.passes.test_meaning import assert_close
-from tilewright.graph.expr import If, Tuple, TupleGet, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import If, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGNMENT, KernelMemory, plan_memory

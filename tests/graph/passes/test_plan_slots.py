@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.graph.helpers import function, op
 from tilewright.arith.analyzer import Analyzer
-from tilewright.graph.expr import Var
-from tilewright.graph.infer import infer_types
+from tilewright.graph.ir.expr import Var
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import Operator, call
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import Operator, call
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.reduce_precision import reduce_precision, rounded
-from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, tensor_type

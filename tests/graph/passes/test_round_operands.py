@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import Call, Constant, GraphExpr, Tuple, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Tuple, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.pipeline import GraphOptions, optimize
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

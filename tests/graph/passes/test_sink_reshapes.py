@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import Call, GraphExpr, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, GraphExpr, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.pipeline import GraphOptions, optimize

@@ -7,12 +7,12 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import GraphExpr, constant
-from tilewright.graph.infer import infer_types
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import GraphExpr, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
-from tilewright.graph.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.graph.generate import random_module
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.expr import (
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     ConstructorPattern,
@@ -27,10 +28,9 @@ from tilewright.graph.expr import (
     WildcardPattern,
     constant,
 )
-from tilewright.graph.infer import infer_types
-from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.prelude import CONS, NIL, construct, list_items, list_of, list_value, with_prelude
 from tilewright.graph.pipeline import optimize
-from tilewright.graph.prelude import CONS, NIL, construct, list_items, list_of, list_value, with_prelude
 from tilewright.graph.text import parse_text, to_text
 from tilewright.ir import build
 from tilewright.ir.codec import to_text as any_text

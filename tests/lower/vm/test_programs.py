@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.graph.helpers import function, op, random, var
-from tilewright.codegen.llvm import deploy
-from tilewright.graph import prelude
-from tilewright.graph.expr import (
+from tilewright.backends.llvm import deploy
+from tilewright.graph.interpreter import DataValue, evaluate
+from tilewright.graph.ir import prelude
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     ConstructorPattern,
@@ -31,8 +32,7 @@ from tilewright.graph.expr import (
     WildcardPattern,
     constant,
 )
-from tilewright.graph.interpreter import DataValue, evaluate
-from tilewright.graph.prelude import CONS, NIL, construct, list_of, list_value
+from tilewright.graph.ir.prelude import CONS, NIL, construct, list_of, list_value
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import FunctionType, TensorType, tensor_type

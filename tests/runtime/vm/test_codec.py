@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.runtime.artifact import ModelInfo, TensorInfo
+from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.vm.codec import VERSION, decode, encode
 from tilewright.runtime.vm.disassemble import disassemble
 from tilewright.runtime.vm.program import (

@@ -13,7 +13,7 @@ import tilewright as tw
 from tests.graph.helpers import random
 from tests.lower.vm.test_programs import loop_module
 from tests.runtime.vm.test_codec import PROGRAM, TENSOR, check, with_main
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.host.registry import names
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import BIND, BlobConstant, HostCall, Opcode, Program, TextConstant, VmFunction

@@ -7,12 +7,12 @@ import pytest
 
 from tests.codegen.compiled import HOST, call, integers
 from tests.graph.helpers import function, op, var
-from tilewright.codegen.llvm.build import compile_lowered
-from tilewright.codegen.llvm.emit import emit_module
-from tilewright.codegen.llvm.jit import JitLibrary
-from tilewright.codegen.llvm.pool import runtime_imports
-from tilewright.graph.expr import Tuple
-from tilewright.graph.infer import infer_types
+from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.llvm.emit import emit_module
+from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.pool import runtime_imports
+from tilewright.graph.ir.expr import Tuple
+from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.build import const, lt, select
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import Broadcast, IntImm, Ramp, Var

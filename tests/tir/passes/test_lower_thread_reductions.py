@@ -7,8 +7,8 @@ import pytest
 
 from tests.codegen.on_device import cuda_text, require_nvrtc
 from tilewright import te
+from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.ir.visit import pre_order
-from tilewright.runtime.cuda import compile_cuda
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc

@@ -9,8 +9,8 @@ from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.build import mul
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, const_value
-from tilewright.runtime.artifact import Extent, FunctionInfo, LaunchInfo
-from tilewright.runtime.device_program import DeviceFunctionInfo, DeviceProgram
+from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
+from tilewright.runtime.device.program import DeviceFunctionInfo, DeviceProgram
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.buffer import Buffer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, product, same
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, product, same
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError
 

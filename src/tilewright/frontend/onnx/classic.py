@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_classifiers import rows_of_features
 from tilewright.frontend.onnx.ml_labels import lookup
 from tilewright.frontend.onnx.ml_scores import DOMAIN, matrix, read_transform, transformed
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.trees import Forest, evaluate_forest, read_ensemble, read_regressor
-from tilewright.graph.dimensions import product
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import product
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, STRING
 from tilewright.support.errors import UnsupportedError, UserError
 

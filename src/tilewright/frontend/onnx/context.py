@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
 from tilewright.frontend.onnx.small import SmallType
-from tilewright.frontend.symbolic_values import symbolic_value
-from tilewright.graph.dimensions import Size, Sizes
-from tilewright.graph.expr import Call, Function, GraphExpr, Var
-from tilewright.graph.op import Array, is_call_to
+from tilewright.graph.ir.dimensions import Size, Sizes
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
+from tilewright.graph.ir.op import Array, is_call_to
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, Sizes, add, multiply, same, subtract
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, Sizes, add, multiply, same, subtract
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.activation import build_softsign
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import gemm
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.pooling import max_pool
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import constants
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import constants
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.support.errors import UnsupportedError, UserError

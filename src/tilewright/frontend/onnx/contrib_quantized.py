@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.contrib_fused import DOMAIN
@@ -10,7 +10,7 @@ from tilewright.frontend.onnx.pooling import average_pool
 from tilewright.frontend.onnx.quantize import dequantize_linear, qlinear_conv, quantize_linear, quantized, shifted
 from tilewright.frontend.onnx.recurrent import lstm
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from tilewright.frontend.builder import evaluate, rank_of, sizes_of
-from tilewright.frontend.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
+from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
+from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import Captures, NodeContext
 from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.sequence import as_sequence
-from tilewright.frontend.symbolic_values import symbolic_value
-from tilewright.graph.dimensions import Size, different
-from tilewright.graph.expr import GraphExpr, If
+from tilewright.graph.ir.dimensions import Size, different
+from tilewright.graph.ir.expr import GraphExpr, If
+from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
 from tilewright.graph.ops.common import sizes_text
-from tilewright.graph.unify import Mismatch, Unifier, show_type
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import (
@@ -14,8 +14,8 @@ from tilewright.frontend.onnx.windows import (
     read_window,
     to_planes,
 )
-from tilewright.graph.dimensions import Sizes, add, different, floor_divide, multiply, subtract
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Sizes, add, different, floor_divide, multiply, subtract
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

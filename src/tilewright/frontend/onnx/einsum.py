@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import rank_of, sizes_of
+from tilewright.frontend.core.builder import rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, add, different, multiply
-from tilewright.graph.dimensions import product as elements
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, add, different, multiply
+from tilewright.graph.ir.dimensions import product as elements
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

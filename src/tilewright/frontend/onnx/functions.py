@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tilewright.frontend.onnx.model import OnnxFunction, OnnxNode
 from tilewright.frontend.onnx.reader import DATA_TYPES, Proto, onnx_package, read_function
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.expr import IntImm
 from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type
 from tilewright.support.errors import UnsupportedError

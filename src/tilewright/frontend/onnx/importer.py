@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from tilewright.frontend.builder import Builder, check_size
+from tilewright.frontend.core.builder import Builder, check_size
+from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx import (
     activation,
     classic,
@@ -61,8 +62,7 @@ from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
-from tilewright.frontend.symbolic_values import symbolic_value
-from tilewright.graph.expr import Constant, Function, GraphExpr, Var
+from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError

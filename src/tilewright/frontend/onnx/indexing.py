@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.symbolic_values import symbolic_value
-from tilewright.graph.dimensions import Size, Sizes, add, at_least, constants, different, product, same
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.dimensions import Size, Sizes, add, at_least, constants, different, product, same
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import BOOL, INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError

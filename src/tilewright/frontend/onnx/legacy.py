@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.frontend.builder import rank_of, shape_of
+from tilewright.frontend.core.builder import rank_of, shape_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.functions import schema_version
 from tilewright.frontend.onnx.model import OnnxNode
 from tilewright.frontend.onnx.registry import Converter, find_converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError, UserError
 
 MODERN = 7

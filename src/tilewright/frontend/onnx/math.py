@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, is_plain, rank_of, sizes_of
-from tilewright.frontend.checks import checked_divisor
+from tilewright.frontend.core.builder import dtype_of, evaluate, is_plain, rank_of, sizes_of
+from tilewright.frontend.core.checks import checked_divisor
 from tilewright.frontend.onnx.axes import by_data, count_of, from_end, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallType, decode, encode
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 

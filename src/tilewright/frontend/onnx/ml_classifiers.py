@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_scores import (
     DOMAIN,
@@ -18,7 +18,7 @@ from tilewright.frontend.onnx.ml_scores import (
 )
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.trees import evaluate_forest, read_classifier
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, FLOAT64
 from tilewright.support.errors import UnsupportedError, UserError
 

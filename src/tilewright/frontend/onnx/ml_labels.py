@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_scores import DOMAIN
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.host import Plain
 from tilewright.ir.dtype import FLOAT32, INT64, STRING, DataType
 from tilewright.ir.types import SequenceType, TensorType, TupleType

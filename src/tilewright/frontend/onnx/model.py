@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.frontend.onnx.small import SmallType
-from tilewright.graph.op import Array
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import DataType
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, different, product
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, different, product
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, as_dim
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, as_dim
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, STRING
 from tilewright.support.errors import UnsupportedError, UserError
 

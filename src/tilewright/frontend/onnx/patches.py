@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import Extents
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import Extents, Window, read_extents
-from tilewright.graph.dimensions import Sizes, add, ceil_divide, minimum, product
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Sizes, add, ceil_divide, minimum, product
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, is_plain, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, is_plain, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, SmallType, decode, encode
-from tilewright.graph.dimensions import different
-from tilewright.graph.expr import Constant, GraphExpr
+from tilewright.graph.ir.dimensions import different
+from tilewright.graph.ir.expr import Constant, GraphExpr
+from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.common import size_text, sizes_text
-from tilewright.graph.rewrite import make
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, add, different, multiply
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, add, different, multiply
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.onnx.axes import by_data, count_of, insert_axes, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
 _SIMPLE = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 from tilewright.support.extensions import note_registration
 

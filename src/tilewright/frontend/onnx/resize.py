@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.resampling import number, plain, scaled_size
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis
-from tilewright.frontend.resampling import number, plain, scaled_size
-from tilewright.graph.dimensions import Size, Sizes, same
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.dimensions import Size, Sizes, same
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import sizes_of
+from tilewright.frontend.core.builder import sizes_of
+from tilewright.frontend.core.resampling import cubic_at, linear_at, number, plain, take_at
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.frontend.resampling import cubic_at, linear_at, number, plain, take_at
-from tilewright.graph.dimensions import Size, subtract
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, subtract
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text
 from tilewright.support.errors import UnsupportedError, UserError
 

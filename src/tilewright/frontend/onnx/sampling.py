@@ -1,6 +1,6 @@
 """Converters of operators that read data at computed places between its elements.
 
-How such places are read is in `frontend/sampling.py`.
+How such places are read is in `frontend/core/sampling.py`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.sampling import Arithmetic, Tap, gather_taps, linear_taps, sample_grid
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import add_bias
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named
 from tilewright.frontend.onnx.windows import read_extents
-from tilewright.frontend.sampling import Arithmetic, Tap, gather_taps, linear_taps, sample_grid
-from tilewright.graph.dimensions import Size, as_dims, different, maximum, product, subtract
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, as_dims, different, maximum, product, subtract
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError

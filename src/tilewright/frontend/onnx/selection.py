@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of
+from tilewright.frontend.core.builder import dtype_of, rank_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UserError
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import Builder, dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import UseDefinition, converter
-from tilewright.graph.expr import Call, GraphExpr, Tuple
-from tilewright.graph.op import is_call_to
-from tilewright.graph.unify import Mismatch, Unifier, show_type
+from tilewright.graph.ir.expr import Call, GraphExpr, Tuple
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
 from tilewright.ir.dtype import BOOL, FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.frontend.onnx.model import ValueInfo
-from tilewright.graph.dimensions import Size, Sizes, normal
+from tilewright.graph.ir.dimensions import Size, Sizes, normal
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UserError
 

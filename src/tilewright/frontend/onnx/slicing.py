@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import expand_by_input
-from tilewright.graph.dimensions import (
+from tilewright.graph.ir.dimensions import (
     Size,
     add,
     as_dims,
@@ -21,7 +21,7 @@ from tilewright.graph.dimensions import (
     same,
     subtract,
 )
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

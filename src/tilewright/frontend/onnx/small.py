@@ -12,9 +12,9 @@ from functools import cache
 
 import numpy as np
 
-from tilewright.frontend.builder import Builder, dtype_of
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.frontend.core.builder import Builder, dtype_of
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import BOOL, FLOAT32, INT8, UINT8, DataType
 from tilewright.support.errors import UnsupportedError
 

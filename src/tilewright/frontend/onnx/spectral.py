@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
-from tilewright.frontend.fourier import half_length, real_from_half, transform
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.fourier import half_length, real_from_half, transform
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.dimensions import Size, add, floor_divide, multiply, same, subtract
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, add, floor_divide, multiply, same, subtract
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -1,13 +1,13 @@
-"""Converters of operators on texts. Moves of texts (Reshape, Gather, ...) go through `tilewright.frontend.texts`."""
+"""Converters of operators on texts. Moves of texts (Reshape, Gather, ...) go through `frontend.core.texts`."""
 
 from __future__ import annotations
 
 import re
 
-from tilewright.frontend.builder import dtype_of
+from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import STRING
 from tilewright.support.errors import UserError
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, evaluate, is_plain, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, is_plain, rank_of, size_at, sizes_of
+from tilewright.frontend.core.symbolic_values import partial_value, symbolic_value
 from tilewright.frontend.onnx.axes import by_data, insert_axes, remove_axes
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.symbolic_values import partial_value, symbolic_value
-from tilewright.graph.dimensions import (
+from tilewright.graph.ir.dimensions import (
     Size,
     Sizes,
     acts_as_one,
@@ -30,8 +30,8 @@ from tilewright.graph.dimensions import (
     product,
     subtract,
 )
-from tilewright.graph.expr import Constant, GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.expr import Constant, GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import BOOL, FLOAT32
 from tilewright.support.errors import UnsupportedError, UserError

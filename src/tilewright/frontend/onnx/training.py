@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of
+from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
 _DOMAIN = "ai.onnx.preview.training"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, size_at, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 

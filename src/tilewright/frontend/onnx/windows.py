@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.frontend.builder import sizes_of
+from tilewright.frontend.core.builder import sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.dimensions import Size, Sizes, constants
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, Sizes, constants
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tilewright.frontend.builder import dtype_of
-from tilewright.frontend.checks import checked_divisor
+from tilewright.frontend.core.builder import dtype_of
+from tilewright.frontend.core.checks import checked_divisor
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import DataType
 
 _DIVISIONS = frozenset({"divide", "floor_divide", "floor_mod", "fmod"})

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.builder import evaluate
+from tilewright.frontend.core.builder import evaluate
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.conditions import Pair, related, truth_pair
 from tilewright.frontend.torch.numbers import known_number
-from tilewright.graph.dimensions import Size, same
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size, same
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.contract import linear, product
 from tilewright.frontend.torch.normalization import layer_norm
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
 

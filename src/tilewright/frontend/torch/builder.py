@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import Builder, dtype_of, is_plain, rank_of, sizes_of
+from tilewright.frontend.core.builder import Builder, dtype_of, is_plain, rank_of, sizes_of
 from tilewright.frontend.torch.sizes import TorchSizes
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes, as_size
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, Sizes, as_size
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.types import TensorType

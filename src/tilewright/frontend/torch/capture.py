@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.frontend.torch.complex_numbers import Complex
 from tilewright.frontend.torch.importer import GraphImporter, finish_module, load_torch
-from tilewright.graph.expr import GraphExpr, Var
+from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.text import kind_of

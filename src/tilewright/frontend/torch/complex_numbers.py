@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.torch.arithmetic import atan2
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.registry import Converter, converter, find_converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
 _C = TypeVar("_C", bound=Converter)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from tilewright.frontend.resampling import scaled_size
+from tilewright.frontend.core.resampling import scaled_size
 from tilewright.frontend.torch.sizes import TorchSizes
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.support.errors import CompilerBug, UnsupportedError
 
 _SPECIAL = 2

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph import dimensions
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from tilewright.frontend.builder import evaluate, sizes_of
-from tilewright.frontend.loops import Loop, Turn, build_loop, captured, stack
+from tilewright.frontend.core.builder import evaluate, sizes_of
+from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, stack
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.graph.expr import Function, GraphExpr, If, Var
-from tilewright.graph.unify import Mismatch, Unifier, show_type
+from tilewright.graph.ir.expr import Function, GraphExpr, If, Var
+from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
 

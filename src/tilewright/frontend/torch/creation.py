@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE
+from tilewright.frontend.core.builder import LARGEST_MADE
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter, refuse
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UnsupportedError

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 
 

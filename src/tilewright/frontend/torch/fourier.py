@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.fourier import half_length, real_from_half, transform
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.fourier import half_length, real_from_half, transform
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.complex_numbers import Complex
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
 _BY_ROOT, _BY_LENGTH = 1, 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import check_size, dtype_of, sizes_of
+from tilewright.frontend.core.builder import check_size, dtype_of, sizes_of
 from tilewright.frontend.torch.assertions import ASSERTIONS, assertion, constant_item
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
@@ -20,8 +20,8 @@ from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decompo
 from tilewright.frontend.torch.numbers import ITEMS, as_operand, compute, item, known_number
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
-from tilewright.graph import dimensions
-from tilewright.graph.expr import Constant, Function, GraphExpr, Var
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule

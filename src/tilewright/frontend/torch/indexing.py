@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, evaluate, rank_of, sizes_of
-from tilewright.frontend.checks import checked_index
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, Sizes
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.contract import product
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64, DataType
 from tilewright.support.errors import UnsupportedError
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.support.errors import CompilerBug, UnsupportedError
 

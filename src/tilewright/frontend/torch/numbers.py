@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.frontend.builder import dtype_of
+from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.torch.builder import Operand, TorchBuilder, common_type
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, INT64, DataType
 from tilewright.support.errors import UnsupportedError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph import dimensions
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.support.errors import UserError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.contract import product
 from tilewright.frontend.torch.linalg import (
@@ -20,7 +20,7 @@ from tilewright.frontend.torch.linalg import (
     unit_or_empty,
 )
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 
 
 def reflections(b: TorchBuilder, a: GraphExpr) -> tuple[GraphExpr, list[GraphExpr]]:

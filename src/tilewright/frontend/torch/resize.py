@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, sizes_of
-from tilewright.frontend.resampling import cubic_at, linear_at, number, plain, take_at
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.resampling import cubic_at, linear_at, number, plain, take_at
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError
 

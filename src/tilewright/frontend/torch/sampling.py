@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of
-from tilewright.frontend.sampling import sample_grid
+from tilewright.frontend.core.builder import dtype_of
+from tilewright.frontend.core.sampling import sample_grid
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 
 _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")

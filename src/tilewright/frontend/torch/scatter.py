@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.indexing import Index, element_places, wrapped
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError
 

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.indexing import nonzero_places
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.scatter import write_rows
-from tilewright.graph.dimensions import Sizes
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Sizes
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tilewright.frontend.resampling import scaled_size
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes
+from tilewright.frontend.core.resampling import scaled_size
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.reduce import running
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError
 

@@ -14,8 +14,8 @@ import numpy as np
 from tilewright.frontend.torch.builder import Operand, TorchBuilder
 from tilewright.frontend.torch.fitted import fitted, polynomial
 from tilewright.frontend.torch.registry import Converter, converter
-from tilewright.graph.expr import GraphExpr
-from tilewright.graph.op import Array
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT64, INT64
 
 Formula = Callable[[TorchBuilder, GraphExpr], GraphExpr]

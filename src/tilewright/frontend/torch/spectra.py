@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.contract import product
 from tilewright.frontend.torch.linalg import (
@@ -16,7 +16,7 @@ from tilewright.frontend.torch.linalg import (
 )
 from tilewright.frontend.torch.reflections import unit_matrix
 from tilewright.frontend.torch.registry import converter
-from tilewright.graph.expr import GraphExpr
+from tilewright.graph.ir.expr import GraphExpr
 
 
 def _host_parts(b: TorchBuilder, name: str, a: GraphExpr, count: int, **attributes: object) -> list[GraphExpr]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.op import Array, FusionKind, NoAttributes, Types, operator
+from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Types, operator
 from tilewright.graph.ops import special
 from tilewright.graph.ops.common import (
     broadcast_shapes,

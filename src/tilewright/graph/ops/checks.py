@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.dimensions import Sizes, numbers
-from tilewright.graph.expr import Attributes, Call, Function
-from tilewright.graph.op import Array, FusionKind, Types, is_call_to, operator
+from tilewright.graph.ir.dimensions import Sizes, numbers
+from tilewright.graph.ir.expr import Attributes, Call, Function
+from tilewright.graph.ir.op import Array, FusionKind, Types, is_call_to, operator
 from tilewright.graph.ops.common import dims, require_integer, same_dtype, tensor
 from tilewright.ir.dtype import INT64
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
-from tilewright.runtime.checks import CHECKS, FINE, STATUS_SIZE, check_error
+from tilewright.runtime.core.checks import CHECKS, FINE, STATUS_SIZE, check_error
 from tilewright.support.errors import UserError
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, as_dim, as_size
-from tilewright.graph.op import Types
-from tilewright.graph.unify import show_dimension
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, as_dim, as_size
+from tilewright.graph.ir.op import Types
+from tilewright.graph.ir.unify import show_dimension
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.types import TensorType, Type
@@ -19,7 +19,7 @@ from tilewright.support.errors import UserError
 
 Dim = PrimExpr | None
 Shape = tuple[Dim, ...]
-"""A dimension that is None is unknown; everything else is in the normal form of `tilewright.graph.dimensions`."""
+"""A dimension that is None is unknown; everything else is in the normal form of `tilewright.graph.ir.dimensions`."""
 
 
 def tensor(types: Types, index: int, name: str) -> TensorType:

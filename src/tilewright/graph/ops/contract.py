@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, broadcast_shapes, require_number, same_dtype, shape_text, tensors
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, NoAttributes, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Types, operator
 from tilewright.graph.ops import special
 from tilewright.graph.ops.common import require_bool, require_float, require_integer, require_number, tensor
 from tilewright.ir.dtype import BOOL, FLOAT32, DataType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, get_operator, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, get_operator, operator
 from tilewright.graph.ops.common import agree, constant_dim, require_positive, require_rank, same_dtype, tensors
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.convolution import conv2d as plain_conv2d

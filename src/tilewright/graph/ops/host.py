@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, NoAttributes, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Types, operator
 from tilewright.graph.ops.common import broadcast_shapes, constant_dim, dims, product, require_axis, shape_text, tensor
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, STRING, DataType
 from tilewright.ir.expr import PrimExpr

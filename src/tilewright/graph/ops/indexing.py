@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import constant_dim, require_axis, require_integer, tensor
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type

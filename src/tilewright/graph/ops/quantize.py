@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, NoAttributes, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Types, operator
 from tilewright.graph.ops.common import (
     agree,
     require_length,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, require_integer, require_number, same_dtype, shape_text, tensors
 from tilewright.ir.node import node
 from tilewright.ir.types import Type

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph import dimensions
-from tilewright.graph.dimensions import Size, Sizes, as_dim, numbers
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size, Sizes, as_dim, numbers
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import (
     Dim,
     add,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.dimensions import Size, as_dim, certainly, numbers
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, operator
+from tilewright.graph.ir.dimensions import Size, as_dim, certainly, numbers
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import (
     dim_text,
     require_axis,

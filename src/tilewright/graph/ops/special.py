@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.op import Array
+from tilewright.graph.ir.op import Array
 
 _STEPS = 64
 """Grid points a unit of the erf table."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Types
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Types
 from tilewright.graph.ops.common import agree, constant_dim, require_float, tensor
 from tilewright.graph.ops.host import host_operator
 from tilewright.ir.dtype import DataType

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from tilewright.graph import dimensions as sizes
-from tilewright.graph.dimensions import Size, Sizes, as_dims
-from tilewright.graph.expr import Attributes, Call, Function
-from tilewright.graph.op import Array, FusionKind, Types, is_call_to, operator
+from tilewright.graph.ir import dimensions as sizes
+from tilewright.graph.ir.dimensions import Size, Sizes, as_dims
+from tilewright.graph.ir.expr import Attributes, Call, Function
+from tilewright.graph.ir.op import Array, FusionKind, Types, is_call_to, operator
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.common import dims, require_axis, require_integer, require_not_negative, shape_text, tensor
 from tilewright.graph.ops.host import host_operator
-from tilewright.graph.traverse import post_order
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node

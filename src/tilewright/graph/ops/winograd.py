@@ -21,8 +21,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.expr import Attributes
-from tilewright.graph.op import Array, FusionKind, Types, get_operator, operator
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, get_operator, operator
 from tilewright.graph.ops.common import (
     agree,
     constant_dim,

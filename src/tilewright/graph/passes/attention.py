@@ -17,14 +17,14 @@ from functools import partial
 
 import numpy as np
 
-from tilewright.graph.dimensions import Size
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

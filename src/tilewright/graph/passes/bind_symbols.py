@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.graph.dimensions import normal, symbols_of
-from tilewright.graph.expr import Call, Function, GraphExpr, Var
-from tilewright.graph.infer import infer_types
-from tilewright.graph.traverse import bound_variables, graph_functions, rewrite
+from tilewright.graph.ir.dimensions import normal, symbols_of
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.traverse import bound_variables, graph_functions, rewrite
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule

@@ -14,16 +14,16 @@ import math
 
 import numpy as np
 
-from tilewright.graph.dimensions import Sizes, constants, normal
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Let, Tuple, TupleGet, constant
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import Operator, introduces_symbols, is_call_to
+from tilewright.graph.ir.dimensions import Sizes, constants, normal
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Let, Tuple, TupleGet, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator, introduces_symbols, is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
+from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.ops.shape import AxisAttributes, PadAttributes, SplitAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
-from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.support.order import children_first

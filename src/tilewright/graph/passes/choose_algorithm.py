@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
+from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
-from tilewright.graph.rewrite import known_sizes, make, static_shape
-from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

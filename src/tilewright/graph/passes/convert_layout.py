@@ -17,10 +17,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.graph.dimensions import Size, Sizes
-from tilewright.graph.expr import Attributes, Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ir.dimensions import Size, Sizes
+from tilewright.graph.ir.expr import Attributes, Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.rewrite import make, static_shape
+from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes
@@ -28,8 +30,6 @@ from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.passes.lone_convolutions import as_product, is_pointwise, lone_convolutions
-from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.target import Target

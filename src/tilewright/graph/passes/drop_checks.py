@@ -8,13 +8,13 @@ What relied on a check then looks itself that it stays inside the data.
 
 from __future__ import annotations
 
-from tilewright.graph.expr import Call, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.scatter import ScatterAttributes
-from tilewright.graph.rewrite import make
-from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 
 

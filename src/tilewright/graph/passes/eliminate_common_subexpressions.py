@@ -9,11 +9,11 @@ equal contents are merged too, and `a + b` with `b + a`.
 
 from __future__ import annotations
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import Operator
-from tilewright.graph.rewrite import COMMUTATIVE
-from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import COMMUTATIVE
+from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type

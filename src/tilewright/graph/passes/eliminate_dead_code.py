@@ -9,11 +9,11 @@ needed can go. A binding that gives symbols values stays while sizes depend on t
 
 from __future__ import annotations
 
-from tilewright.graph.dimensions import symbols_of
-from tilewright.graph.expr import Call, Function, GlobalVar, GraphExpr, Let, Var
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import introduces_symbols
-from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, rewrite
+from tilewright.graph.ir.dimensions import symbols_of
+from tilewright.graph.ir.expr import Call, Function, GlobalVar, GraphExpr, Let, Var
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import introduces_symbols
+from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, rewrite
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import BaseFunction, IRModule
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.dimensions import Sizes
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.dimensions import Sizes
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 

@@ -13,12 +13,12 @@ import math
 
 import numpy as np
 
-from tilewright.graph.dimensions import symbols_of
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
-from tilewright.graph.infer import fill_type
 from tilewright.graph.interpreter import Value, apply_operator
-from tilewright.graph.op import Operator
-from tilewright.graph.traverse import map_functions, rewrite
+from tilewright.graph.ir.dimensions import symbols_of
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 

@@ -29,15 +29,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.dimensions import at_least, constants, product
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, Var
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ir.dimensions import at_least, constants, product
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, Var
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
+from tilewright.graph.ir.scopes import ScopeMap, find_scopes
+from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, users, with_children
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
-from tilewright.graph.rewrite import known_sizes, make, static_shape
-from tilewright.graph.scopes import ScopeMap, find_scopes
-from tilewright.graph.traverse import children, graph_functions, map_functions, post_order, users, with_children
 from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType

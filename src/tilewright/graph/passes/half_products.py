@@ -23,8 +23,10 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Constant, GraphExpr, constant
-from tilewright.graph.infer import fill_type
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.passes.choose_algorithm import (
@@ -34,8 +36,6 @@ from tilewright.graph.passes.choose_algorithm import (
     possible_tiles,
     winograd_cycles,
 )
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

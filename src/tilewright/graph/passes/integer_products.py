@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.dimensions import as_size
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.dimensions import as_size
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, has_byte_products, known_value
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
 from tilewright.ir.function import IRModule

@@ -15,12 +15,12 @@ from math import prod
 
 import numpy as np
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import make, static_shape
+from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.ops.contract import MatmulAttributes
-from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import map_functions, post_order, rewrite, users
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

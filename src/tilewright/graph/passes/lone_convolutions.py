@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.rewrite import make, static_shape
+from tilewright.graph.ir.traverse import children, post_order
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import children, post_order
 from tilewright.ir.dtype import FLOAT32
 from tilewright.target import Target
 

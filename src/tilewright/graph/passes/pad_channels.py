@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

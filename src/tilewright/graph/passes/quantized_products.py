@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.dimensions import symbols_of
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.infer import fill_type
 from tilewright.graph.interpreter import Value, apply_operator
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ir.dimensions import symbols_of
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.dimensions import constants
-from tilewright.graph.expr import Call, Function, GraphExpr, constant
+from tilewright.graph.ir.dimensions import constants
+from tilewright.graph.ir.expr import Call, Function, GraphExpr, constant
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 

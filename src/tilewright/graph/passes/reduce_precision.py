@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
-from tilewright.graph.infer import fill_type
 from tilewright.graph.interpreter import to_bfloat16
-from tilewright.graph.op import Operator
-from tilewright.graph.rewrite import make
-from tilewright.graph.traverse import children, map_functions, post_order, with_children
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type

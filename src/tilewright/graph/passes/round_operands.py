@@ -15,14 +15,14 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.rewrite import make, static_shape
+from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.special import round_to_tf32
-from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import children, map_functions, post_order, with_children
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

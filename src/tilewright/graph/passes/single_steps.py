@@ -18,14 +18,14 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, constant
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.recurrent import LstmAttributes
 from tilewright.graph.passes.reduce_precision import rounded
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

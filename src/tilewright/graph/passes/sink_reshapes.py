@@ -9,13 +9,13 @@ is better at the end of what belongs together.
 
 from __future__ import annotations
 
-from tilewright.graph.dimensions import Sizes
-from tilewright.graph.expr import Call, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ir.dimensions import Sizes
+from tilewright.graph.ir.expr import Call, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
+from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.passes.fuse import MAX_GROUP
-from tilewright.graph.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
-from tilewright.graph.traverse import map_functions
 from tilewright.ir.function import IRModule
 
 

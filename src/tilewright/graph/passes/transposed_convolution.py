@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.infer import fill_type
-from tilewright.graph.op import is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import make, static_shape
+from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dTransposeAttributes
 from tilewright.graph.ops.winograd import KERNEL
 from tilewright.graph.passes.choose_algorithm import ConvolutionSize, best_tile, product_cycles, winograd_cycles
-from tilewright.graph.rewrite import make, static_shape
-from tilewright.graph.traverse import map_functions, rewrite
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target

@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Sequence
 
 import tilewright.graph.ops  # noqa: F401  (registers the operators)
-from tilewright.graph.expr import (
+from tilewright.graph.ir.expr import (
     Call,
     Clause,
     Constant,
@@ -31,7 +31,7 @@ from tilewright.graph.expr import (
     WildcardPattern,
     constant,
 )
-from tilewright.graph.op import call
+from tilewright.graph.ir.op import call
 from tilewright.graph.text.parse_types import TypeReader
 from tilewright.graph.text.printer import GraphText
 from tilewright.graph.text.reading import Source, dotted, read_literal

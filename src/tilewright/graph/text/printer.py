@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.expr import (
+from tilewright.graph.ir.expr import (
     Call,
     Constant,
     ConstructorPattern,
@@ -33,12 +33,12 @@ from tilewright.graph.expr import (
     Var,
     VarPattern,
 )
-from tilewright.graph.op import Operator
-from tilewright.graph.scopes import Scope, ScopeMap, find_scopes
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.scopes import Scope, ScopeMap, find_scopes
+from tilewright.graph.ir.traverse import free_variables, post_order, users
+from tilewright.graph.ir.unify import show_type
 from tilewright.graph.text.print_types import attribute_text, type_text
 from tilewright.graph.text.words import Names, literal, quoted
-from tilewright.graph.traverse import free_variables, post_order, users
-from tilewright.graph.unify import show_type
 from tilewright.ir.function import ExternFunc, IRModule, TypeDefinition
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.support.text import indent

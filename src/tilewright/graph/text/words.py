@@ -7,7 +7,7 @@ import keyword
 import math
 from typing import Final
 
-from tilewright.graph.op import operators
+from tilewright.graph.ir.op import operators
 from tilewright.ir.dtype import DataType
 
 DIALECT: Final = frozenset(

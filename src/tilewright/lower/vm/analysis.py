@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilewright.graph.dimensions import symbols_of
-from tilewright.graph.expr import (
+from tilewright.graph.ir.dimensions import symbols_of
+from tilewright.graph.ir.expr import (
     Call,
     Constant,
     ConstructorRef,
@@ -24,10 +24,10 @@ from tilewright.graph.expr import (
     TupleGet,
     Var,
 )
-from tilewright.graph.op import Operator, introduces_symbols
+from tilewright.graph.ir.op import Operator, introduces_symbols
+from tilewright.graph.ir.scopes import Scope, place
+from tilewright.graph.ir.traverse import pattern_variables, post_order
 from tilewright.graph.passes.fuse import is_primitive, is_view
-from tilewright.graph.scopes import Scope, place
-from tilewright.graph.traverse import pattern_variables, post_order
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.order import children_first

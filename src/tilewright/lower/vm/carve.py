@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.graph.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
-from tilewright.graph.op import get_operator, is_call_to
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.ir.op import get_operator, is_call_to
+from tilewright.graph.ir.scopes import Scope
 from tilewright.graph.ops.checks import CheckAttributes, CheckedAttributes, check_of
 from tilewright.graph.passes.fuse import is_view
-from tilewright.graph.scopes import Scope
 from tilewright.ir.types import FunctionType, TupleType, Type
 from tilewright.lower.vm.analysis import Analysis, is_kernel, is_leaf
 from tilewright.support.errors import CompilerBug

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.expr import (
+from tilewright.graph.ir.expr import (
     Call,
     Constant,
     ConstructorPattern,
@@ -25,9 +25,9 @@ from tilewright.graph.expr import (
     Var,
     VarPattern,
 )
-from tilewright.graph.op import Operator, is_call_to
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.scopes import Scope
 from tilewright.graph.passes.fuse import is_view, view_offset
-from tilewright.graph.scopes import Scope
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type

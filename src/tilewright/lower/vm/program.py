@@ -6,10 +6,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.graph.expr import Constant, Function, GlobalVar, Tuple, TupleGet, Var
+from tilewright.graph.ir.expr import Constant, Function, GlobalVar, Tuple, TupleGet, Var
+from tilewright.graph.ir.traverse import graph_functions, post_order
+from tilewright.graph.ir.unify import show_type
 from tilewright.graph.passes.fuse import is_view
-from tilewright.graph.traverse import graph_functions, post_order
-from tilewright.graph.unify import show_type
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -19,7 +19,7 @@ from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.analysis import Analysis, is_kernel
 from tilewright.lower.vm.function import Closures, FunctionLowering
 from tilewright.lower.vm.tables import Tables, value_type
-from tilewright.runtime.artifact import ModelInfo, TensorInfo
+from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import Program
 from tilewright.runtime.vm.types import DataDefinition, ValueType

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tilewright.graph.expr import Call, Constant, Function
-from tilewright.graph.op import Operator
+from tilewright.graph.ir.expr import Call, Constant, Function
+from tilewright.graph.ir.op import Operator
 from tilewright.graph.ops.host import host_attributes
 from tilewright.ir.function import Constructor
 from tilewright.ir.types import (
@@ -24,7 +24,7 @@ from tilewright.ir.types import (
 from tilewright.lower.constants import ConstantStore
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.artifact import Extent
+from tilewright.runtime.core.artifact import Extent
 from tilewright.runtime.vm.program import (
     BlobConstant,
     ConstructorInfo,

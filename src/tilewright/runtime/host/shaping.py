@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.dtypes import storage_dtype
+from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.host.registry import HostValue, register
 from tilewright.runtime.host.values import Array, Attributes, integer, sequence, tensor, text, whole_numbers
 from tilewright.support.errors import UserError

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tilewright.runtime.artifact import Extent
+from tilewright.runtime.core.artifact import Extent
 from tilewright.runtime.host.registry import HostAttribute
 from tilewright.runtime.vm.program import (
     OPERANDS,

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.convert import Array, address_of
-from tilewright.runtime.device_array import DeviceArray
-from tilewright.runtime.device_checks import PendingChecks
-from tilewright.runtime.device_model import DeviceCode, DevicePart
-from tilewright.runtime.device_program import Device
-from tilewright.runtime.dtypes import storage_dtype
-from tilewright.runtime.entry import Part, Workspaces, constants_address
+from tilewright.runtime.core.artifact import Artifact
+from tilewright.runtime.core.convert import Array, address_of
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.entry import Part, Workspaces, constants_address
+from tilewright.runtime.core.library import Library
+from tilewright.runtime.core.shapes import evaluate
+from tilewright.runtime.device.array import DeviceArray
+from tilewright.runtime.device.checks import PendingChecks
+from tilewright.runtime.device.model import DeviceCode, DevicePart
+from tilewright.runtime.device.program import Device
 from tilewright.runtime.host import host_function
-from tilewright.runtime.library import Library
-from tilewright.runtime.shapes import evaluate
 from tilewright.runtime.vm.codec import decode
 from tilewright.runtime.vm.program import (
     BIND,

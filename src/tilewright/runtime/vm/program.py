@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from tilewright.runtime.artifact import Extent
+from tilewright.runtime.core.artifact import Extent
 from tilewright.runtime.host.registry import HostAttribute
 from tilewright.runtime.vm.types import DataDefinition, ValueType
 

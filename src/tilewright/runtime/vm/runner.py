@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.device_program import Device
-from tilewright.runtime.library import Library
+from tilewright.runtime.core.artifact import Artifact
+from tilewright.runtime.core.library import Library
+from tilewright.runtime.device.program import Device
 from tilewright.runtime.vm.machine import Machine
 from tilewright.support.errors import UserError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.convert import ALIGNMENT, Array, address_of
+from tilewright.runtime.core.convert import ALIGNMENT, Array, address_of
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tilewright.runtime.artifact import Shape
+from tilewright.runtime.core.artifact import Shape
 
 
 class Kind(IntEnum):

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.runtime.convert import Array, direct, is_direct, to_storage
-from tilewright.runtime.dtypes import C_TYPES, storage_dtype
-from tilewright.runtime.shapes import bind_shape
+from tilewright.runtime.core.convert import Array, direct, is_direct, to_storage
+from tilewright.runtime.core.dtypes import C_TYPES, storage_dtype
+from tilewright.runtime.core.shapes import bind_shape
 from tilewright.runtime.vm.types import DataDefinition, Kind, ValueType
 from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of

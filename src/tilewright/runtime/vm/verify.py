@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.runtime.artifact import Extent, ModelInfo
-from tilewright.runtime.dtypes import C_TYPES, storage_dtype
+from tilewright.runtime.core.artifact import Extent, ModelInfo
+from tilewright.runtime.core.dtypes import C_TYPES, storage_dtype
+from tilewright.runtime.core.shapes import check_extent, symbols_in
 from tilewright.runtime.host import host_function
-from tilewright.runtime.shapes import check_extent, symbols_in
 from tilewright.runtime.vm.program import (
     BIND,
     ENDS,

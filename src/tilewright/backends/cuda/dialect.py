@@ -1,0 +1,215 @@
+"""CUDA C++, as NVRTC compiles it without any header."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilewright.backends.cuda.instructions import function_name, instruction_text
+from tilewright.backends.cuda.row_instructions import row_instruction_text
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
+from tilewright.codegen.c.vectors import vector_spellings
+from tilewright.ir.dtype import DataType
+from tilewright.target.target import Target
+
+_BITS = {
+    ("float32", "int32"): "__float_as_int",
+    ("float32", "uint32"): "__float_as_uint",
+    ("int32", "float32"): "__int_as_float",
+    ("uint32", "float32"): "__uint_as_float",
+    ("float64", "int64"): "__double_as_longlong",
+    ("int64", "float64"): "__longlong_as_double",
+}
+
+
+def has_dependent_launch(target: Target) -> bool:
+    """Whether kernels for a target wait for their predecessors themselves (from sm_90 on)."""
+    digits = "".join(c for c in target.arch if c.isdigit())
+    return digits.isdecimal() and int(digits) >= 90
+
+
+def _on_hopper(instruction: str) -> str:
+    return f'#if __CUDA_ARCH__ >= 900\nasm volatile("{instruction}" ::: "memory");\n#endif'
+
+
+class CudaDialect(Dialect):
+    """CUDA C++: one address space in the text, mathematics by type."""
+
+    name: ClassVar[str] = "CUDA"
+    types: ClassVar[dict[str, str]] = CPP_TYPES
+    function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
+    vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings((2, 4), CPP_VECTORS, types)
+    infinity: ClassVar[str] = "__int_as_float(0x7f800000)"
+    not_a_number: ClassVar[str] = "__int_as_float(0x7fc00000)"
+
+    def preamble(self, uses_double: bool) -> str:
+        """Nothing: what is used is built in."""
+        return ""
+
+    def signature(self, name: str, parameters: list[str], threads: int) -> str:
+        """The head of a kernel, with its launch bounds."""
+        return f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(parameters)})'
+
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+        """A pointer that no other parameter reaches.
+
+        What earlier kernels write is not said to be so: compilers would read it before the kernel waits for them.
+        """
+        kind = " __restrict__" if is_written or is_constant else ""
+        return f"{'' if is_written else 'const '}{element}*{kind} {name}"
+
+    def shared(self, element: str, name: str, size: int) -> str:
+        """Shared memory of the block, aligned for vector accesses."""
+        return f"__shared__ __align__(16) {element} {name}[{size}];"
+
+    def wait_for_predecessors(self) -> str:
+        """Programmatic dependent launch: returns at once where the launch did not ask for it."""
+        return _on_hopper("griddepcontrol.wait;")
+
+    def release_successors(self) -> str:
+        """Programmatic dependent launch: the last block to come here lets the next kernel start."""
+        return _on_hopper("griddepcontrol.launch_dependents;")
+
+    def axis(self, name: str) -> str:
+        """A builtin variable."""
+        return f"(int){name}"
+
+    def barrier(self, scope: str) -> str:
+        """A barrier of the block; it orders shared and global memory."""
+        if scope == "cluster":
+            return 'asm volatile("barrier.cluster.arrive.aligned;\\nbarrier.cluster.wait.aligned;" ::: "memory");'
+        return "__syncthreads();"
+
+    def shuffle(self, value: str, thread: str) -> str:
+        """A shuffle of the whole warp: the number of the thread counts modulo its size."""
+        return f"__shfl_sync(0xffffffffu, {value}, {thread})"
+
+    def math(self, name: str, dtype: DataType) -> str:
+        """The function of the CUDA mathematics for the type."""
+        base = {"round": "rint", "abs": "fabs"}.get(name, name)
+        return base if dtype.bits == 64 or base in ("isnan", "isinf", "isfinite") else f"{base}f"
+
+    def bits(self, value: str, source: DataType, target: DataType) -> str:
+        """The intrinsics that keep bits."""
+        found = _BITS.get((source.element.name, target.element.name))
+        if found is not None:
+            return f"{found}({value})"
+        if source.is_float:
+            return f"({self.types['uint64']})__double_as_longlong({value})"
+        return f"__longlong_as_double((long long){value})"
+
+    def half_helpers(self) -> dict[str, str]:
+        """Conversions by the instructions themselves, so that no header is needed."""
+        head = self.function_prefix
+        asm = "asm("
+        return {
+            "tw_half_bits_float": f"{head}unsigned short tw_half_bits_float(float x) {{ unsigned short bits; "
+            f'{asm}"cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits; }}',
+            "tw_half_bits_double": f"{head}unsigned short tw_half_bits_double(double x) {{ unsigned short bits; "
+            f'{asm}"cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x)); return bits; }}',
+            "tw_half_value": f"{head}float tw_half_value(unsigned short bits) {{ float x; "
+            f'{asm}"cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }}',
+            "tw_brain_bits": f"{head}unsigned short tw_brain_bits(float x) {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  unsigned short bits; {asm}"cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits;\n'
+            "#else\n"
+            "  unsigned int b = __float_as_uint(x);\n"
+            "  return x != x ? 0x7fc0 : (unsigned short)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);\n"
+            "#endif\n}",
+        }
+
+    def extreme(self, dtype: DataType, lesser: bool) -> str | None:
+        """One instruction from sm_80 on."""
+        if dtype.name != "float32":
+            return None
+        name, test = ("min", "a < b") if lesser else ("max", "a > b")
+        return (
+            "\n#if __CUDA_ARCH__ >= 800\n"
+            f'float c; asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c;\n'
+            f"#else\nreturn {test} || a != a ? a : b;\n#endif\n"
+        )
+
+    def count_bits(self, value: str, wide: bool, leading: bool) -> str:
+        """`__clz` and `__popc`."""
+        name = {(False, True): "__clz", (True, True): "__clzll", (False, False): "__popc", (True, False): "__popcll"}
+        return f"{name[wide, leading]}(({self.types['uint64' if wide else 'uint32']}){value})"
+
+    def shared_array(self, size: int, is_dynamic: bool) -> str | None:
+        """An array of fixed size, or the one whose size the launch gives, by an address in a register.
+
+        The address of a shared array is that of the block in its cluster, which is slow to read: the compiler would
+        read it again at each use, were it not hidden from it. Swizzled tiles start at multiples of 1024 bytes.
+        """
+        extent, kind = ("", "extern __shared__") if is_dynamic else (str(size), "__shared__")
+        return (
+            f"{kind} __align__(1024) unsigned char tw_memory[{extent}];\n"
+            "  unsigned int tw_address;\n"
+            '  asm volatile("mov.u32 %0, %1;" : "=r"(tw_address) : '
+            '"r"((unsigned int)__cvta_generic_to_shared(tw_memory)));\n'
+            "  unsigned char* const tw_shared = (unsigned char*)__cvta_shared_to_generic(tw_address);"
+        )
+
+    def private(self, element: str, name: str, size: int) -> str:
+        """An array that the compiler keeps in registers; small elements are read several at a time."""
+        aligned = "" if element in ("float", "int", "double", "long long") else "__align__(16) "
+        return f"{aligned}{element} {name}[{size}];"
+
+    def instruction_helper(self, name: str) -> tuple[str, str] | None:
+        """Inline PTX."""
+        text = row_instruction_text(name) or instruction_text(name)
+        return None if text is None else (function_name(name), text)
+
+    def copy_async_helper(self, size: int) -> str | None:
+        """`cp.async`; a plain copy on GPUs before it. Sixteen bytes need not pass through the first-level cache.
+
+        Other accesses may move across it: what it writes is read behind a wait and a barrier, which they do not cross.
+        """
+        word = {4: "unsigned int", 8: "uint2", 16: "uint4"}[size]
+        zero = {4: "0u", 8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}[size]
+        cache = "cg" if size == 16 else "ca"
+        return (
+            f"{self.function_prefix}void tw_copy_async_{size}(void* to, const void* from, int bytes) {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
+            '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes));\n'
+            "#else\n"
+            f"  *({word}*)to = bytes ? *(const {word}*)from : {zero};\n"
+            "#endif\n"
+            "}"
+        )
+
+    def cluster_load_helper(self, name: str, element: str, lanes: int) -> str:
+        """`ld.shared::cluster` at the address that `mapa` gives. It stays behind the barrier, which is volatile too."""
+        kind, letter = {
+            "float": ("f32", "f"),
+            "int": ("s32", "r"),
+            "unsigned int": ("u32", "r"),
+            "double": ("f64", "d"),
+        }[element]
+        vector = element if lanes == 1 else str(self.vector_type(element, lanes))
+        parts = ["v"] if lanes == 1 else [f"v.{lane}" for lane in "xyzw"[:lanes]]
+        outputs = ", ".join(f'"={letter}"({part})' for part in parts)
+        registers = ", ".join(f"%{number}" for number in range(lanes))
+        target = registers if lanes == 1 else f"{{{registers}}}"
+        suffix = "" if lanes == 1 else f".v{lanes}"
+        return (
+            f"{self.function_prefix}{vector} {name}(const {element}* place, int block) {{\n"
+            "  unsigned int address;\n"
+            '  asm("mapa.shared::cluster.u32 %0, %1, %2;"\n'
+            '    : "=r"(address) : "r"((unsigned int)__cvta_generic_to_shared(place)), "r"(block));\n'
+            f"  {vector} v;\n"
+            f'  asm volatile("ld.shared::cluster{suffix}.{kind} {target}, [%{lanes}];"\n'
+            f'    : {outputs} : "r"(address));\n'
+            "  return v;\n"
+            "}"
+        )
+
+    def async_helper(self, name: str) -> str | None:
+        """`tw_async_commit()` and `tw_async_wait_<n>()`: `cp.async.commit_group` and `cp.async.wait_group`."""
+        instruction = name.removeprefix("tw_async_").replace("commit", "commit_group").replace("wait_", "wait_group ")
+        return (
+            f"{self.function_prefix}void {name}() {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  asm volatile("cp.async.{instruction};" ::: "memory");\n'
+            "#endif\n"
+            "}"
+        )

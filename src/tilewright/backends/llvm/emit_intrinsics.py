@@ -1,0 +1,217 @@
+"""Calls of intrinsics and extern functions as LLVM instructions.
+
+Single-precision functions that have a polynomial (`exp`, `tanh`, ...) never come here: the pass `lower_intrinsics` has
+expanded them. Their double-precision forms call the C library lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_machine import emit_machine
+from tilewright.backends.llvm.emit_memory import element_address
+from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import Call, PrimExpr, StringImm
+from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.tir import machine
+from tilewright.tir.buffer import BufferLoad
+
+_Emit = Callable[[FunctionContext, Call], str]
+
+_BITS: Final = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
+_LLVM_UNARY: Final = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+C_LIBRARY: Final = frozenset(
+    "exp exp2 log log2 log10 log1p expm1 pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf".split()
+)
+"""Functions of the C library's mathematics that intrinsics of the same name may call."""
+
+
+def emit_call(c: FunctionContext, expr: PrimExpr) -> str:
+    """The value of a call."""
+    assert isinstance(expr, Call)
+    if expr.name in _BITS:
+        return c.op(f"{_BITS[expr.name]} {c.typed(expr.args[0])}, {c.value(expr.args[1])}")
+    if expr.name in _LLVM_UNARY:
+        return _llvm(c, _LLVM_UNARY[expr.name], expr)
+    if expr.name in C_LIBRARY:
+        return _library(c, expr)
+    emit = emit_machine if expr.name in machine.table else _TABLE.get(expr.name)
+    if emit is None:
+        raise UnsupportedError(f"the CPU code generator does not know the intrinsic {expr.name!r}")
+    return emit(c, expr)
+
+
+def _llvm(c: FunctionContext, name: str, expr: Call) -> str:
+    text = register_type(expr.dtype)
+    types = ", ".join(register_type(arg.dtype) for arg in expr.args)
+    function = c.module.declare(f"llvm.{name}.{lane_suffix(expr.dtype)}", text, types, "")
+    return c.op(f"call {text} {function}({', '.join(c.typed(arg) for arg in expr.args)})")
+
+
+def _library(c: FunctionContext, expr: Call) -> str:
+    """A call of the C library for each lane."""
+    scalar = register_type(expr.dtype.element)
+    suffix = {"float": "f", "double": ""}.get(scalar)
+    if suffix is None:
+        raise CompilerBug(f"{expr.name} of {expr.dtype} reached the code generator")
+    types = ", ".join([scalar] * len(expr.args))
+    function = c.module.declare(f"{expr.name}{suffix}", scalar, types, "nounwind willreturn memory(none)")
+    values = [c.value(arg) for arg in expr.args]
+    if expr.dtype.is_scalar:
+        return c.op(f"call {scalar} {function}({', '.join(f'{scalar} {value}' for value in values)})")
+    text, result = register_type(expr.dtype), "poison"
+    for lane in range(expr.dtype.lanes):
+        items = [c.op(f"extractelement {text} {value}, i64 {lane}") for value in values]
+        called = c.op(f"call {scalar} {function}({', '.join(f'{scalar} {item}' for item in items)})")
+        result = c.op(f"insertelement {text} {result}, {scalar} {called}, i64 {lane}")
+    return result
+
+
+def _abs(c: FunctionContext, expr: Call) -> str:
+    if expr.dtype.is_float:
+        return _llvm(c, "fabs", expr)
+    if not expr.dtype.is_int:
+        return c.value(expr.args[0])
+    text = register_type(expr.dtype)
+    function = c.module.declare(f"llvm.abs.{lane_suffix(expr.dtype)}", text, f"{text}, i1", "")
+    return c.op(f"call {text} {function}({c.typed(expr.args[0])}, i1 false)")
+
+
+def _fma(c: FunctionContext, expr: Call) -> str:
+    return _llvm(c, "fma", expr)
+
+
+def _copysign(c: FunctionContext, expr: Call) -> str:
+    return _llvm(c, "copysign", expr)
+
+
+def _scale_by_power(c: FunctionContext, expr: Call) -> str:
+    """Vectors of AVX-512 in its instruction, some at a time."""
+    piece, text, lanes = "<16 x float>", register_type(expr.dtype), expr.dtype.lanes
+    function = c.module.declare(
+        "llvm.x86.avx512.mask.scalef.ps.512", piece, f"{piece}, {piece}, {piece}, i16, i32 immarg"
+    )
+    value, power = (c.value(arg) for arg in expr.args)
+    result = "poison"
+    for start in range(0, lanes, 16):
+        order = ", ".join(f"i32 {start + lane}" for lane in range(16))
+        parts = [
+            c.op(f"shufflevector {text} {item}, {text} poison, <16 x i32> <{order}>") if lanes > 16 else item
+            for item in (value, power)
+        ]
+        # All lanes, in the current rounding mode.
+        made = c.op(
+            f"call {piece} {function}({piece} {parts[0]}, {piece} {parts[1]}, {piece} zeroinitializer, i16 -1, i32 4)"
+        )
+        if lanes == 16:
+            return made
+        spread = ", ".join(f"i32 {min(lane, 15)}" for lane in range(lanes))
+        widened = c.op(f"shufflevector {piece} {made}, {piece} poison, <{lanes} x i32> <{spread}>")
+        picks = (lanes + lane - start if start <= lane < start + 16 else lane for lane in range(lanes))
+        merged = ", ".join(f"i32 {pick}" for pick in picks)
+        result = c.op(f"shufflevector {text} {result}, {text} {widened}, <{lanes} x i32> <{merged}>")
+    return result
+
+
+def _is_nan(c: FunctionContext, expr: Call) -> str:
+    value = c.value(expr.args[0])
+    return c.op(f"fcmp uno {register_type(expr.args[0].dtype)} {value}, {value}")
+
+
+def _against_infinity(predicate: str) -> _Emit:
+    def emit(c: FunctionContext, expr: Call) -> str:
+        dtype = expr.args[0].dtype
+        text = register_type(dtype)
+        function = c.module.declare(f"llvm.fabs.{lane_suffix(dtype)}", text, text, "")
+        magnitude = c.op(f"call {text} {function}({c.typed(expr.args[0])})")
+        infinity = float_constant(float("inf"), dtype)
+        if dtype.lanes > 1:
+            infinity = c.broadcast(infinity, dtype.element, dtype.lanes)
+        return c.op(f"fcmp {predicate} {text} {magnitude}, {infinity}")
+
+    return emit
+
+
+def _int_splat(c: FunctionContext, value: int, dtype: DataType) -> str:
+    return c.broadcast(str(value), dtype.element, dtype.lanes) if dtype.lanes > 1 else str(value)
+
+
+def _bitwise_not(c: FunctionContext, expr: Call) -> str:
+    return c.op(f"xor {c.typed(expr.args[0])}, {_int_splat(c, -1, expr.dtype)}")
+
+
+def _shift(left: bool) -> _Emit:
+    def emit(c: FunctionContext, expr: Call) -> str:
+        dtype, text = expr.dtype, register_type(expr.dtype)
+        # The count is taken modulo the width: LLVM leaves larger shifts undefined.
+        count = c.op(f"and {c.typed(expr.args[1])}, {_int_splat(c, dtype.bits - 1, dtype)}")
+        operation = "shl" if left else "ashr" if dtype.is_int else "lshr"
+        return c.op(f"{operation} {text} {c.value(expr.args[0])}, {count}")
+
+    return emit
+
+
+def _popcount(c: FunctionContext, expr: Call) -> str:
+    return _llvm(c, "ctpop", expr)
+
+
+def _clz(c: FunctionContext, expr: Call) -> str:
+    text = register_type(expr.dtype)
+    function = c.module.declare(f"llvm.ctlz.{lane_suffix(expr.dtype)}", text, f"{text}, i1", "")
+    return c.op(f"call {text} {function}({c.typed(expr.args[0])}, i1 false)")
+
+
+def _likely(c: FunctionContext, expr: Call) -> str:
+    value = c.value(expr.args[0])
+    if not expr.dtype.is_scalar:
+        return value
+    function = c.module.declare("llvm.expect.i1", "i1", "i1, i1", "")
+    return c.op(f"call i1 {function}(i1 {value}, i1 true)")
+
+
+def _reinterpret(c: FunctionContext, expr: Call) -> str:
+    source, target = register_type(expr.args[0].dtype), register_type(expr.dtype)
+    value = c.value(expr.args[0])
+    return value if source == target else c.op(f"bitcast {source} {value} to {target}")
+
+
+def _access_pointer(c: FunctionContext, expr: Call) -> str:
+    load = expr.args[1]
+    if not isinstance(load, BufferLoad):
+        raise CompilerBug("access_ptr of something that is not an element")
+    return element_address(c, load.buffer, load.indices)
+
+
+def _call_extern(c: FunctionContext, expr: Call) -> str:
+    name = expr.args[0]
+    if not isinstance(name, StringImm):
+        raise CompilerBug("call_extern needs the name of a function first")
+    arguments = expr.args[1:]
+    result = register_type(expr.dtype)
+    types = ", ".join(register_type(arg.dtype) for arg in arguments)
+    function = c.module.declare(name.value, result, types, "")
+    return c.op(f"call {result} {function}({', '.join(c.typed(arg) for arg in arguments)})")
+
+
+_TABLE: Final[dict[str, _Emit]] = {
+    "abs": _abs,
+    "fma": _fma,
+    "copysign": _copysign,
+    "scale_by_power": _scale_by_power,
+    "isnan": _is_nan,
+    "isinf": _against_infinity("oeq"),
+    "isfinite": _against_infinity("olt"),
+    "bitwise_not": _bitwise_not,
+    "shift_left": _shift(left=True),
+    "shift_right": _shift(left=False),
+    "popcount": _popcount,
+    "clz": _clz,
+    "likely": _likely,
+    "reinterpret": _reinterpret,
+    "access_ptr": _access_pointer,
+    "call_extern": _call_extern,
+}

@@ -1,0 +1,1 @@
+"""What importers share: the builder of graphs, and computations that several frameworks name differently."""

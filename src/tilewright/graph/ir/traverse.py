@@ -1,0 +1,207 @@
+"""Traversal of graph expressions: children, post-order, users, bottom-up rewriting, free variables. Never recursive.
+
+Only graph expressions are visited (not types, attributes or binders), so that walking a model of ten thousand nodes
+is quick. A node that is shared is visited once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tilewright.graph.ir.expr import (
+    Call,
+    Clause,
+    Constant,
+    ConstructorPattern,
+    ConstructorRef,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Pattern,
+    Tuple,
+    TupleGet,
+    TuplePattern,
+    Var,
+    VarPattern,
+)
+from tilewright.graph.ir.op import Operator
+from tilewright.ir.function import IRModule
+from tilewright.support.errors import CompilerBug
+from tilewright.support.order import children_first
+
+Children = tuple[GraphExpr, ...]
+
+
+def _none(item: GraphExpr) -> Children:
+    return ()
+
+
+def _call(item: Call) -> Children:
+    return item.args if type(item.callee) is Operator else (item.callee, *item.args)
+
+
+_CHILDREN: dict[type, Callable[..., Children]] = {
+    Var: _none,
+    Constant: _none,
+    GlobalVar: _none,
+    ConstructorRef: _none,
+    Operator: _none,
+    Call: _call,
+    Tuple: lambda item: item.items,
+    TupleGet: lambda item: (item.value,),
+    Let: lambda item: (item.value, item.body),
+    If: lambda item: (item.condition, item.then_value, item.else_value),
+    Function: lambda item: (item.body,),
+    Match: lambda item: (item.value, *(clause.body for clause in item.clauses)),
+}
+
+
+def children(item: GraphExpr) -> Children:
+    """The expressions directly below one, in order of evaluation; binders and operators are left out."""
+    return _CHILDREN[type(item)](item)
+
+
+def with_children(item: GraphExpr, new: Sequence[GraphExpr]) -> GraphExpr:
+    """The expression with other children, in the order of `children`; the same object when nothing changed.
+
+    The span is kept; the type is not.
+    """
+    old = children(item)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return item
+    result: GraphExpr
+    if isinstance(item, Call):
+        if type(item.callee) is Operator:
+            result = Call(item.callee, tuple(new), item.attributes)
+        else:
+            result = Call(new[0], tuple(new[1:]), item.attributes)
+    elif isinstance(item, Tuple):
+        result = Tuple(tuple(new))
+    elif isinstance(item, TupleGet):
+        result = TupleGet(new[0], item.index)
+    elif isinstance(item, Let):
+        result = Let(item.var, new[0], new[1])
+    elif isinstance(item, If):
+        result = If(new[0], new[1], new[2])
+    elif isinstance(item, Function):
+        result = item.replace(body=new[0])
+    elif isinstance(item, Match):
+        clauses = tuple(
+            clause if clause.body is body else Clause(clause.pattern, body)
+            for clause, body in zip(item.clauses, new[1:], strict=True)
+        )
+        result = Match(new[0], clauses)
+    else:
+        raise CompilerBug(f"{type(item).__name__} has no children")
+    result.span = item.span
+    return result
+
+
+def post_order(*roots: GraphExpr, closures: bool = True) -> list[GraphExpr]:
+    """Every expression below and including the roots, children first, each object once.
+
+    With `closures=False` the bodies of functions below the roots are not entered (a root that is a function is).
+    """
+    entered = {id(root) for root in roots}
+
+    def below(item: GraphExpr) -> Sequence[GraphExpr]:
+        if not closures and type(item) is Function and id(item) not in entered:
+            return ()
+        return _CHILDREN[type(item)](item)
+
+    return children_first(roots, below)
+
+
+def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
+    """For each expression (by identity) of a post-order, the expressions that use it, once per use."""
+    result: dict[int, list[GraphExpr]] = {id(item): [] for item in order}
+    for item in order:
+        for child in children(item):
+            if id(child) in result:
+                result[id(child)].append(item)
+    return result
+
+
+def rewrite(
+    root: GraphExpr,
+    function: Callable[[GraphExpr, GraphExpr], GraphExpr | None],
+    mapping: Mapping[int, GraphExpr] | None = None,
+) -> GraphExpr:
+    """Rewrite bottom-up: `function(old, rebuilt)` returns a replacement of a node whose children are rewritten.
+
+    None keeps the rebuilt node. `mapping` (by identity of old nodes) gives replacements known beforehand, which are
+    not entered.
+    """
+    memo: dict[int, GraphExpr] = dict(mapping or {})
+    stack: list[tuple[GraphExpr, bool]] = [(root, False)]
+    while stack:
+        item, expanded = stack.pop()
+        if id(item) in memo:
+            continue
+        below = _CHILDREN[type(item)](item)
+        if below and not expanded:
+            stack.append((item, True))
+            for child in reversed(below):
+                if id(child) not in memo:
+                    stack.append((child, False))
+            continue
+        rebuilt = with_children(item, [memo[id(child)] for child in below]) if below else item
+        result = function(item, rebuilt)
+        if result is None:
+            result = rebuilt
+        elif result.span is None and isinstance(result, Call):
+            result.span = item.span
+        memo[id(item)] = result
+    return memo[id(root)]
+
+
+def substitute(root: GraphExpr, mapping: Mapping[Var, GraphExpr]) -> GraphExpr:
+    """Replace variables by expressions (binders are unique, so nothing is captured)."""
+    return rewrite(root, lambda old, new: None, {id(var): value for var, value in mapping.items()})
+
+
+def pattern_variables(pattern: Pattern) -> Iterator[Var]:
+    """The variables that a match pattern binds, from left to right."""
+    stack = [pattern]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, VarPattern):
+            yield item.var
+        elif isinstance(item, (ConstructorPattern, TuplePattern)):
+            stack.extend(reversed(item.patterns))
+
+
+def bound_variables(root: GraphExpr) -> set[Var]:
+    """The variables bound somewhere below a root: parameters, let variables, pattern variables."""
+    bound: set[Var] = set()
+    for item in post_order(root):
+        if isinstance(item, Function):
+            bound.update(item.params)
+        elif isinstance(item, Let):
+            bound.add(item.var)
+        elif isinstance(item, Match):
+            for clause in item.clauses:
+                bound.update(pattern_variables(clause.pattern))
+    return bound
+
+
+def free_variables(root: GraphExpr) -> list[Var]:
+    """The variables used but not bound below a root (binders are unique), in order of first use."""
+    bound = bound_variables(root)
+    return [item for item in post_order(root) if isinstance(item, Var) and item not in bound]
+
+
+def graph_functions(module: IRModule) -> dict[str, Function]:
+    """The graph functions of a module, by name."""
+    return {name: function for name, function in module.functions.items() if isinstance(function, Function)}
+
+
+def map_functions(value: Function | IRModule, function: Callable[[Function], Function]) -> Function | IRModule:
+    """Apply a transform to a function, or to each graph function of a module."""
+    if isinstance(value, Function):
+        return function(value)
+    changed = {name: function(item) for name, item in graph_functions(value).items()}
+    return value.with_functions({**value.functions, **changed})

@@ -1,0 +1,279 @@
+"""`Executable`: a compiled model, ready to run.
+
+    y = exe(x)                          # arrays in the model's input order, or by name
+    [y] = exe.run({"data": x})          # always numpy, in the model's output order
+    print(exe.profile(x))
+
+Calls are thread-safe: each takes a workspace of its own, reused when it is free again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.core.artifact import Artifact, TensorInfo
+from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage
+from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
+from tilewright.runtime.core.function_table import check_repeats
+from tilewright.runtime.core.keys import SigningKey
+from tilewright.runtime.core.library import Library, check_threads, thread_setter
+from tilewright.runtime.core.module import Exporter, TimingResult, export, exported_bytes, timed
+from tilewright.runtime.core.outputs import as_list, copy_into, user_arrays
+from tilewright.runtime.core.profiler import Profile, profile_entry, profile_program
+from tilewright.runtime.device.array import DeviceArray
+from tilewright.runtime.device.devices import choosing, find_device
+from tilewright.runtime.device.model import DeviceRunner
+from tilewright.runtime.device.profiler import profile_device
+from tilewright.runtime.vm.runner import ProgramRunner
+from tilewright.support.errors import CompilerBug, UserError
+from tilewright.support.text import plural
+
+
+class Executable:
+    """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use).
+
+    A model for a device runs on `device`; `library` then has what the host computes. Where that device is `absent`, for
+    the reason given, the model can be exported and every call is that error.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        library: Library,
+        exporter: Exporter | None = None,
+        threads: int | None = None,
+        absent: UserError | None = None,
+    ) -> None:
+        if artifact.model is None:
+            raise CompilerBug("an executable needs an artifact with a model")
+        self.artifact = artifact
+        self.model = artifact.model
+        self.library = library
+        self.device = None if artifact.device is None or absent is not None else find_device(artifact.device.kind)
+        self._absent = absent
+        self.threads = check_threads(threads if threads is not None else self.model.threads)
+        self._exporter = exporter
+        self._runner: EntryRunner | ProgramRunner | DeviceRunner
+        if absent is not None:
+            self._runner = AbsentRunner(self.model, absent)
+        elif self.model.program:
+            self._runner = ProgramRunner(artifact, library, self.device)
+        elif self.device is not None:
+            self._runner = DeviceRunner(artifact, self.device, library)
+        else:
+            self._runner = EntryRunner(artifact, library)
+        self._set_threads = thread_setter(library, self.model.name)
+        self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
+
+    @property
+    def runner(self) -> EntryRunner | ProgramRunner | DeviceRunner:
+        """What runs the model: for tools that look closer."""
+        return self._runner
+
+    @property
+    def input_info(self) -> tuple[TensorInfo, ...]:
+        """Name, shape and data type of each input, in order."""
+        return self.model.inputs
+
+    @property
+    def output_info(self) -> tuple[TensorInfo, ...]:
+        """Name, shape and data type of each output, in order."""
+        return self.model.outputs
+
+    def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
+        """Run the model; one output comes back as it is, several as a tuple.
+
+        The outputs are torch tensors when the first input is one, else numpy arrays. Where the first input is on the
+        device that the model runs on, so are the outputs, which may still be computed. `out` is an array (for several
+        outputs a list of arrays) that the results are written into, and that then comes back; where an input of the
+        model is named `out`, the word means that input, and `run` takes arrays for the results.
+        """
+        if out is not None:
+            if "out" not in self._input_places:
+                written = self._run_into(self._by_position(arrays, named), out)
+                return written[0] if len(written) == 1 else tuple(written)
+            named = {**named, "out": out}
+        values = self._by_position(arrays, named)
+        if isinstance(self._runner, DeviceRunner) and values and _is_on_device(values[0]):
+            return self._run_there(values)
+        outputs = self._run(values)
+        if values and is_torch(values[0]):
+            results = [_to_torch(array, info) for array, info in zip(outputs, self.model.outputs, strict=True)]
+            return results[0] if len(results) == 1 else tuple(results)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, inputs: Mapping[str, object], out: object = None) -> list[Any]:
+        """Run the model on inputs by name; numpy arrays in the model's output order (bfloat16 as uint16 bits).
+
+        Outputs that are no tensors are tuples, lists, None and `runtime.DataValue`. `out` is an array, or a list of
+        arrays, that the results are written into, and that then comes back.
+        """
+        if out is not None:
+            return self._run_into(self._by_name(inputs), out)
+        return self._run(self._by_name(inputs))
+
+    def _run_into(self, values: list[object], out: object) -> list[Any]:
+        """One run whose results go into arrays of the user's."""
+        given = as_list(out, self.model.outputs)
+        arrays = user_arrays(given, self.model.outputs)
+        kept: list[Any] = self._runner.admit(values)
+        self._set_threads(self.threads or 0)
+        if isinstance(self._runner, EntryRunner):
+            self._runner.run_into(kept, arrays)
+        else:
+            copy_into(arrays, self._runner.run(kept), self.model.outputs)
+        return given
+
+    def _run_there(self, values: list[object]) -> Any:
+        """Run on a device, results left there."""
+        assert isinstance(self._runner, DeviceRunner)
+        self._set_threads(self.threads or 0)
+        with self._runner.device.joined():
+            results: list[Any] = self._runner.run(self._runner.admit(values), on_device=True)
+            if is_torch(values[0]):
+                torch: Any = sys.modules["torch"]
+                results = [torch.from_dlpack(array) for array in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
+        """A copy of an array in the memory of the device that the model runs on."""
+        if isinstance(self._runner, AbsentRunner):
+            raise self._runner.complaint()
+        if self.device is None:
+            raise UserError("the model runs on the CPU: it has no other device")
+        source, name = to_storage(array, dtype, "the array")
+        self.device.activate()
+        return DeviceArray(self.device.upload(direct(source)), source.shape, name, self.device)
+
+    def time_evaluator(self, number: int = 10, repeat: int = 3) -> Callable[..., TimingResult]:
+        """A function that times the model: `repeat` figures, each the average of `number` runs, after one to warm up.
+
+        On a device the arrays are there before the clock starts, and each figure waits for the device once.
+        """
+        check_repeats(number, repeat)
+
+        def evaluate(*arrays: object, **named: object) -> TimingResult:
+            kept: list[Any] = self._runner.admit(self._by_position(arrays, named))
+            self._set_threads(self.threads or 0)
+            if isinstance(self._runner, DeviceRunner):
+                bound = self._runner.prepare(kept).bound(kept)
+                return timed(bound.start, number, repeat, bound.wait)
+            runner, values = self._runner, kept
+            return timed(lambda: runner.run(values), number, repeat)
+
+        return evaluate
+
+    def set_num_threads(self, threads: int | None) -> None:
+        """Run later calls on this many threads (None: every core this process may use)."""
+        self.threads = check_threads(threads)
+
+    def profile(self, *arrays: object, repeat: int = 10, **named: object) -> Profile:
+        """Time every kernel of the model on these inputs, `repeat` times over, kernel by kernel."""
+        return self.profile_by(time.perf_counter, self._by_position(arrays, named), repeat)
+
+    def profile_by(self, clock: Callable[[], float], arrays: Sequence[object], repeat: int) -> Profile:
+        """The same by another clock: for models of one thread, `time.thread_time` leaves out what else a machine does.
+
+        Only kernels on a CPU that run one after the other are timed by it.
+        """
+        if repeat < 1:
+            raise UserError(f"the number of repeats must be at least 1, not {repeat}")
+        kept: list[Any] = self._runner.admit(list(arrays))
+        self._set_threads(self.threads or 0)
+        if isinstance(self._runner, EntryRunner):
+            return profile_entry(self._runner, self.library, kept, repeat, clock)
+        if isinstance(self._runner, DeviceRunner):
+            return profile_device(self._runner, kept, repeat)
+        return profile_program(self._runner, kept, repeat)
+
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write the model as one shared library (code, constants, entry point), with a C header beside it.
+
+        `name` is what its symbols begin with (default: the file's name without its suffix): `model.so` has `model_run`.
+        `sign` is a key, or the file of one, that signs the library (`tw.load(..., require="signed")`).
+        """
+        export(self._exporter, self.artifact.with_threads(self.threads), path, name, sign)
+
+    def to_bytes(self) -> bytes:
+        """The model as the bytes of a shared library, for `tw.load`; it is what pickles of an executable hold."""
+        return exported_bytes(self._exporter, self.artifact.with_threads(self.threads), "model")
+
+    def __copy__(self) -> Executable:
+        kind = "" if self.artifact.device is None else self.artifact.device.kind
+        with choosing(kind, 0 if self.device is None else self.device.index):
+            return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Executable:
+        # Code and constants are never written, so that two executables may share them.
+        return self.__copy__()
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.model.inputs))
+        outputs = ", ".join(map(str, self.model.outputs))
+        return f"Executable({self.model.name}: ({inputs}) -> ({outputs}))"
+
+    def _by_position(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
+        if named:
+            if len(arrays) > len(self.model.inputs):
+                raise self._count_error(len(arrays))
+            given = {info.name: value for info, value in zip(self.model.inputs, arrays, strict=False)}
+            twice = sorted(set(given) & set(named))
+            if twice:
+                raise UserError(f"the input '{twice[0]}' is given twice, by position and by name")
+            return self._by_name({**given, **named})
+        if len(arrays) != len(self.model.inputs):
+            raise self._count_error(len(arrays))
+        return list(arrays)
+
+    def _count_error(self, count: int) -> UserError:
+        expected = ", ".join(map(str, self.model.inputs))
+        return UserError(f"the model takes {plural(len(self.model.inputs), 'input')} ({expected}), not {count}")
+
+    def _by_name(self, inputs: Mapping[str, object]) -> list[object]:
+        known = self._input_places
+        if inputs.keys() == known.keys():
+            return [inputs[name] for name in known]
+        expected = ", ".join(known) or "none"
+        for name in inputs:
+            if name not in known:
+                raise UserError(f"the model has no input '{name}'", hint=f"its inputs: {expected}")
+        for info in self.model.inputs:
+            if info.name not in inputs:
+                raise UserError(f"the input '{info.name}' is missing", hint=f"the model needs {info}")
+        return [inputs[info.name] for info in self.model.inputs]
+
+    def _run(self, values: list[object]) -> list[Any]:
+        kept: list[Any] = self._runner.admit(values)
+        # Programs of one process share a pool, so each call says how many threads it wants.
+        self._set_threads(self.threads or 0)
+        return self._runner.run(kept)
+
+
+def _is_on_device(value: object) -> bool:
+    """Whether an array is in memory that is not the host's."""
+    if isinstance(value, DeviceArray):
+        return True
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return False
+    return int(value.__dlpack_device__()[0]) not in HOST_DEVICES
+
+
+def _to_torch(array: Any, info: TensorInfo) -> Any:
+    if not isinstance(array, np.ndarray) or array.dtype == object:
+        return array
+    torch: Any = sys.modules["torch"]
+    if info.dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,1 @@
+"""Programs, models and arrays on devices, whatever their driver."""

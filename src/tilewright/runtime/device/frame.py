@@ -1,0 +1,279 @@
+"""One run of a model's kernels on a device: its memory, its launches, and what stands between launches.
+
+A `Frame` belongs to one call at a time. Its launches are recorded once; when inputs or outputs lie elsewhere in a later
+call, only the launches that touch them are given other arguments. Kernels that the host computes, and memory that
+kernels of the device cannot start in, are copied between the launches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.core.artifact import ArgKind, DeviceKernelInfo, KernelInfo
+from tilewright.runtime.core.convert import Array, address_of, aligned_empty
+from tilewright.runtime.core.library import check_code
+from tilewright.runtime.device.program import BoundCall, Device, Recording, Scalar
+from tilewright.support import settings
+from tilewright.support.errors import UserError
+
+Triple = tuple[int, int, int]
+_MOST_PLACES = 8
+"""Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of the memory of a run: `size` bytes from `offset` of an input, an output, a constant or a slot."""
+
+    kind: ArgKind
+    index: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """A launch for known sizes."""
+
+    kernel: Any
+    grid: Triple
+    block: Triple
+    args: tuple[Place | Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step for known sizes: launches, or a call of native code on the host."""
+
+    number: int
+    kernel: KernelInfo
+    info: DeviceKernelInfo
+    launches: tuple[PlannedLaunch, ...]
+    args: tuple[Place | Scalar, ...]
+    native: Any = None
+    """The function on the host, in its packed form."""
+
+
+class Frame:
+    """The memory and the recorded launches of one run at a time."""
+
+    def __init__(
+        self,
+        device: Device,
+        steps: Sequence[PlannedStep],
+        slots: Sequence[int],
+        constants: Callable[[int, int], Any],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+    ) -> None:
+        """`slots`, `inputs` and `outputs` are sizes in bytes; `constants` gives the memory of an offset and a size."""
+        self.device = device
+        self.steps = steps
+        self._constants = constants
+        self._slots = [device.allocate(size) for size in slots]
+        self._sizes = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        self._own: dict[tuple[ArgKind, int], Any] = {}
+        self._bound: dict[ArgKind, list[Any]] = {}
+        self._stages: list[Recording | Callable[[], None]] = []
+        self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
+        self._seen: set[tuple[int, ...]] = set()
+        self._places: tuple[int, ...] | None = None
+        self._watched = "launch" in settings.TRACE.get()
+        self.kept: object = None
+        """What must live until the run is over."""
+
+    def own(self, kind: ArgKind, index: int) -> Any:
+        """Memory of the frame for an input or output, for values that come from the host or go there."""
+        key = (kind, index)
+        if key not in self._own:
+            self._own[key] = self.device.allocate(self._sizes[kind][index])
+        return self._own[key]
+
+    @property
+    def copies(self) -> bool:
+        """Whether inputs and outputs lie elsewhere in every call, so that copying them costs less than recording."""
+        return len(self._seen) > _MOST_PLACES
+
+    def run(self, inputs: list[Any], outputs: list[Any]) -> None:
+        """Start everything, on these pieces of memory."""
+        places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+        if places != self._places:
+            if not self.copies:
+                self._seen.add(places)
+            self._bind(inputs, outputs)
+        else:
+            self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        for stage in self._stages:
+            if isinstance(stage, Recording):
+                stage.run()
+            else:
+                stage()
+
+    def calls(self, inputs: list[Any], outputs: list[Any]) -> list[list[BoundCall]]:
+        """The launches of each step, bound to these pieces of memory; none for steps on the host."""
+        self._bind(inputs, outputs)
+        return [
+            [
+                BoundCall(launch.kernel, launch.grid, launch.block, self._arguments(launch, {})[0])
+                for launch in step.launches
+            ]
+            for step in self.steps
+        ]
+
+    def _bind(self, inputs: list[Any], outputs: list[Any]) -> None:
+        before = self._bound
+        self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        self._places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+        if not before:
+            self._record()
+            return
+        moved: dict[tuple[int, int], tuple[Recording, int, PlannedLaunch, dict[int, Any]]] = {}
+        for kind, memories in self._bound.items():
+            for index, (old, new) in enumerate(zip(before[kind], memories, strict=True)):
+                if _identity(old) != _identity(new):
+                    for reader in self._readers.get((kind, index), ()):
+                        moved[id(reader[0]), reader[1]] = reader
+        for recording, number, launch, staged in moved.values():
+            recording.replace(number, self._arguments(launch, staged)[0])
+
+    def _record(self) -> None:
+        """Turn the steps into stages: launches in a row are one recording."""
+        pending: list[tuple[BoundCall, PlannedLaunch, dict[int, Any]]] = []
+
+        def flush() -> None:
+            if not pending:
+                return
+            recording = self.device.record([call for call, _, _ in pending])
+            self._stages.append(recording)
+            for number, (_, launch, staged) in enumerate(pending):
+                for arg in launch.args:
+                    if isinstance(arg, Place) and arg.kind in self._bound:
+                        entry = (recording, number, launch, staged)
+                        self._readers.setdefault((arg.kind, arg.index), []).append(entry)
+            pending.clear()
+
+        for step in self.steps:
+            if step.native is not None:
+                flush()
+                self._stages.append(_HostCall(self, step))
+            for launch in step.launches:
+                args, staged = self._arguments(launch, {})
+                for number, memory in staged.items():
+                    flush()
+                    self._stages.append(_Copy(self, launch.args[number], memory))
+                pending.append((BoundCall(launch.kernel, launch.grid, launch.block, args), launch, staged))
+            if self._watched:
+                flush()
+                self._stages.append(_Wait(self, step))
+        flush()
+
+    def _arguments(self, launch: PlannedLaunch, staged: dict[int, Any]) -> tuple[list[Any], dict[int, Any]]:
+        """What a launch is given, and the memory that stands for places where none can start."""
+        args: list[Any] = []
+        used = dict(staged)
+        for number, arg in enumerate(launch.args):
+            if isinstance(arg, Scalar):
+                args.append(arg)
+                continue
+            memory = used.get(number) or self.memory(arg)
+            if memory is None:
+                memory = used[number] = self.device.allocate(arg.size)
+            args.append(memory)
+        return args, used
+
+    def base(self, place: Place) -> tuple[Any, int]:
+        """The memory that a place is in, and the bytes from its start."""
+        if place.kind is ArgKind.CONSTANT:
+            return self._constants(place.offset, place.size), 0
+        if place.kind is ArgKind.WORKSPACE:
+            return self._slots[place.index], place.offset
+        return self._bound[place.kind][place.index], place.offset
+
+    def memory(self, place: Place) -> Any | None:
+        """The memory of a place as kernels take it; None where memory cannot start there."""
+        base, offset = self.base(place)
+        return base if not offset else self.device.view(base, offset, place.size)
+
+    def read(self, place: Place, array: Array) -> None:
+        """Copy a place to the host."""
+        base, offset = self.base(place)
+        self.device.read(base, offset, array)
+
+    def write(self, place: Place, array: Array) -> None:
+        """Copy from the host to a place."""
+        memory = self.memory(place)
+        if memory is not None:
+            self.device.write(memory, array)
+            return
+        base, offset = self.base(place)
+        self.device.copy(self.device.upload(array), 0, base, offset, place.size)
+
+    def copy(self, place: Place, memory: Any) -> None:
+        """Copy a place to memory that stands for it. Only views start inside other memory, and they are only read."""
+        base, offset = self.base(place)
+        self.device.copy(base, offset, memory, 0, place.size)
+
+
+def _identity(memory: Any) -> int:
+    address: int = getattr(memory, "address", 0) or id(memory)
+    return address
+
+
+class _Copy:
+    """A copy of a place to the memory that stands for it."""
+
+    def __init__(self, frame: Frame, place: Place | Scalar, memory: Any) -> None:
+        assert isinstance(place, Place)
+        self._frame, self._place, self._memory = frame, place, memory
+
+    def __call__(self) -> None:
+        self._frame.copy(self._place, self._memory)
+
+
+class _Wait:
+    """Waits for the kernels of a step, so that what fails in them is said with their names."""
+
+    def __init__(self, frame: Frame, step: PlannedStep) -> None:
+        self._frame, self._step = frame, step
+
+    def __call__(self) -> None:
+        try:
+            self._frame.device.wait()
+        except UserError as error:
+            kernel = self._step.kernel
+            raise UserError(
+                f"the kernel {kernel.symbol} failed: {error.message}", where=", ".join(kernel.nodes)
+            ) from error
+
+
+class _HostCall:
+    """A kernel that the host computes: what it reads is copied there, what it writes is copied back."""
+
+    def __init__(self, frame: Frame, step: PlannedStep) -> None:
+        self._frame = frame
+        self._step = step
+        self._buffers: list[tuple[Place, Array]] = []
+        values: list[int] = []
+        for arg in step.args:
+            if isinstance(arg, Scalar):
+                values.append(arg.bits)
+                continue
+            self._buffers.append((arg, aligned_empty((arg.size,), np.dtype(np.uint8))))
+            values.append(address_of(self._buffers[-1][1]))
+        self._packed = (ctypes.c_int64 * max(len(values), 1))(*values)
+
+    def __call__(self) -> None:
+        step = self._step
+        for number, (place, array) in enumerate(self._buffers):
+            if number not in step.info.written and place.size:
+                self._frame.read(place, array)
+        check_code(step.native(self._packed), f"the kernel '{step.kernel.symbol}'")
+        for number in step.info.written:
+            place, array = self._buffers[number]
+            if place.size:
+                self._frame.write(place, array)

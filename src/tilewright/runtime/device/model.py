@@ -1,0 +1,381 @@
+"""Models whose kernels run on a device: code and constants loaded once, calls planned for their sizes, arrays moved.
+
+A `DevicePart` is one straight run of kernels (a model, a segment of a program, a variant for fixed sizes), as `Part` is
+on the host; `DeviceRunner` is a whole model without a program of the virtual machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.core.artifact import (
+    ArgKind,
+    ArgRef,
+    Artifact,
+    CheckInfo,
+    DeviceKernelInfo,
+    Extent,
+    ModelInfo,
+    Step,
+)
+from tilewright.runtime.core.convert import Array, direct, to_storage
+from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.entry import OutputTypes
+from tilewright.runtime.core.library import Library, bind
+from tilewright.runtime.core.shapes import bind_shape, evaluate
+from tilewright.runtime.device.array import DeviceArray
+from tilewright.runtime.device.checks import PendingChecks, gathered
+from tilewright.runtime.device.frame import Frame, Place, PlannedLaunch, PlannedStep
+from tilewright.runtime.device.program import BoundCall, Device, Scalar
+from tilewright.support.errors import CompilerBug, UserError
+
+_MOST_PREPARED = 64
+"""Sets of sizes that are remembered."""
+
+Value = Array | DeviceArray
+
+
+class DeviceCode:
+    """The code and the constants of a model on a device, and the native code of what the host computes."""
+
+    def __init__(self, artifact: Artifact, device: Device, library: Library | None) -> None:
+        assert artifact.device is not None and artifact.model is not None
+        self.device = device
+        self.library = library
+        self.infos = {info.symbol: info for info in artifact.device.kernels}
+        self.kernels: dict[str, Any] = {}
+        device.activate()
+        for info, code in zip(artifact.device.kernels, artifact.device_code, strict=True):
+            if code:
+                self.kernels.update(device.load_code(code, info.launches))
+        self._constants = direct(artifact.constants)
+        self._places = sorted((item.offset, _nbytes(item.shape, item.dtype)) for item in artifact.model.constants)
+        self._memory: dict[int, Any] = {}
+        if device.flat_memory:
+            self._memory[0] = device.upload(self._constants)
+
+    def constants(self, offset: int, size: int) -> Any:
+        """The memory of constants from an offset on."""
+        if self.device.flat_memory:
+            return self.device.view(self._memory[0], offset, size)
+        start, count = next((place for place in self._places if place[0] <= offset < place[0] + place[1]), (offset, 0))
+        if start != offset:
+            # A part of a constant is memory of its own.
+            start, count = offset, size
+        if start not in self._memory:
+            self._memory[start] = self.device.upload(self._constants[start : start + max(count, size)])
+        return self._memory[start]
+
+    def native(self, symbol: str) -> Any:
+        """A kernel on the host, in its packed form."""
+        if self.library is None:
+            raise CompilerBug(f"the kernel '{symbol}' is for the host, but there is no code for it")
+        return bind(self.library, f"{symbol}__packed", ctypes.c_int32, ctypes.c_void_p)
+
+
+class DevicePart:
+    """One straight run of kernels on a device."""
+
+    def __init__(self, info: ModelInfo, code: DeviceCode) -> None:
+        self.info = info
+        self.code = code
+        self.dtypes = [storage_dtype(item.dtype) for item in info.outputs]
+        self._prepared: dict[tuple[int, ...], DevicePrepared] = {}
+
+    def prepare(self, values: tuple[int, ...]) -> DevicePrepared:
+        """A call for values of the symbols."""
+        found = self._prepared.get(values)
+        if found is None:
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            found = self._prepared[values] = DevicePrepared(self, values)
+        return found
+
+
+class DevicePrepared:
+    """A call of a part for known sizes."""
+
+    def __init__(self, part: DevicePart, values: tuple[int, ...]) -> None:
+        info = part.info
+        self.part = part
+        self.device = part.code.device
+        self.values = values
+        self._symbols = dict(zip(info.symbols, values, strict=True))
+        self._check()
+        self.outputs: OutputTypes = [
+            (tuple(self._number(extent) for extent in item.shape), dtype)
+            for item, dtype in zip(info.outputs, part.dtypes, strict=True)
+        ]
+        slots = [self._number(size) for size in info.slots] if info.slots else [info.workspace_bytes]
+        self._slots = [max(1, size) for size in slots]
+        self.steps = [self._step(number, step) for number, step in enumerate(info.steps)]
+        self._input_bytes = [
+            _nbytes(tuple(self._number(extent) for extent in item.shape), item.dtype) for item in info.inputs
+        ]
+        self._output_bytes = [_nbytes(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
+        self._statuses = [self._status(check) for check in info.checks]
+        self._free: deque[Frame] = deque()
+
+    def _status(self, check: CheckInfo) -> Place:
+        """Where a check leaves what it finds."""
+        place = self.steps[check.step].args[1]
+        assert isinstance(place, Place)
+        return place
+
+    def _outputs_with_infos(self) -> Any:
+        return zip(self.outputs, self.part.info.outputs, strict=True)
+
+    def _check(self) -> None:
+        sizes = ", ".join(f"{name} = {value}" for name, value in self._symbols.items())
+        for left, right in self.part.info.requires:
+            if self._number(left) != self._number(right):
+                raise UserError(f"the model needs {left} and {right} to be equal, which they are not for {sizes}")
+        for item in self.part.info.outputs:
+            for axis, extent in enumerate(item.shape):
+                if self._number(extent) < 0:
+                    raise UserError(f"axis {axis} of '{item.name}' ({extent}) would be negative for {sizes}")
+
+    def _number(self, extent: Extent) -> int:
+        number = evaluate(extent, self._symbols)
+        if number is None:
+            raise CompilerBug(f"no symbol gives the extent '{extent}' a value")
+        return number
+
+    def _step(self, number: int, step: Step) -> PlannedStep:
+        code = self.part.code
+        kernel = self.part.info.kernels[step.kernel]
+        info = code.infos[kernel.symbol]
+        given = [self.values[arg.index] for arg in step.args if arg.kind is ArgKind.SYMBOL]
+        names = dict(zip(info.symbols, given, strict=True))
+        sizes = iter([_evaluated(size, names) for size in info.sizes])
+        args: list[Place | Scalar] = [self._arg(arg, sizes) for arg in step.args]
+        if info.on_host:
+            return PlannedStep(number, kernel, info, (), tuple(args), code.native(kernel.symbol))
+        for size in info.workspaces:
+            # Symbols decide this size, so no plan knew it: a slot more.
+            self._slots.append(max(1, _evaluated(size, names)))
+            args.append(Place(ArgKind.WORKSPACE, len(self._slots) - 1, 0, self._slots[-1]))
+        return PlannedStep(number, kernel, info, self._launches(info, args, names), tuple(args))
+
+    def _arg(self, arg: ArgRef, sizes: Any) -> Place | Scalar:
+        if arg.kind is ArgKind.SYMBOL:
+            return Scalar(self.values[arg.index], "int64")
+        if arg.kind is ArgKind.SCALAR:
+            return Scalar(arg.index, "int64")
+        return Place(arg.kind, arg.index, arg.offset, next(sizes))
+
+    def _launches(
+        self, info: DeviceKernelInfo, args: Sequence[Place | Scalar], names: dict[str, int]
+    ) -> tuple[PlannedLaunch, ...]:
+        made: list[PlannedLaunch] = []
+        for launch in info.launches:
+            x, y, z = (_evaluated(extent, names) for extent in launch.grid)
+            if x <= 0 or y <= 0 or z <= 0:
+                continue
+            kernel = self.part.code.kernels[launch.symbol]
+            steps = (Scalar(value, "int64") for value in launch.values)
+            given = (*(args[number] for number in launch.args), *steps)
+            made.append(PlannedLaunch(kernel, (x, y, z), launch.block, given))
+        return tuple(made)
+
+    def take(self) -> Frame:
+        """A frame for one call."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new_frame()
+
+    def _new_frame(self) -> Frame:
+        return Frame(
+            self.device, self.steps, self._slots, self.part.code.constants, self._input_bytes, self._output_bytes
+        )
+
+    def give_back(self, frame: Frame) -> None:
+        """Return a frame for later calls."""
+        self._free.append(frame)
+
+    def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
+        """One run: arrays on the host, or arrays on the device that may still be computed."""
+        self.device.activate()
+        if self.device.capturing:
+            return self._captured(inputs)
+        frame = self.take()
+        try:
+            with self.device.lock:
+                memory = self._inputs(frame, inputs)
+                copies = on_device and frame.copies
+                places = self._outputs(frame, on_device and not copies)
+                frame.run(memory, places)
+                frame.kept = inputs
+                if copies:
+                    own, places = places, self._outputs(frame, on_device)
+                    for source, target, size in zip(own, places, self._output_bytes, strict=True):
+                        self.device.copy(source, 0, target, 0, size)
+                checks = self._pending(frame)
+            if checks is not None and not on_device:
+                checks.verify()
+                checks = None
+            results = [
+                DeviceArray(place, shape, info.dtype, self.device, checks)
+                for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
+            ]
+            return list(results) if on_device else [result.numpy() for result in results]
+        finally:
+            self.give_back(frame)
+
+    def _captured(self, inputs: Sequence[Value]) -> list[Any]:
+        """A run that becomes part of another package's graph: memory is the graph's, and nobody reads its checks."""
+        if any(step.native is not None for step in self.steps):
+            raise UserError(
+                "the model computes something on the host, which a CUDA graph cannot hold",
+                hint="call it outside the capture, or compile it for the CPU",
+            )
+        frame = self._new_frame()
+        with self.device.lock:
+            places = self._outputs(frame, on_device=True)
+            frame.run(self._inputs(frame, inputs), places)
+        return [
+            DeviceArray(place, shape, info.dtype, self.device)
+            for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
+        ]
+
+    def _pending(self, frame: Frame) -> PendingChecks | None:
+        """What the run of a frame checks of its data."""
+        if not self._statuses:
+            return None
+        places = [frame.base(place) for place in self._statuses]
+        return gathered(self.device, places, self.part.info.checks, self._symbols)
+
+    def _inputs(self, frame: Frame, inputs: Sequence[Value]) -> list[Any]:
+        memory = []
+        for index, value in enumerate(inputs):
+            if isinstance(value, DeviceArray) and not frame.copies:
+                memory.append(value.memory)
+                continue
+            memory.append(frame.own(ArgKind.INPUT, index))
+            if isinstance(value, DeviceArray):
+                self.device.copy(value.memory, 0, memory[-1], 0, value.nbytes)
+            else:
+                self.device.write(memory[-1], value)
+        return memory
+
+    def _outputs(self, frame: Frame, on_device: bool) -> list[Any]:
+        if on_device:
+            return [self.device.allocate(size) for size in self._output_bytes]
+        return [frame.own(ArgKind.OUTPUT, index) for index in range(len(self._output_bytes))]
+
+    def bound(self, inputs: Sequence[Value]) -> BoundRun:
+        """A run with its arrays in place, to be started again and again."""
+        frame = self.take()
+        with self.device.lock:
+            memory = self._inputs(frame, inputs)
+        places = self._outputs(frame, on_device=False)
+        return BoundRun(self, frame, memory, places)
+
+
+class BoundRun:
+    """A call whose inputs are on the device already, for timing: what a caller with arrays on the device would see."""
+
+    def __init__(self, prepared: DevicePrepared, frame: Frame, inputs: list[Any], outputs: list[Any]) -> None:
+        self.prepared = prepared
+        self._frame = frame
+        self._inputs = inputs
+        self._outputs = outputs
+
+    def start(self) -> None:
+        """Start all kernels."""
+        self._frame.run(self._inputs, self._outputs)
+
+    def wait(self) -> None:
+        """Wait until they are done."""
+        self.prepared.device.wait()
+
+    def measure(self, repeat: int) -> list[float]:
+        """Seconds of all launches in a row by the device's clock, `repeat` times over."""
+        calls = [call for step in self.calls() for call in step]
+        return self.prepared.device.measure(calls, repeat) if calls else [0.0]
+
+    def calls(self) -> list[list[BoundCall]]:
+        """The launches of each step; none for steps on the host."""
+        return self._frame.calls(self._inputs, self._outputs)
+
+
+class DeviceRunner:
+    """A static or symbolic model on a device."""
+
+    def __init__(self, artifact: Artifact, device: Device, library: Library | None) -> None:
+        assert artifact.model is not None
+        self.model = artifact.model
+        self.device = device
+        code = DeviceCode(artifact, device, library)
+        self.part = DevicePart(self.model, code)
+        self.variants = {item.fixed: DevicePart(item, code) for item in self.model.variants}
+        self._prepared: dict[tuple[tuple[int, ...], ...], DevicePrepared] = {}
+
+    def admit(self, values: list[object]) -> list[Value]:
+        """Each input as an array, on the host or on this device, checked against its type."""
+        self.device.activate()
+        return [
+            admit_value(value, info.dtype, self.device, f"the input '{info.name}'")
+            for value, info in zip(values, self.model.inputs, strict=True)
+        ]
+
+    def prepare(self, inputs: Sequence[Value]) -> DevicePrepared:
+        """The call for inputs of these shapes; a UserError names the input and the axis that does not fit."""
+        shapes = tuple([array.shape for array in inputs])
+        found = self._prepared.get(shapes)
+        if found is None:
+            symbols: dict[str, int] = {}
+            for info, shape in zip(self.model.inputs, shapes, strict=True):
+                bind_shape(info.shape, shape, symbols, f"the input '{info.name}'")
+            values = tuple(symbols[name] for name in self.model.symbols)
+            variant = self.variants.get(values) if values else None
+            found = self.part.prepare(values) if variant is None else variant.prepare(())
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[shapes] = found
+        return found
+
+    def run(self, inputs: list[Value], *, on_device: bool = False) -> list[Any]:
+        """One inference."""
+        return self.prepare(inputs).call(inputs, on_device=on_device)
+
+
+def admit_value(value: object, dtype: str, device: Device, where: str) -> Value:
+    """A value as an array of a data type: in the device's memory if it is there already, else on the host."""
+    imported: DeviceArray | None = None
+    if isinstance(value, DeviceArray):
+        imported = value if value.device is device else None
+    elif not isinstance(value, np.ndarray):
+        found = device.import_array(value)
+        imported = None if found is None else DeviceArray(found.memory, found.shape, found.dtype, device)
+    if imported is None:
+        array, name = to_storage(value, dtype, where)
+        result: Value = direct(array)
+    else:
+        result, name = imported, imported.dtype
+    if name != dtype:
+        raise UserError(
+            f"{where} has the data type {name}, expected {dtype}",
+            hint=f"convert it, for example with .astype('{dtype}')",
+        )
+    return result
+
+
+def _evaluated(extent: Extent, names: dict[str, int]) -> int:
+    number = evaluate(extent, names)
+    if number is None:
+        raise CompilerBug(f"no symbol of a kernel gives the extent '{extent}' a value")
+    return number
+
+
+def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
+    count = storage_dtype(dtype).itemsize
+    for extent in shape:
+        count *= extent
+    return count
