@@ -51,6 +51,14 @@ class ScheduleContext:
         count = 1 + sum(asked == name or asked.startswith(f"{name}_") for asked in self.choices.asked)
         return self.choose(name if count == 1 else f"{name}_{count}", options, default)
 
+    def copy(self) -> ScheduleContext:
+        """The same program under work, to try something on; questions that are asked count for both."""
+        return ScheduleContext(self.sch.copy(), self.target, dict(self.packing), self.choices)
+
+    def take(self, trial: ScheduleContext) -> None:
+        """Go on with what a copy has become."""
+        self.sch, self.packing = trial.sch, trial.packing
+
     def block(self, handle: BlockHandle) -> Block:
         """The block of a handle as it is now."""
         return self.sch.block(handle)
