@@ -63,8 +63,31 @@ def test_empty_axes(mode):
         run_tilewright(model, {"x": beside})
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("amounts", [(-3, -2), (0, -5), (-5, 7)])
+BEYOND = [(1, -2, 1), (1, 2, -3), (2, -3, 1), (4, -5, 7), (4, 7, -5)]
+"""Lengths and amounts that cut off more than there is, and put more there."""
+
+
+@pytest.mark.parametrize(("length", "before", "after"), BEYOND)
+@pytest.mark.parametrize("sizes", ["known", "open", "data"])
+def test_what_is_cut_off_beyond_the_data_is_cut_off_the_padding(length, before, after, sizes):
+    values, amounts = data(length), np.array([before, after], np.int64)
+    (expected,) = run_onnxruntime(pad_model(values, amounts, "constant"), {"x": values})
+    if sizes == "known":
+        (mine,) = run_tilewright(pad_model(values, amounts, "constant"), {"x": values})
+    else:
+        node = helper.make_node("Pad", ["x", "amounts"], ["y"])
+        kinds = {"x": (TensorProto.FLOAT, ["n"]), "amounts": (TensorProto.INT64, [2])}
+        fixed = {"amounts": amounts} if sizes == "open" else {}
+        model = open_model([node], {name: kinds[name] for name in kinds if name not in fixed}, ["y"], fixed)
+        given = {"x": values, "amounts": amounts}
+        (mine,) = tw.compile(model, threads=1).run({name: given[name] for name in given if name not in fixed})
+    np.testing.assert_array_equal(mine, expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "amounts"),
+    [*itertools.product(MODES, [(-3, -2), (0, -5)]), *((mode, (-5, 7)) for mode in MODES if mode != "constant")],
+)
 def test_more_than_there_is_cannot_be_cut_off(mode, amounts):
     with pytest.raises(UserError, match=r"pads cut \d and \d off dimension 0, which is 4"):
         import_one("Pad", data(4), np.array(amounts, np.int64), constants=[1], mode=mode)

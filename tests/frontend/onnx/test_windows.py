@@ -126,8 +126,12 @@ def test_windows_over_the_data_with_a_ceiling(op_type):
 
 
 def test_convolutions_in_three_dimensions_may_give_nothing():
-    model, given = model_of("Conv", [data(1, 2, 3, 5, 5), data(2, 2, 4, 2, 2)])
-    assert run_tilewright(model, given)[0].shape == (1, 2, 0, 4, 4)
+    for depth, kernel, stride, dilation in WINDOWS:
+        lacking = (kernel - 1) * dilation + 1 - depth
+        if 0 < lacking <= stride:
+            values = [data(1, 2, depth, 5, 5), data(2, 2, kernel, 2, 2)]
+            model, given = model_of("Conv", values, strides=[stride, 1, 1], dilations=[dilation, 1, 1])
+            assert run_tilewright(model, given)[0].shape == (1, 2, 0, 4, 4), (depth, kernel, stride, dilation)
     with pytest.raises(UserError, match="does not fit along the depth"):
         import_one("Conv", data(1, 2, 3, 5, 5), data(2, 2, 5, 2, 2))
 

@@ -98,12 +98,13 @@ def _volume(node: NodeContext, data: GraphExpr, weight: GraphExpr, extents: Exte
         raise UserError(f"the window does not fit along the depth of data of shape {shape_of(data)}")
     total: GraphExpr | None = None
     for tap in range(taps):
-        first = tap * space
+        # A window that is deeper than its data has no place.
+        first = 0 if steps == 0 else tap * space
         chosen = node.call(
             "slice",
             padded,
             begin=(0, 0, first, 0, 0),
-            end=(batch, channels, add(multiply(subtract(steps, 1), stride), first + 1), *plane),
+            end=(batch, channels, 0 if steps == 0 else add(multiply(subtract(steps, 1), stride), first + 1), *plane),
             strides=(1, 1, stride, 1, 1),
         )
         part = node.call(

@@ -181,7 +181,7 @@ def pad_by_inputs(node: NodeContext) -> GraphExpr:
 def build_pad(
     node: NodeContext, data: GraphExpr, pads: Sequence[int], axes: Sequence[int], mode: str, value: float
 ) -> GraphExpr:
-    """Padding of some axes; negative amounts cut off."""
+    """Padding of some axes; negative amounts cut off. What is cut off beyond the data is cut off what is put there."""
     dims = sizes_of(data)
     if len(pads) != 2 * len(axes):
         raise UserError(f"pads must have {2 * len(axes)} entries, it is {tuple(pads)}")
@@ -193,17 +193,22 @@ def build_pad(
     # What is cut off goes first: what is mirrored, repeated or wrapped is the rest, as in onnxruntime.
     cut_before, cut_after = [max(0, -item) for item in before], [max(0, -item) for item in after]
     starts = [minimum(cut, dim) for cut, dim in zip(cut_before, dims, strict=True)]
+    grown_before, grown_after = [max(0, item) for item in before], [max(0, item) for item in after]
     for axis, (dim, first, last) in enumerate(zip(dims, cut_before, cut_after, strict=True)):
         if isinstance(dim, int) and first + last > dim:
-            raise UserError(f"pads cut {first} and {last} off dimension {axis}, which is {dim}")
+            left = dim + before[axis] + after[axis]
+            if mode != "constant" or left < 0:
+                raise UserError(f"pads cut {first} and {last} off dimension {axis}, which is {dim}")
+            starts[axis], cut_after[axis], grown_before[axis], grown_after[axis] = 0, dim, left, 0
     ends = [maximum(start, subtract(dim, cut)) for start, dim, cut in zip(starts, dims, cut_after, strict=True)]
     result = build_slice(node, data, starts, ends, range(len(dims)), [1] * len(dims))
-    grown_before, grown_after = [max(0, item) for item in before], [max(0, item) for item in after]
     if mode != "constant":
         return _pad_by_index(node, result, grown_before, grown_after, mode)
     if any(grown_before) or any(grown_after):
         result = node.call("pad", result, before=tuple(grown_before), after=tuple(grown_after), value=value)
-    return result
+    both = [axis for axis, dim in enumerate(dims) if not isinstance(dim, int) and before[axis] * after[axis] < 0]
+    sizes = [maximum(0, add(dims[axis], before[axis] + after[axis])) for axis in both]
+    return build_slice(node, result, [0] * len(both), sizes, both, [1] * len(both)) if both else result
 
 
 def _pad_by_index(

@@ -117,18 +117,23 @@ def pad(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     for place, axis in enumerate(axes):
         widths[axis] = (amounts[place], amounts[place + len(axes)])
     _checked([max(0, size + low + high) for size, (low, high) in zip(data.shape, widths, strict=True)])
+    chosen, grown = [], []
     for axis, (size, (low, high)) in enumerate(zip(data.shape, widths, strict=True)):
-        if max(0, -low) + max(0, -high) > size:
+        kept = slice(max(0, -low), size - max(0, -high))
+        if kept.start <= kept.stop:
+            chosen.append(kept)
+            grown.append((max(0, low), max(0, high)))
+            continue
+        if mode != "constant" or size + low + high < 0:
             raise UserError(f"pads cut {max(0, -low)} and {max(0, -high)} off dimension {axis}, which is {size}")
-    chosen = tuple(
-        slice(max(0, -low), size - max(0, -high)) for size, (low, high) in zip(data.shape, widths, strict=True)
-    )
-    grown = [(max(0, low), max(0, high)) for low, high in widths]
+        # What is cut off beyond the data is cut off what is put there.
+        chosen.append(slice(0, 0))
+        grown.append((size + low + high, 0))
     if mode == "constant":
         value = tensor(values[2]).reshape(())
-        return _moved(data[chosen], lambda item: np.pad(item, grown, constant_values=value), "pad")
+        return _moved(data[tuple(chosen)], lambda item: np.pad(item, grown, constant_values=value), "pad")
     chosen_mode: Any = mode
-    return _moved(data[chosen], lambda item: np.pad(item, grown, mode=chosen_mode), "pad")
+    return _moved(data[tuple(chosen)], lambda item: np.pad(item, grown, mode=chosen_mode), "pad")
 
 
 @register("shape.range")
