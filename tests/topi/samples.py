@@ -70,6 +70,9 @@ SAMPLES: list[Sample] = [
     _recurrent("rnn", 1, []),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "none"}),
+    ("scatter_elements", [_(4, 6), np.array([[2, -1, 9], [0, 0, 5]]), _(2, 3)], {"axis": 1, "reduction": "add"}),
+    ("scatter_elements", [_(4, 6), np.array([[2, 2, -9], [0, 1, 0]]), _(2, 3)], {"axis": 1, "reduction": "none"}),
+    ("scatter_elements", [_(4, 2, 3), np.array([[[3], [-4]]] * 3), _(3, 2, 1)], {"axis": 0, "reduction": "max"}),
     ("topk", [_(4, 5, 3, dtype="int32")], {"axis": 1, "k": 2, "largest": True}),
     ("topk", [_(40)], {"axis": 0, "k": 7, "largest": False}),
     (

@@ -1,4 +1,4 @@
-"""The type rule and the reference of scatter."""
+"""The type rules and the references of scatter and scatter_elements."""
 
 from __future__ import annotations
 
@@ -36,3 +36,28 @@ def test_refusals(shapes, reduction, message):
     kinds = [tensor_type(shape, dtype) for shape, dtype in zip(shapes, ("int8", "int64", "int8"), strict=True)]
     with pytest.raises(UserError, match=message):
         infer("scatter", *kinds, reduction=reduction)
+
+
+def test_elements_along_an_axis():
+    indices, updates = np.array([[0, -1], [2, 2]]), np.array([[5, 6], [7, 8]])
+    expected = np.zeros((2, 3), int)
+    expected[0, 0], expected[0, 2], expected[1, 2] = 5, 6, 8
+    assert apply("scatter_elements", np.zeros((2, 3), int), indices, updates, axis=1).tolist() == expected.tolist()
+    along_rows = apply("scatter_elements", np.ones((3, 3), int), indices, updates, axis=0, reduction="add")
+    assert along_rows.tolist() == [[6, 1, 1], [1, 1, 1], [8, 15, 1]]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axis", "reduction", "message"),
+    [
+        (((3, 2), (2,), (2,)), 0, "none", "along axis 0 do not fit data"),
+        (((3, 2), (2, 2), (2, 2)), 2, "none", "along axis 2 do not fit data"),
+        (((3, 2), (3, 2), (2, 2)), 0, "none", "the sizes of indices and updates along axis 0"),
+        (((3, 2), (3, 4), (3, 4)), 0, "none", "reach beyond data"),
+        (((3, 2), (3, 2), (3, 2)), 0, "mean", "unknown reduction"),
+    ],
+)
+def test_refusals_of_elements(shapes, axis, reduction, message):
+    kinds = [tensor_type(shape, dtype) for shape, dtype in zip(shapes, ("int8", "int64", "int8"), strict=True)]
+    with pytest.raises(UserError, match=message):
+        infer("scatter_elements", *kinds, axis=axis, reduction=reduction)

@@ -115,9 +115,7 @@ def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphEx
 
     A reduction combines the update with what is there; places that occur several times take a round each.
     """
-    reduction = node.text("reduction", "none")
-    if reduction not in _REDUCTIONS:
-        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
+    reduction = _reduction(node)
     dims = shape_of(data)
     total = math.prod(dims)
     if total > LARGEST_MADE:
@@ -156,15 +154,23 @@ def _rounds(places: Array) -> list[Array]:
 
 def _scatter_rows(node: NodeContext, rows: GraphExpr, places: GraphExpr, updates: GraphExpr) -> GraphExpr:
     """Rows written at computed places."""
-    reduction = node.text("reduction", "none")
-    if reduction not in _REDUCTIONS:
-        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
-    work = product((*sizes_of(rows), *sizes_of(places)))
-    if isinstance(work, int) and work > _MOST_COMPARISONS:
-        raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
+    reduction = _reduction(node)
+    _limit_work(node, product((*sizes_of(rows), *sizes_of(places))))
     return node.builder.reshape(
         node.call("scatter", rows, places, updates, reduction=reduction, inside=True), sizes_of(node.input(0))
     )
+
+
+def _reduction(node: NodeContext) -> str:
+    reduction = node.text("reduction", "none")
+    if reduction not in _REDUCTIONS:
+        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
+    return reduction
+
+
+def _limit_work(node: NodeContext, comparisons: Size) -> None:
+    if isinstance(comparisons, int) and comparisons > _MOST_COMPARISONS:
+        raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
 
 
 def _do_not_fit(found: Sizes, wanted: Sizes) -> bool:
@@ -185,17 +191,13 @@ def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
         raise _misfit(indices, updates, dims)
     updates = builder.match(updates, wanted)
     indices = checked_index(builder, indices, [dims[axis]], [axis])
-    steps = [product(dims[place + 1 :]) for place in range(len(dims))]
-    place = node.call("multiply", _wrapped(node, indices, dims[axis]), _scalar(node, steps[axis]))
-    for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
-        if other == axis:
-            continue
-        if at_least(size, add(limit, 1)):
-            raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
-        place = node.call("add", place, _along(node, other, len(dims), size, steps[other]))
-    count = product(wanted)
-    flat = builder.reshape(data, (product(dims),))
-    return _scatter_rows(node, flat, builder.reshape(place, (count,)), builder.reshape(updates, (count,)))
+    if any(
+        at_least(size, add(limit, 1)) for n, (size, limit) in enumerate(zip(wanted, dims, strict=True)) if n != axis
+    ):
+        raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
+    reduction = _reduction(node)
+    _limit_work(node, product((*dims, wanted[axis])))
+    return node.call("scatter_elements", data, indices, updates, axis=axis, reduction=reduction, inside=True)
 
 
 def _scatter_computed_slices(node: NodeContext) -> GraphExpr:

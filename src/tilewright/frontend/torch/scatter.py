@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
-from tilewright.frontend.torch.indexing import Index, element_places, wrapped
+from tilewright.frontend.torch.indexing import Index, wrapped
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
@@ -29,21 +29,32 @@ def write_rows(
     """Rows of updates written at (or combined with) rows of the data; `inside` if the places were checked."""
     if any(0 in sizes_of(value) for value in (places, rows, updates)):
         return rows
-    work = dimensions.product((*sizes_of(rows), sizes_of(places)[0]))
-    if isinstance(work, int) and work > _MOST_COMPARISONS:
-        raise UnsupportedError(f"writing {sizes_of(places)[0]} updates into data of shape {sizes_of(rows)}")
-    dtype = dtype_of(rows)
-    if dtype.is_bool:
-        done = write_rows(
-            b,
-            b.cast(rows, "int8"),
-            places,
-            b.cast(updates, "int8"),
-            "max" if reduction == "add" else reduction,
-            inside=inside,
-        )
-        return b.cast(done, BOOL)
-    return b.call("scatter", rows, places, updates, reduction=reduction, inside=inside)
+    _limit_work(sizes_of(rows), sizes_of(places)[0])
+
+    def write(data: GraphExpr, values: GraphExpr, how: str) -> GraphExpr:
+        return b.call("scatter", data, places, values, reduction=how, inside=inside)
+
+    return _as_numbers(b, rows, updates, reduction, write)
+
+
+def _limit_work(shape: Sequence[Size], updates: Size) -> None:
+    comparisons = dimensions.product((*shape, updates))
+    if isinstance(comparisons, int) and comparisons > _MOST_COMPARISONS:
+        raise UnsupportedError(f"writing {updates} updates into data of shape {shape}")
+
+
+def _as_numbers(
+    b: TorchBuilder,
+    data: GraphExpr,
+    updates: GraphExpr,
+    reduction: str,
+    write: Callable[[GraphExpr, GraphExpr, str], GraphExpr],
+) -> GraphExpr:
+    """Write updates; truth values as numbers, whose sum is whether any holds."""
+    if not dtype_of(data).is_bool:
+        return write(data, updates, reduction)
+    how = "max" if reduction == "add" else reduction
+    return b.cast(write(b.cast(data, "int8"), b.cast(updates, "int8"), how), BOOL)
 
 
 def _write_elements(
@@ -53,9 +64,14 @@ def _write_elements(
     if 0 in sizes_of(index):
         return x
     data, index = b.at_least_1d(x), b.at_least_1d(index)
-    places = b.flatten(element_places(b, sizes_of(data), index, b.axis(dim, rank_of(data))))
-    updates = b.flatten(_updates(b, src, sizes_of(index), b.cast(data, dtype_of(data))))
-    return b.reshape(write_rows(b, b.flatten(data), places, updates, reduction), sizes_of(x))
+    axis = b.axis(dim, rank_of(data))
+    places = wrapped(b, index, sizes_of(data)[axis], axis, negative=False)
+    _limit_work(sizes_of(data), sizes_of(index)[axis])
+
+    def write(numbers: GraphExpr, values: GraphExpr, how: str) -> GraphExpr:
+        return b.call("scatter_elements", numbers, places, values, axis=axis, reduction=how, inside=True)
+
+    return b.reshape(_as_numbers(b, data, _updates(b, src, sizes_of(index), data), reduction, write), sizes_of(x))
 
 
 def _updates(b: TorchBuilder, src: Operand, shape: Sequence[Size], like: GraphExpr) -> GraphExpr:

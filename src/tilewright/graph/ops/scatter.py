@@ -9,8 +9,9 @@ import numpy as np
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, require_integer, require_number, same_dtype, shape_text, tensors
+from tilewright.ir.expr import const_value
 from tilewright.ir.node import node
-from tilewright.ir.types import Type
+from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -50,6 +51,15 @@ def _scatter(args: list[Array], attributes: ScatterAttributes) -> Array:
     return result
 
 
+def _check_types(data: TensorType, places: TensorType, updates: TensorType, reduction: str) -> None:
+    same_dtype([data, updates], (_NAMES[0], _NAMES[2]))
+    require_integer(places.dtype, _NAMES[1])
+    if reduction not in REDUCTIONS:
+        raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(REDUCTIONS)}")
+    if reduction != "none":
+        require_number(data.dtype, "the data")
+
+
 @operator(
     "scatter",
     inputs=("data", "places", "updates"),
@@ -63,12 +73,7 @@ def scatter(types: Types, attributes: ScatterAttributes) -> Type:
     Places outside the data are left out.
     """
     data, places, updates = tensors(types, _NAMES)
-    same_dtype([data, updates], (_NAMES[0], _NAMES[2]))
-    require_integer(places.dtype, "the places")
-    if attributes.reduction not in REDUCTIONS:
-        raise UserError(f"unknown reduction {attributes.reduction!r}", hint=f"one of {', '.join(REDUCTIONS)}")
-    if attributes.reduction != "none":
-        require_number(data.dtype, "the data")
+    _check_types(data, places, updates, attributes.reduction)
     if data.shape is None or places.shape is None or updates.shape is None:
         return data
     if len(data.shape) < 1 or len(places.shape) != 1 or len(updates.shape) != len(data.shape):
@@ -79,4 +84,62 @@ def scatter(types: Types, attributes: ScatterAttributes) -> Type:
     agree(places.shape[0], updates.shape[0], "the number of places, and of updates")
     for mine, other in zip(data.shape[1:], updates.shape[1:], strict=True):
         agree(mine, other, "the rows of the data, and of the updates")
+    return data
+
+
+@node()
+class ScatterElementsAttributes(Attributes):
+    """The axis that the indices are along, how an update combines, and whether the indices were `checked`."""
+
+    axis: int
+    reduction: str = "none"
+    inside: bool = False
+
+
+def _scatter_elements(args: list[Array], attributes: ScatterElementsAttributes) -> Array:
+    data, indices, updates = args
+    size = data.shape[attributes.axis]
+    wrapped = np.where(indices < 0, indices + size, indices).astype(np.int64)
+    inside = (wrapped >= 0) & (wrapped < size)
+    grid: list[Array] = [*np.indices(indices.shape)]
+    grid[attributes.axis] = wrapped
+    places = tuple(part[inside] for part in grid)
+    result = data.copy()
+    with np.errstate(all="ignore"):
+        if attributes.reduction == "none":
+            result[places] = updates[inside]
+        else:
+            _COMBINE[attributes.reduction](result, places, updates[inside])
+    return result
+
+
+@operator(
+    "scatter_elements",
+    inputs=("data", "indices", "updates"),
+    kind=FusionKind.OPAQUE,
+    reference=_scatter_elements,
+    attributes=ScatterElementsAttributes,
+)
+def scatter_elements(types: Types, attributes: ScatterElementsAttributes) -> Type:
+    """The data with updates written one by one: along an axis where indices say, along the others where they are.
+
+    Negative indices count from the end, those outside the axis are left out, and the last of several updates stays.
+    """
+    data, indices, updates = tensors(types, _NAMES)
+    _check_types(data, indices, updates, attributes.reduction)
+    if data.shape is None or indices.shape is None or updates.shape is None:
+        return data
+    rank = len(data.shape)
+    if not 0 <= attributes.axis < rank or len(indices.shape) != rank or len(updates.shape) != rank:
+        raise UserError(
+            f"updates of shape {shape_text(updates.shape)} at indices of shape {shape_text(indices.shape)} along axis "
+            f"{attributes.axis} do not fit data of shape {shape_text(data.shape)}"
+        )
+    for axis, (size, index, update) in enumerate(zip(data.shape, indices.shape, updates.shape, strict=True)):
+        agree(index, update, f"the sizes of indices and updates along axis {axis}")
+        known, most = (None if item is None else const_value(item) for item in (index, size))
+        if axis != attributes.axis and known is not None and most is not None and known > most:
+            raise UserError(
+                f"indices of shape {shape_text(indices.shape)} reach beyond data of shape {shape_text(data.shape)}"
+            )
     return data
