@@ -14,9 +14,10 @@ from tilewright.backends.llvm.toolchain import compile_ir, emit_assembly
 from tilewright.ir import intrinsics
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.target.target import Target
+from tilewright.tir.annotations import PLAIN_ADDRESSES
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PLAIN_ADDRESSES, BufferStore, For, LoopKind
+from tilewright.tir.stmt import BufferStore, For, LoopKind
 
 
 def assembly(func: PrimFunc, target: Target) -> str:
@@ -80,12 +81,12 @@ def test_addresses_of_one_register_and_a_constant() -> None:
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
     indexed = re.compile(r"v(?:fmadd|broadcast|mov)\w*\s+-?\d*\(%\w+,%\w+")
     assert indexed.search(assembly(_sums({}), target)), "there is nothing to note any more"
-    assert not indexed.search(assembly(_sums({PLAIN_ADDRESSES: ["A", "B"]}), target))
+    assert not indexed.search(assembly(_sums({PLAIN_ADDRESSES.name: ["A", "B"]}), target))
 
 
 @pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-unknown-unknown"])
 def test_plain_addresses_mean_the_same_everywhere(triple: str) -> None:
-    func = _sums({PLAIN_ADDRESSES: ["A", "B"]})
+    func = _sums({PLAIN_ADDRESSES.name: ["A", "B"]})
     assert_stages_agree(func, integers(64 * 16), integers(4 * 64), np.zeros(64, "float32"))
     target = Target(f"llvm -mtriple={triple}")
     assert compile_ir(functions_to_ir([func], target), triple=target.triple, cpu=target.cpu, features=target.features)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from tilewright.backends.llvm.emit_prefetch import next_lines
 from tilewright.ir.build import const
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import substitute
+from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, Annotation
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, BufferStore, For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import BufferStore, For, LoopKind, Stmt, seq
 
 
 def nest(extents: list[int], body: Stmt, names: str = "prk") -> list[For]:
@@ -87,11 +89,11 @@ def test_too_few_iterations_fetch_nothing() -> None:
 
 
 @pytest.mark.parametrize(("note", "level"), [(PREFETCH, 2), (PREFETCH_NEAR, 3)])
-def test_a_program_that_fetches_ahead(note: str, level: int) -> None:
+def test_a_program_that_fetches_ahead(note: Annotation[Any], level: int) -> None:
     w, out = make_buffer("W", (4 * 64,)), make_buffer("B", (4,))
     p, k = Var("p"), Var("k")
     add = BufferStore(out, (p,), BufferLoad(out, (p,)) + BufferLoad(w, (p * 64 + k,)))
-    inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations={note: {"W": 64}})
+    inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations={note.name: {"W": 64}})
     func = PrimFunc("panels", (w, out), For(p, ZERO, IntImm(4), LoopKind.SERIAL, inner))
     (line,) = (line for line in functions_to_ir([func], HOST).splitlines() if "call void @llvm.prefetch.p0" in line)
     assert line.endswith(f"i32 0, i32 {level}, i32 1)"), "to be read, from that cache level, as data"
@@ -105,7 +107,7 @@ def test_what_is_used_after_the_loop_is_fetched_while_it_runs() -> None:
     p, k, j = Var("p"), Var("k"), Var("j")
     zero = BufferStore(total, (ZERO,), const(0.0, "float32"))
     add = BufferStore(total, (ZERO,), BufferLoad(total, (ZERO,)) + BufferLoad(w, (k,)))
-    notes = {PREFETCH: {"B": 32, "X": [32, 64]}}
+    notes = {PREFETCH.name: {"B": 32, "X": [32, 64]}}
     inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations=notes)
     place = p * 32 + j
     store = BufferStore(out, (place,), BufferLoad(total, (ZERO,)) + BufferLoad(x, (place,)))
@@ -123,7 +125,7 @@ def test_the_rows_of_a_tile() -> None:
     p, r, j = Var("p"), Var("r"), Var("j")
     store = BufferStore(out, ((p * 3 + r) * 64 + j,), const(1.0, "float32"))
     tile = For(r, ZERO, IntImm(3), LoopKind.SERIAL, For(j, ZERO, IntImm(32), LoopKind.SERIAL, store))
-    notes = {PREFETCH: {"B": [32, 0, 3, 64]}}
+    notes = {PREFETCH.name: {"B": [32, 0, 3, 64]}}
     func = PrimFunc("tiles", (out,), For(p, ZERO, IntImm(4), LoopKind.SERIAL, tile, annotations=notes))
     lines = functions_to_ir([func], HOST).splitlines()
     assert sum("call void @llvm.prefetch" in line for line in lines) == 3 * 2

@@ -97,10 +97,10 @@ def test_loops_use_the_axis_variables() -> None:
 
 def test_notes_reach_the_block() -> None:
     a = te.placeholder((2,), name="A")
-    b = te.compute((2,), lambda i: a[i], name="B", notes={"anchor": "copy"})
+    b = te.compute((2,), lambda i: a[i], name="B", notes={"anchor": "matmul", "mine": [1]})
     loop = te.create_prim_func([a, b]).root.body
     assert isinstance(loop, For)
-    assert loop.body.annotations == {"anchor": "copy"}  # type: ignore[attr-defined]
+    assert loop.body.annotations == {"anchor": "matmul", "mine": [1]}  # type: ignore[attr-defined]
 
 
 def test_repeated_names_become_unique() -> None:

@@ -19,13 +19,12 @@ from tilewright.ir.expr import const_value
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH, WOVEN, ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.weave_loops import WOVEN
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
-from tilewright.tir.stmt import PREFETCH, For, LoopKind
+from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -150,7 +149,7 @@ def test_epilogues_run_between_the_products_of_the_next_tiles(
     func = product(*shape, epilogue=epilogue)
     check(func, target, "tdpbusd")
     made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
-    found = sum(WOVEN in loop.annotations for loop in find_all(made.body, For))
+    found = sum(WOVEN.is_on(loop) for loop in find_all(made.body, For))
     # Several cores share the blocks of tiles; one of them may have a single one at a time.
     assert found == notes or (cores > 1 and found <= notes)
 
@@ -183,10 +182,10 @@ def test_deep_products_walk_to_and_fro(epilogue: bool) -> None:
     func = product(56, 64, 256, epilogue=epilogue)
     check(func, target, "tdpbusd")
     made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
-    (walk,) = (loop for loop in find_all(made.body, For) if ZIGZAG in loop.annotations)
+    (walk,) = (loop for loop in find_all(made.body, For) if ZIGZAG.is_on(loop))
     assert const_value(walk.extent) == 4
     near = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target.replace(l1_bytes=48 << 10))
-    assert not any(ZIGZAG in loop.annotations for loop in find_all(near.body, For))
+    assert not any(ZIGZAG.is_on(loop) for loop in find_all(near.body, For))
 
 
 @pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
@@ -194,7 +193,7 @@ def test_deep_products_walk_to_and_fro(epilogue: bool) -> None:
 def test_deep_products_on_tiles(shape: tuple[int, int, int], cores: int) -> None:
     func, target = product(*shape, epilogue=True), HOST.replace(cores=cores)
     made, given, expected = scheduled(func, target)
-    assert any(ZIGZAG in loop.annotations for loop in find_all(made.body, For))
+    assert any(ZIGZAG.is_on(loop) for loop in find_all(made.body, For))
     np.testing.assert_array_equal(run(made, *given, target=target)[-1], expected[-1])
 
 
@@ -306,7 +305,7 @@ def test_convolutions_of_halves(
     target = HOST.replace(cores=cores, l2_bytes=1 << (12 if far else 20))
     func = half_convolution(shape, weight, options)
     made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
-    assert any(PREFETCH in loop.annotations for loop in find_all(made.body, For)) == far
+    assert any(PREFETCH.is_on(loop) for loop in find_all(made.body, For)) == far
     data, taps, result = arguments(func)
     expected = get_operator("half.conv2d").reference([data, taps], HalfConv2dAttributes(**options))
     packed = np.ascontiguousarray(packing_of(made)[1].rearrange(taps))

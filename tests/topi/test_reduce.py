@@ -11,7 +11,7 @@ import tilewright as tw
 from tests.topi.differential import check, cpu_program, random_array, results_of, run_reference
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
-from tilewright.te.program import ROWS
+from tilewright.tir.annotations import ROWS
 from tilewright.tir.stmt import Block
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
@@ -172,7 +172,7 @@ def test_softmax_of_long_rows(name: str) -> None:
     check(name, x, axis=1, tolerance=2e-5)
     target = Target("native").replace(cores=2)
     func = cpu_program(name, [x], axis=1)
-    assert any(ROWS in block.annotations for block in find_all(func.body, Block))
+    assert any(ROWS.is_on(block) for block in find_all(func.body, Block))
     (result,) = results_of(func, [x])
     tw.build(schedule_cpu(func, target), target=target)(x, result)
     np.testing.assert_allclose(result, run_reference(name, [x], axis=1)[0], rtol=2e-5, atol=2e-6)

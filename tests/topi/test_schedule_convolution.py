@@ -14,9 +14,10 @@ from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.stmt import PREFETCH, Block, For, LoopKind
+from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -90,7 +91,7 @@ class Case:
 
 def goes_tap_by_tap(func: PrimFunc) -> bool:
     """Whether sums over channels are made for each tap, and the weights of the next are fetched."""
-    fetching = [loop for loop in find_all(func.body, For) if PREFETCH in loop.annotations]
+    fetching = [loop for loop in find_all(func.body, For) if PREFETCH.is_on(loop)]
     return bool(fetching) and any(block.name.endswith("_rf") for block in find_all(func.body, Block))
 
 
@@ -113,9 +114,9 @@ def test_weights_of_some_channels_stay_in_the_first_cache_level(l1_bytes: int, t
     )
     case = Case((1, 4, 4, 96), 64)
     scheduled = schedule_cpu(case.func, target)
-    (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
+    (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH.is_on(loop))
     columns = packing_of(scheduled)[1].rearrange(case.inputs[1]).shape[-1]
-    assert walk.annotations[PREFETCH] == {"p1": together * columns}
+    assert walk.annotations[PREFETCH.name] == {"p1": together * columns}
     case.check(scheduled)
 
 
@@ -189,8 +190,8 @@ def test_pixels_and_results_beyond_the_cache_are_fetched_ahead() -> None:
     target = Target("native").replace(cores=1, l2_bytes=128 << 10)
     case = Case((1, 28, 28, 64), 32, kernel=1)
     scheduled = schedule_cpu(case.func, target)
-    (loop,) = [loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations]
-    notes = loop.annotations[PREFETCH]
+    (loop,) = [loop for loop in find_all(scheduled.body, For) if PREFETCH.is_on(loop)]
+    notes = loop.annotations[PREFETCH.name]
     assert isinstance(notes, dict)
     image, result = scheduled.buffers[0].name, scheduled.buffers[-1].name
     assert {*notes} == {image, result}
@@ -198,4 +199,4 @@ def test_pixels_and_results_beyond_the_cache_are_fetched_ahead() -> None:
     assert notes[image] == 2 * notes[result]
     case.check(scheduled, target)
     roomy = schedule_cpu(case.func, target.replace(l2_bytes=8 << 20))
-    assert not any(PREFETCH in loop.annotations for loop in find_all(roomy.body, For))
+    assert not any(PREFETCH.is_on(loop) for loop in find_all(roomy.body, For))

@@ -13,8 +13,9 @@ from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PREFETCH, Block, For
+from tilewright.tir.stmt import Block, For
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -69,9 +70,9 @@ def test_long_sums_are_taken_in_parts_whose_weights_are_fetched_ahead() -> None:
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1, **SMALL)
     scheduled = schedule_cpu(product(64, 1024, 48), target)
     assert is_in_parts(scheduled)
-    (loop,) = [item for item in find_all(scheduled.body, For) if PREFETCH in item.annotations]
+    (loop,) = [item for item in find_all(scheduled.body, For) if PREFETCH.is_on(item)]
     parts, panels, depth, width = packing_of(scheduled)[1].rearrange(np.zeros((1024, 48))).shape
-    assert loop.annotations[PREFETCH] == {"p1": depth * width}
+    assert loop.annotations[PREFETCH.name] == {"p1": depth * width}
     assert (parts * depth, panels * width) == (1024, 48)
 
 

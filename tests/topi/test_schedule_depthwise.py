@@ -15,9 +15,10 @@ from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.script import to_script
-from tilewright.tir.stmt import PREFETCH, For, LoopKind
+from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -122,7 +123,7 @@ def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     target = Target("native").replace(cores=1, l2_bytes=64 << 10)
     case = Case((1, 14, 28, 48), 64, stride=stride)
     scheduled = schedule_cpu(case.func, target)
-    (notes,) = [loop.annotations[PREFETCH] for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations]
+    (notes,) = [loop.annotations[PREFETCH.name] for loop in find_all(scheduled.body, For) if PREFETCH.is_on(loop)]
     image, result = scheduled.buffers[0], scheduled.buffers[-1]
     residual = scheduled.buffers[-2]
     row = 28 * 48

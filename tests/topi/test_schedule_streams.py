@@ -11,8 +11,9 @@ from tilewright.graph.ir.op import call
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PREFETCH, For, LoopKind
+from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
@@ -53,7 +54,7 @@ def test_weights_of_few_rows_are_read_in_streams(rows: int, depth: int, columns:
 def test_streams_are_a_matter_of_the_processor() -> None:
     func = product(1, 512, 2048)
     assert streams(func, TARGETS["neon"].replace(cores=1)) == 1
-    fetched = [loop for loop in find_all(schedule_cpu(func, TARGETS["neon"]).body, For) if PREFETCH in loop.annotations]
+    fetched = [loop for loop in find_all(schedule_cpu(func, TARGETS["neon"]).body, For) if PREFETCH.is_on(loop)]
     assert fetched
     scheduled = schedule_cpu(func, TARGETS["avx512"].replace(cores=1))
     unrolled = [loop for loop in find_all(scheduled.body, For) if loop.kind is LoopKind.UNROLLED]

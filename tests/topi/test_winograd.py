@@ -21,11 +21,12 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import lower
-from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, Allocate, Block, BufferStore, For, LoopKind
+from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
@@ -149,14 +150,14 @@ class TestPlainSchedule:
         scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
         lanes = target.lanes(32)
         assert packing_of(scheduled)[1].rearrange(np.zeros((3, 3, 64, 64))).shape == (64 // lanes, 64, 3, 3, lanes)
-        (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH in loop.annotations)
-        assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH] == {"p1": 32 * 9 * lanes}
+        (row,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH.is_on(loop))
+        assert row.kind is LoopKind.UNROLLED and row.annotations[PREFETCH.name] == {"p1": 32 * 9 * lanes}
 
     def test_the_image_of_the_next_row_is_fetched_nearer(self, target: Target) -> None:
         """It lies right after that of the row at hand: 6 points of 4 tiles for the 32 channels of a part."""
         scheduled = schedule_cpu(Case((1, 7, 7, 64), 64, plain=True).func, target)
-        (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH_NEAR in loop.annotations)
-        assert walk.annotations[PREFETCH_NEAR] == {"winograd_input": 6 * 4 * 32}
+        (walk,) = (loop for loop in find_all(scheduled.body, For) if PREFETCH_NEAR.is_on(loop))
+        assert walk.annotations[PREFETCH_NEAR.name] == {"winograd_input": 6 * 4 * 32}
         (image,) = {load.buffer for load in find_all(walk, BufferLoad) if load.buffer.name == "winograd_input"}
         assert image.static_shape == (1, 2, 6, 6, 4, 32)
 
@@ -248,7 +249,7 @@ def test_weights_that_are_streamed(cores: int, tile: int) -> None:
     target = Target("native").replace(cores=cores, l2_bytes=256 << 10)
     case = Case((1, 14, 14, 64), 96, tile)
     scheduled = schedule_cpu(case.func, target)
-    assert any(PREFETCH in loop.annotations for loop in find_all(scheduled.body, For))
+    assert any(PREFETCH.is_on(loop) for loop in find_all(scheduled.body, For))
     case.check(scheduled, tw.build(scheduled, target=target))
 
 
@@ -312,15 +313,15 @@ def test_pixels_from_beyond_the_second_cache_level_are_fetched_a_group_ahead() -
     case = Case((1, 56, 56, 16), 16)
     target = TARGETS["avx512"].replace(cores=1)
     small, large = (schedule_cpu(case.func, target.replace(l2_bytes=size)) for size in (256 << 10, 2 << 20))
-    notes = [loop.annotations[PREFETCH] for loop in find_all(small.body, For) if PREFETCH in loop.annotations]
+    notes = [loop.annotations[PREFETCH.name] for loop in find_all(small.body, For) if PREFETCH.is_on(loop)]
     line, rows = 56 * 16, 8  # A group is two rows of tiles.
     result = small.params[-1].name
     length = rows * line
     assert notes == [{result: [length, length], "p3": [length, length], "p0": [length, length + 2 * line]}]
-    assert not any(PREFETCH in loop.annotations for loop in find_all(large.body, For)), "all of it stays near"
+    assert not any(PREFETCH.is_on(loop) for loop in find_all(large.body, For)), "all of it stays near"
     here = Target("native").replace(cores=1, l2_bytes=256 << 10)
     native = schedule_cpu(case.func, here)
-    assert any(PREFETCH in loop.annotations for loop in find_all(native.body, For))
+    assert any(PREFETCH.is_on(loop) for loop in find_all(native.body, For))
     case.check(native, tw.build(native, target=here))
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from tilewright import te
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import PREFETCH, LoopKind
+from tilewright.tir.stmt import LoopKind
 from tilewright.tune.features import Described, _traffic, describe, extract
 
 TARGET = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")

@@ -21,6 +21,7 @@ from tilewright.te.tensor import (
     TensorLoad,
     operations_of,
 )
+from tilewright.tir.annotations import Place, problems
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import IterKind, Stmt
 
@@ -104,6 +105,8 @@ def compute_many(
     notes: dict[str, object] | None = None,
 ) -> tuple[Tensor, ...]:
     """Tensors of one shape computed together: the function gives a tuple (argmax: index and value)."""
+    for problem in problems(notes or {}, Place.BLOCK):
+        raise UserError(f"te.compute {name}: {problem}", hint="names of your own may hold anything")
     dims = _shape(shape)
     axes = tuple(
         Axis(Var(label), Range(ZERO, dim), IterKind.SPATIAL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tilewright.ir.build import as_expr, const, select
 from tilewright.ir.dtype import INT32
@@ -24,13 +23,11 @@ from tilewright.te.tensor import (
     TensorLoad,
     operations_of,
 )
+from tilewright.tir.annotations import KEPT, ROWS
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.state import replace_buffers
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, Evaluate, For, IterKind, LetStmt, LoopKind, Stmt, seq
-
-ROWS: Final = "rows"
-"""The note on blocks that compute a row each by statements of their own: what loops inside them do is settled."""
 
 
 def create_prim_func(args: Sequence[Tensor | Var], name: str = "main") -> PrimFunc:
@@ -249,7 +246,7 @@ class _ProgramMaker:
         body = self._named_apart(body)
         own = [region for region in writes if _loads(body, region.buffer)]
         reads = (*(buffer.full_region() for buffer in inputs), *own)
-        result: Stmt = Block(name, iters, reads, tuple(writes), body, annotations={ROWS: True, "kept": True})
+        result: Stmt = Block(name, iters, reads, tuple(writes), body, annotations=ROWS.entry(True) | KEPT.entry(True))
         for axis in reversed(op.axis):
             result = For(axis.var, axis.domain.min, axis.domain.extent, LoopKind.SERIAL, result)
         return result

@@ -7,7 +7,7 @@ are unique within a function (a block is identified by its name), block iterator
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from tilewright.ir.expr import TRUE, PrimExpr, Range, Var
 from tilewright.ir.node import Node, node
@@ -17,19 +17,6 @@ from tilewright.tir.buffer import Buffer, BufferRegion
 
 Annotations = dict[str, object]
 """Free-form notes on loops, blocks and functions: strings, numbers, lists and expressions."""
-ROLLED: Final = "rolled"
-"""The note on a loop that compilers of kernels must not unroll, nor lowering where it is not told to."""
-PREFETCH: Final = "prefetch"
-"""The note of a loop that is to fetch ahead: names of buffers, and how many elements of each are used at a time, or a
-pair: how many are to be fetched, and how far after the first in use they begin; or four numbers: these, how many such
-runs there are, and how far apart. The copies of an unrolled loop share what its note asks for."""
-PREFETCH_NEAR: Final = "prefetch_near"
-"""The same for what is in the second cache level already, and is fetched into the first. An unrolled loop has no use
-for this note."""
-PLAIN_ADDRESSES: Final = "plain_addresses"
-"""The note of a loop that finds elements of some buffers (their names) by one register and a constant each. Compilers
-like to add two registers up instead, which takes x86 processors an operation more wherever an operand is in memory. For
-loops that store nothing: what they store is then taken to overlap what they read."""
 
 
 class Stmt(Node):

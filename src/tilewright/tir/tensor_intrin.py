@@ -33,11 +33,6 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For, Stmt
 
-ANNOTATION: Final = "tensor_intrin"
-"""The note on a block that an intrinsic computes: the intrinsic's name."""
-RESET_ANNOTATION: Final = "tensor_intrin_reset"
-"""The note on a block that an intrinsic's reset computes: the init of a reduction, apart from it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Operand:

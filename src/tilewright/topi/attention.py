@@ -12,6 +12,7 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.topi.elementwise import broadcast_index
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, result_shape
@@ -33,7 +34,7 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         shape,
         lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, h, d, c], wide), [d]),
         "attention_products",
-        {"anchor": "attention"},
+        ANCHOR.entry(Anchor.ATTENTION),
     )
 
     def scaled(*i: ExprLike) -> PrimExpr:

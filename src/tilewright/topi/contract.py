@@ -10,6 +10,7 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, KEPT, Anchor
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 
@@ -29,7 +30,7 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         y = b[(*_batch_index(b, shape, tuple(batch)), *right)]
         return reduction.sum(cast(x, total) * cast(y, total), [k])
 
-    product = compute(shape, element, "matmul", {"anchor": "matmul"})
+    product = compute(shape, element, "matmul", ANCHOR.entry(Anchor.MATMUL))
     if total is a.dtype:
         return product
     return compute(shape, lambda *i: cast(product[i], a.dtype), "matmul_out")
@@ -53,7 +54,7 @@ def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tens
         (*b.shape[:-2], b.shape[-1], b.shape[-2]),
         lambda *i: b[(*i[:-2], i[-1], i[-2])],
         "matmul_turned",
-        {"kept": True},
+        KEPT.entry(True),
     )
     return _matmul([a, turned], attributes.replace(transpose_b=False), result)
 

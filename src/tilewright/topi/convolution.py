@@ -12,6 +12,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, LAYOUT, PHASES, Anchor, Layout
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 from tilewright.topi.shape import pad_constant
@@ -87,8 +88,8 @@ def _convolution(inputs: list[Tensor], attributes: Any, result: Type, in_image: 
         factor = weight[tuple(taps[c] for c in kernel)]
         return reduction.sum(cast(value, total) * cast(factor, total), axes, build.all_of(inside))
 
-    anchor = "depthwise_conv2d" if depthwise else "conv2d"
-    product = compute(shape, element, anchor, {"anchor": anchor, "layout": layout})
+    anchor = Anchor.DEPTHWISE_CONV2D if depthwise else Anchor.CONV2D
+    product = compute(shape, element, anchor.value, ANCHOR.entry(anchor) | LAYOUT.entry(Layout(layout)))
     if total is data.dtype:
         return product
     return compute(shape, lambda *i: cast(product[i], data.dtype), "conv2d_out")
@@ -157,7 +158,7 @@ def _by_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> T
         (n, height // sh, sh, width // sw, sw, channels),
         element,
         "conv2d_transpose",
-        {"anchor": "conv2d_transpose", "layout": "NHWC", "phases": (sh, sw)},
+        ANCHOR.entry(Anchor.CONV2D_TRANSPOSE) | LAYOUT.entry(Layout.NHWC) | PHASES.entry((sh, sw)),
     )
     return compute(
         (n, height, width, channels),
@@ -220,4 +221,6 @@ def _by_gathering(data: Tensor, weight: Tensor, attributes: Any, result: Type) -
         product = cast(value, total) * cast(factor, total)
         return reduction.sum(build.select(inside, product, const(0, total)), [rh, rw, ic])
 
-    return compute(shape, element, "conv2d_transpose", {"anchor": "conv2d_transpose", "layout": layout})
+    return compute(
+        shape, element, "conv2d_transpose", ANCHOR.entry(Anchor.CONV2D_TRANSPOSE) | LAYOUT.entry(Layout(layout))
+    )

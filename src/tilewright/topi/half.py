@@ -15,6 +15,7 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.topi.convolution import pad_spatial
 from tilewright.topi.registry import compute_of, result_shape
 
@@ -31,7 +32,7 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         place = n * size + k * 2 + half
         return reduction.sum(a[(*rows, place)] * b[place, column], [k])
 
-    sums = compute((blocks, *shape, 2), partial, "half_sums", {"anchor": "half"})
+    sums = compute((blocks, *shape, 2), partial, "half_sums", ANCHOR.entry(Anchor.HALF))
     return _joined(sums, shape, [step], "half_matmul")
 
 
@@ -58,7 +59,7 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         value = padded[n, row, place, channel]
         return reduction.sum(value * weight[kh, kw, channel, column], [across, k] if several else [k])
 
-    sums = compute((*counts, *shape, 2), partial, "half_sums", {"anchor": "half"})
+    sums = compute((*counts, *shape, 2), partial, "half_sums", ANCHOR.entry(Anchor.HALF))
     return _joined(sums, shape, steps, "half_conv2d")
 
 
@@ -82,5 +83,5 @@ def _joined(sums: Tensor, shape: tuple[PrimExpr, ...], steps: list[Axis], name: 
         assert isinstance(result, PrimExpr)
         return result
 
-    totals = compute((*shape, 2), total, "half_total", {"anchor": "half_total"})
+    totals = compute((*shape, 2), total, "half_total", ANCHOR.entry(Anchor.HALF_TOTAL))
     return compute(shape, lambda *i: cast(totals[(*i, 0)] + totals[(*i, 1)], sums.dtype), name)

@@ -12,6 +12,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.reduction import min_value
 from tilewright.te.tensor import Axis, Tensor
+from tilewright.tir.annotations import ANCHOR, LAYOUT, Anchor, Layout
 from tilewright.topi.reduce import mean_type
 from tilewright.topi.registry import compute_of, result_shape
 
@@ -71,7 +72,7 @@ def _max_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         result_shape(result),
         lambda *i: reduction.max(window.load(i, least), window.axes),
         "max_pool2d",
-        {"anchor": "pool2d", "layout": attributes.layout},
+        ANCHOR.entry(Anchor.POOL2D) | LAYOUT.entry(Layout(attributes.layout)),
     )
 
 
@@ -85,7 +86,7 @@ def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         shape,
         lambda *i: reduction.sum(cast(window.load(i, const(0, x.dtype)), wide), window.axes),
         "avg_pool2d_sum",
-        {"anchor": "pool2d", "layout": attributes.layout},
+        ANCHOR.entry(Anchor.POOL2D) | LAYOUT.entry(Layout(attributes.layout)),
     )
     h, w = attributes.layout.index("H"), attributes.layout.index("W")
 

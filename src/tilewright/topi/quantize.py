@@ -11,6 +11,7 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, LAYOUT, Anchor, Layout
 from tilewright.topi.registry import compute_of, result_shape
 
 
@@ -23,7 +24,7 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         *rows, column = i
         return reduction.sum(cast(a[(*rows, k)], INT32) * cast(b[k, column], INT32), [k])
 
-    return compute(result_shape(result), element, "matmul", {"anchor": "matmul"})
+    return compute(result_shape(result), element, "matmul", ANCHOR.entry(Anchor.MATMUL))
 
 
 def _padded(data: Tensor, zero: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
@@ -52,4 +53,4 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         value = padded[b, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, ic]
         return reduction.sum(cast(value, INT32) * cast(weight[kh, kw, ic, c], INT32), [kh, kw, ic])
 
-    return compute(result_shape(result), element, "conv2d", {"anchor": "conv2d", "layout": "NHWC"})
+    return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))

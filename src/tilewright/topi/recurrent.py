@@ -17,14 +17,10 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, compute_many, placeholder, reduce_axis, scan
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.topi.elementwise import elu, hard_sigmoid, leaky_relu, relu, softplus
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of
-
-ANCHOR = "recurrence"
-"""The note on the products of a recurrence."""
-STEP_ANCHOR = "recurrent_step"
-"""The note on the product of a single step."""
 
 Activation = Callable[[PrimExpr], PrimExpr]
 
@@ -115,7 +111,7 @@ class _Recurrence(_Gates):
             left = cast(source[build.sub(t, back), b, k], self.wide)
             return reduction.sum(left * cast(self.weights[gate, n, k], self.wide), [k])
 
-        return compute((self.rows, self.batch, len(gates), self.size), element, name, {"anchor": ANCHOR})
+        return compute((self.rows, self.batch, len(gates), self.size), element, name, ANCHOR.entry(Anchor.RECURRENCE))
 
     def kept(self, row: ExprLike, b: ExprLike, fresh: PrimExpr, old: PrimExpr) -> PrimExpr:
         """The state after a step: the old one in sequences that have ended."""
@@ -165,7 +161,7 @@ def _lstm_step(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tens
         entered, kept = cast(data[b, k], wide), cast(hidden[b, build.sub(k, width)], wide)
         return reduction.sum(build.select(inside, entered, kept) * cast(weights[g, n, k], wide), [k])
 
-    product = compute((batch, 4, size), element, "lstm_product", {"anchor": STEP_ANCHOR})
+    product = compute((batch, 4, size), element, "lstm_product", ANCHOR.entry(Anchor.RECURRENT_STEP))
 
     def step(b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
         def gate(number: int, seen: PrimExpr | None) -> PrimExpr:

@@ -12,8 +12,8 @@ from typing import Final
 from tilewright.ir.build import as_expr, const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, Var
+from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.stmt import Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt, seq
 
 _LANES: Final = 64
@@ -83,7 +83,7 @@ def combined(total: Buffer, parts: Buffer, start: PrimExpr, join: Callable[[Prim
     """One value of all parts, in any order."""
     variable = Var("part")
     body = put(total, 0, join(total[0], parts[variable]))
-    loop = For(variable, const(0), parts.shape[0], LoopKind.SERIAL, body, annotations={REDUCTION: True})
+    loop = For(variable, const(0), parts.shape[0], LoopKind.SERIAL, body, annotations=REDUCTION.entry(True))
     return seq(put(total, 0, start), loop)
 
 

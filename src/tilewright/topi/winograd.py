@@ -45,6 +45,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, COLUMNS, TILES, Anchor
 from tilewright.topi.convolution import pad_spatial
 from tilewright.topi.registry import compute_of, result_shape
 
@@ -337,7 +338,7 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
         lambda p, axis, row, element: _transform(_input_row, matrices.input, row, element, dtype),
         lambda p, axis, row, element: _transform(_output_row, matrices.output, row, element, dtype),
         lambda i, j, p, value, c, o: value * weight[i, j, c, o],
-        {"anchor": "winograd", "columns": layout.columns, "tiles": layout.tiles},
+        ANCHOR.entry(Anchor.WINOGRAD) | COLUMNS.entry(layout.columns) | TILES.entry(layout.tiles),
     )
     return _convolution(data, layout, result_shape(result), channels, outputs, parts, count)
 
@@ -393,5 +394,5 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
     def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, value: PrimExpr, c: PrimExpr, o: PrimExpr) -> PrimExpr:
         return build.select(needed(i, j, p), value * weights[i, j, c, o], const(0.0, dtype))
 
-    parts = _Parts(input_row, output_row, term, {"anchor": "winograd_plain"})
+    parts = _Parts(input_row, output_row, term, ANCHOR.entry(Anchor.WINOGRAD_PLAIN))
     return _convolution(data, layout, result_shape(result), channels, outputs, parts, layout.tiles)

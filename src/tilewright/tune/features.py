@@ -44,21 +44,10 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import (
-    PREFETCH,
-    Allocate,
-    Block,
-    BufferStore,
-    For,
-    IfThenElse,
-    LetStmt,
-    LoopKind,
-    SeqStmt,
-    Stmt,
-    While,
-)
+from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, While
 
 Vector = npt.NDArray[np.float32]
 
@@ -326,8 +315,7 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], corner: _Corner, guarded: bool) -
     if isinstance(stmt, For):
         extent = stmt.extent.value if isinstance(stmt.extent, IntImm) else _TYPICAL_EXTENT
         corner.enter(stmt.var, extent)
-        fetched = stmt.annotations.get(PREFETCH, {})
-        loop = Loop(stmt.var, extent, stmt.kind, frozenset(fetched) if isinstance(fetched, dict) else frozenset())
+        loop = Loop(stmt.var, extent, stmt.kind, frozenset(PREFETCH.of(stmt) or ()))
         yield from _walk(stmt.body, (*loops, loop), corner, guarded)
     elif isinstance(stmt, SeqStmt):
         for item in stmt.stmts:

@@ -10,6 +10,7 @@ from tilewright.ir import build, intrinsics
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.ir.visit import find_all, pre_order
 from tilewright.support.errors import UnsupportedError
+from tilewright.tir.annotations import PREFETCH, ROLLED
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
@@ -19,7 +20,7 @@ from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
-from tilewright.tir.stmt import PREFETCH, ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, seq
+from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, seq
 
 
 class TestOtherPasses:
@@ -64,7 +65,7 @@ def registers(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
         i, j = Var("i"), Var("j")
         stores = BufferStore(t, (i,), BufferLoad(a, (i,))), BufferStore(b, (j,), BufferLoad(t, (j,)))
         first = For(i, ZERO, IntImm(4), LoopKind.SERIAL, stores[0])
-        second = For(j, ZERO, IntImm(4), LoopKind.SERIAL, stores[1], annotations={ROLLED: 1})
+        second = For(j, ZERO, IntImm(4), LoopKind.SERIAL, stores[1], annotations={ROLLED.name: 1})
         func = PrimFunc("f", (a, b), Allocate(t, seq(first, second)))
         after = unroll_loops(func)
         assert [loop.var for loop in find_all(after.body, For)] == [j]
@@ -83,8 +84,12 @@ def f(A: Buffer[(640,), "float32"], B: Buffer[(3,), "float32"]):
                     B[row] = B[row] + A[part * 160 + step * 80 + k]
 """
         )
-        loops = [item for item in find_all(unroll_loops(func).body, For) if PREFETCH in item.annotations]
-        assert [loop.annotations[PREFETCH] for loop in loops] == [{"A": [54, 160]}, {"A": [54, 213]}, {"A": [54, 266]}]
+        loops = [item for item in find_all(unroll_loops(func).body, For) if PREFETCH.is_on(item)]
+        assert [loop.annotations[PREFETCH.name] for loop in loops] == [
+            {"A": [54, 160]},
+            {"A": [54, 213]},
+            {"A": [54, 266]},
+        ]
         assert all(loop.var.name == "k" for loop in loops)
 
     def test_symbolic_unroll_becomes_serial(self) -> None:

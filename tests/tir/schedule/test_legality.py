@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tilewright as tw
@@ -11,11 +13,10 @@ from tilewright.lower.kernel import compile_scheduled
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.analysis.dependence import Conflict
+from tilewright.tir.annotations import ANNOTATIONS, LATE, ORDER, WOVEN, Annotation
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.pipeline_loops import ORDER
 from tilewright.tir.schedule import Schedule, ScheduleError, premises
 from tilewright.tir.schedule.legality import require_legal
-from tilewright.tir.schedule.premises import PIPELINE_NOTES, RESERVED
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import LoopKind
@@ -128,22 +129,24 @@ def test_fused_parallel_loops_are_proven_by_their_parts(direct: bool, monkeypatc
 # ---------------------------------------------------------------- notes
 
 
-@pytest.mark.parametrize("key", sorted(RESERVED))
+@pytest.mark.parametrize("key", [key for key in ANNOTATIONS.values() if key.owner], ids=str)
 @pytest.mark.parametrize("of_block", [False, True])
-def test_notes_of_primitives_are_not_made_by_hand(key: str, of_block: bool) -> None:
+def test_notes_of_primitives_are_not_made_by_hand(key: Annotation[Any], of_block: bool) -> None:
     schedule = Schedule(elementwise((4, 4), 1))
     block = schedule.get_block("B0")
     before = schedule.func
-    with pytest.raises(ScheduleError, match=f"annotate: the note '{key}' changes what the program does") as caught:
+    with pytest.raises(
+        ScheduleError, match=f"annotate: the annotation '{key}' changes what the program does"
+    ) as caught:
         schedule.annotate(block if of_block else schedule.get_loops(block)[0], key, True)
-    assert caught.value.hint == RESERVED[key] and schedule.func is before
+    assert caught.value.hint == key.owner and schedule.func is before
 
 
-@pytest.mark.parametrize("key", PIPELINE_NOTES)
-def test_notes_on_how_a_pipeline_runs(key: str) -> None:
+@pytest.mark.parametrize("key", [WOVEN, LATE], ids=str)
+def test_notes_on_how_a_pipeline_runs(key: Annotation[int]) -> None:
     schedule = Schedule(elementwise((8, 4), 2))
     i, _ = schedule.get_loops(schedule.get_block("B1"))
-    with pytest.raises(ScheduleError, match="is for software pipelines"):
+    with pytest.raises(ScheduleError, match="needs 'software_pipeline' beside it"):
         schedule.annotate(i, key, 1)
     schedule.compute_at(schedule.get_block("B0"), i)
     schedule.software_pipeline(i, [0, 1])
@@ -192,7 +195,7 @@ def test_stages_in_a_text_are_proven() -> None:
     with pytest.raises(ScheduleError, match="of two statements of stage 0 that touch B the later one would run first"):
         tw.build(moved)
     for wrong in (-1, "x", True):
-        with pytest.raises(ScheduleError, match="are not numbers from 0 on"):
+        with pytest.raises(ScheduleError, match="is a number from 0 on, not"):
             tw.build(staged(0, wrong))
 
 
@@ -240,14 +243,14 @@ def f(A: Buffer[(8, 4), "float32"], B: Buffer[(8, 4), "float32"], C: Buffer[(8,)
             'serial(4, annotations={"reduction": True})',
             "opaque(4, j)",
             "B[vi, vj] = A[vi, vj]",
-            "has the note 'reduction', but does more than combine",
+            "is .reduction., but does more than combine",
         ),
         (
             "range(8)",
             'serial(4, annotations={"software_pipeline_late": 1})',
             "opaque(4, j)",
             "B[vi, vj] = A[vi, vj]",
-            "is for software pipelines",
+            "needs .software_pipeline. beside it",
         ),
     ],
 )

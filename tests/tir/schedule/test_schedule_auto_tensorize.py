@@ -11,16 +11,16 @@ from tilewright import te
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.intrinsic_mapping import IntrinsicMapping, find_mapping
 from tilewright.tir.analysis.match_intrin import Mismatch
+from tilewright.tir.annotations import TENSOR_INTRIN
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError
-from tilewright.tir.tensor_intrin import ANNOTATION
 
 
 def tensorized(func: PrimFunc, name: str, *tile: int) -> Schedule:
     """The function with a block tensorized automatically, checked in every way."""
     schedule = Schedule(func)
     made = schedule.auto_tensorize(schedule.get_block(name), dot_tile(*tile))
-    assert block_of(schedule, made.name).annotations[ANNOTATION] == dot_tile(*tile).name
+    assert TENSOR_INTRIN.of(block_of(schedule, made.name)) == dot_tile(*tile).name
     check_compiled(schedule, func)
     check_trace(schedule, func)
     return schedule

@@ -7,12 +7,12 @@ import pytest
 
 from tests.tir.schedule.programs import check_compiled, convolution, elementwise, matmul, matmul_relu, run
 from tilewright import te
+from tilewright.tir.annotations import WOVEN
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
-from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.schedule import LoopHandle, Schedule, ScheduleError
 from tilewright.tir.script import to_script
 

@@ -17,7 +17,7 @@ Hardware follows a slow stream only a few lines ahead; arithmetic then waits for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
@@ -25,8 +25,9 @@ from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import memory_type
 from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
 from tilewright.ir.visit import find_all, pre_order, substitute, uses_any, variables
+from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, Prefetch
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import PREFETCH, PREFETCH_NEAR, BufferStore, For
+from tilewright.tir.stmt import BufferStore, For
 
 LINE_BYTES = 64
 _MOST_A_STEP = 8
@@ -42,20 +43,17 @@ _LOCALITY = {PREFETCH: 2, PREFETCH_NEAR: 3}
 def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
     """Fetch ahead at the start of the body of the innermost of some nested loops, as its annotations say."""
     for note, locality in _LOCALITY.items():
-        wanted = loops[-1].annotations.get(note)
-        if isinstance(wanted, dict):
-            _fetch_all(c, loops, wanted, locality)
+        _fetch_all(c, loops, note.of(loops[-1]) or {}, locality)
 
 
-def _fetch_all(c: FunctionContext, loops: Sequence[For], wanted: dict[str, int | list[int]], locality: int) -> None:
-    for name, given in wanted.items():
-        length, ahead, *rows = given if isinstance(given, (list, tuple)) else (given, given)
+def _fetch_all(c: FunctionContext, loops: Sequence[For], prefetches: Mapping[str, Prefetch], locality: int) -> None:
+    for name, prefetch in prefetches.items():
         access = _first_access(loops, name)
         if access is None:
             continue
         if all(item in c.variables for index in access.indices for item in variables(index)):
-            count, apart = rows or (1, 0)
-            _fetch_next(c, loops, access, length, [ahead + row * apart for row in range(count)], locality)
+            runs = [prefetch.start + run * prefetch.stride for run in range(prefetch.runs)]
+            _fetch_next(c, loops, access, prefetch.elements, runs, locality)
 
 
 def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:

@@ -18,8 +18,8 @@ from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Add, BinaryExpr, IntImm, Max, Min, Mul, Ramp, Var
 from tilewright.ir.visit import substitute, uses_any
 from tilewright.tir.analysis.linear import linear
+from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.stmt import BufferStore, For
 
 _LANES: Final = (4, 8, 16, 32, 64)
@@ -29,7 +29,7 @@ _LANES: Final = (4, 8, 16, 32, 64)
 def as_vector_reduction(loop: For) -> BufferStore | None:
     """The only statement of a loop that combines neighbouring elements into one place, or None for other loops."""
     store, extent = loop.body, loop.extent
-    if REDUCTION not in loop.annotations or not isinstance(extent, IntImm) or extent.value not in _LANES:
+    if not REDUCTION.is_on(loop) or not isinstance(extent, IntImm) or extent.value not in _LANES:
         return None
     if not isinstance(store, BufferStore) or any(uses_any(index, [loop.var]) for index in store.indices):
         return None

@@ -25,11 +25,10 @@ from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
+from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.passes.lower_blocks import REDUCTION
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.stmt import (
-    PLAIN_ADDRESSES,
     Allocate,
     Assert,
     BufferStore,
@@ -259,7 +258,7 @@ class FunctionEmitter:
         if combined is not None:
             self.store(emit_vector_reduction(c, loop, combined))
             return
-        outer, self.in_reduction = self.in_reduction, REDUCTION in loop.annotations
+        outer, self.in_reduction = self.in_reduction, REDUCTION.is_on(loop)
         low = c.value(loop.min)
         end = str(_const(loop.min) + _const(loop.extent)) if _both_const(loop) else c.value(loop.min + loop.extent)
         never_empty = isinstance(loop.extent, IntImm) and loop.extent.value > 0
@@ -275,9 +274,8 @@ class FunctionEmitter:
         c = self.context
         self.loops.append(loop)
         emit_prefetches(c, self.loops)
-        outer, names = c.plainly_addressed, loop.annotations.get(PLAIN_ADDRESSES)
-        if isinstance(names, (list, tuple)):
-            c.plainly_addressed = outer.union(names)
+        outer = c.plainly_addressed
+        c.plainly_addressed = outer.union(PLAIN_ADDRESSES.of(loop) or ())
         self.stmt(loop.body)
         c.plainly_addressed = outer
         self.loops.pop()

@@ -17,19 +17,12 @@ from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Se
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
+from tilewright.tir.annotations import ROLLED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
-from tilewright.tir.stmt import (
-    ROLLED,
-    BufferStore,
-    Evaluate,
-    For,
-    IfThenElse,
-    LoopKind,
-    Stmt,
-)
+from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt
 
 if TYPE_CHECKING:
     from tilewright.codegen.c.dialect import Dialect
@@ -178,7 +171,7 @@ class _Kernel(BracedStatements[Expressions]):
         name = c.name(loop.var)
         if loop.kind is LoopKind.UNROLLED:
             c.line("#pragma unroll")
-        elif loop.annotations.get(ROLLED):
+        elif ROLLED.of(loop):
             c.line("#pragma unroll 1")
         c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
         self.inside(body)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.simplify import depends_on_memory
@@ -20,11 +19,9 @@ from tilewright.tir.analysis.bindings import conjuncts, exact_box, region_tells_
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import Box, joined, not_negative, relax, within
+from tilewright.tir.annotations import INDEPENDENT
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LetStmt, LoopKind, SeqStmt
-
-INDEPENDENT: Final = "independent"
-"""The annotation of a loop whose iterations, somebody promises, do not meet where data decide what they write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +256,7 @@ def iteration_conflict(
     for block in blocks:
         for region in block.writes:
             written.setdefault(region.buffer, []).append((block, region))
-    promised = bool(loop.annotations.get(INDEPENDENT))
+    promised = bool(INDEPENDENT.of(loop))
     for buffer, writers in written.items():
         if promised and any(places_from_data(block, buffer) for block, _ in writers):
             continue

@@ -17,9 +17,10 @@ from tilewright.ir.expr import ZERO, Add, And, IntImm, Max, Min, Mul, Or, PrimEx
 from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.linear import expression, linear, mentions
+from tilewright.tir.annotations import TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, Stmt
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION, Operand, TensorIntrin, find_intrinsic
+from tilewright.tir.tensor_intrin import Operand, TensorIntrin, find_intrinsic
 
 _COMMUTATIVE = (Add, Mul, Min, Max, And, Or)
 
@@ -100,9 +101,9 @@ def match_reset(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
 
 def intrinsic_mismatch(block: Block) -> str | None:
     """Why a block is not what the intrinsic it names computes; None if it is, or names none."""
-    for key, match in ((ANNOTATION, match_intrinsic), (RESET_ANNOTATION, match_reset)):
-        name = block.annotations.get(key)
-        if isinstance(name, str):
+    for key, match in ((TENSOR_INTRIN, match_intrinsic), (TENSOR_INTRIN_RESET, match_reset)):
+        name = key.of(block)
+        if name is not None:
             found = match(block, find_intrinsic(name))
             if isinstance(found, Mismatch):
                 return found.reason

@@ -12,11 +12,9 @@ from tilewright.ir.expr import Var, const_value
 from tilewright.tir.analysis.empty_reductions import may_have_no_steps
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import linear, mentions
+from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.stmt import Block, IterKind, LoopKind
 
-LAST_STEP: Final = "last_step_epilogue"
-"""The note on a reduction block whose last step applies an epilogue to the result."""
-_TURNING: Final = "zigzag"
 _IN_ORDER: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 
@@ -34,7 +32,7 @@ def last_step_conflict(index: ProgramIndex, block: Block) -> str | None:
             return f"iterator {item.var.name} is not a sum of the loops around block {block.name}"
         driving = [loop for loop in loops if loop.var in form.terms]
         for loop in driving:
-            if loop.kind not in _IN_ORDER or loop.annotations.get(_TURNING):
+            if loop.kind not in _IN_ORDER or ZIGZAG.of(loop):
                 return f"the iterations of loop {loop.var.name} do not run one after another"
             if any(mentions(other.value, {loop.var}) for other in block.iters if other.kind is not IterKind.REDUCE):
                 return f"loop {loop.var.name} runs through elements and steps at once"

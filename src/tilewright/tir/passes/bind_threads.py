@@ -33,11 +33,11 @@ from tilewright.ir.intrinsics import barrier, likely
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.analysis.bindings import conjuncts
+from tilewright.tir.annotations import ORDERED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.inject_virtual_threads import is_apart
-from tilewright.tir.passes.pipeline_loops import ORDERED
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
@@ -482,8 +482,8 @@ def _is_for_all(stmt: Stmt) -> bool:
 
 def _ordered_in(loop: For, buffers: frozenset[Buffer]) -> frozenset[Buffer]:
     """The buffers whose uses in a loop its own barrier orders (a software pipeline's)."""
-    names = loop.annotations.get(ORDERED)
-    return frozenset(buffer for buffer in buffers if isinstance(names, (list, tuple)) and buffer.name in names)
+    names = ORDERED.of(loop) or ()
+    return frozenset(buffer for buffer in buffers if buffer.name in names)
 
 
 def _barriers(stmt: Stmt) -> int:

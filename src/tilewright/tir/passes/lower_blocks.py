@@ -17,21 +17,18 @@ else may.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from tilewright.ir.build import all_of, eq
 from tilewright.ir.expr import TRUE, Call, PrimExpr, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, uses_any, variables
 from tilewright.tir.analysis.empty_reductions import element_guards, empty_init, init_at_start, may_be_empty
+from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.folding import fold
 from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, SeqStmt, Stmt, seq
-
-REDUCTION: Final = "reduction"
-"""The annotation of loops whose iterations combine values in any order."""
 
 
 def lower_blocks(func: PrimFunc) -> PrimFunc:
@@ -60,7 +57,7 @@ class _LowerBlocks(StmtRewriter):
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
         if loop.var in self._plan.reducing:
-            lowered = lowered.replace(annotations={**lowered.annotations, REDUCTION: True})
+            lowered = REDUCTION.put(lowered, True)
         inits = self._plan.before_loop.get(loop.var)
         return lowered if inits is None else seq(*inits, lowered)
 

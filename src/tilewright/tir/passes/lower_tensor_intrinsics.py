@@ -17,14 +17,13 @@ from tilewright.ir.build import as_expr, const, eq
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir.analysis.match_intrin import Mismatch, match_intrinsic, match_reset
+from tilewright.tir.annotations import TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Assert, Block, BufferStore, Evaluate, Stmt, seq
 from tilewright.tir.tensor_intrin import (
-    ANNOTATION,
-    RESET_ANNOTATION,
     AccessPointer,
     HardwareCall,
     Operand,
@@ -38,19 +37,18 @@ from tilewright.tir.tensor_intrin import (
 
 def lower_tensor_intrinsics(func: PrimFunc) -> PrimFunc:
     """The function with its intrinsics called."""
-    notes = (ANNOTATION, RESET_ANNOTATION)
     blocks = [stmt for stmt in all_statements(func.body) if isinstance(stmt, Block)]
-    if not any(note in block.annotations for block in blocks for note in notes):
+    if not any(TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block) for block in blocks):
         return func
     return func.replace(body=_LowerIntrinsics().stmt(func.body))
 
 
 class _LowerIntrinsics(StmtRewriter):
     def visit_block(self, block: Block) -> Stmt:
-        name, reset = block.annotations.get(ANNOTATION), block.annotations.get(RESET_ANNOTATION)
-        if isinstance(name, str):
+        name, reset = TENSOR_INTRIN.of(block), TENSOR_INTRIN_RESET.of(block)
+        if name is not None:
             return _lowered(block, find_intrinsic(name))
-        if isinstance(reset, str):
+        if reset is not None:
             return _lowered_reset(block, find_intrinsic(reset))
         return super().visit_block(block)
 

@@ -43,38 +43,27 @@ no stage of this iteration reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
 from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringImm, Var
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
+from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
 from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.passes.weave_loops import WOVEN, without_tiles, woven
+from tilewright.tir.passes.weave_loops import without_tiles, woven
 from tilewright.tir.passes.zigzag_loops import turned_inside
-from tilewright.tir.stmt import ROLLED, Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
-
-PIPELINE: Final = "software_pipeline"
-"""The note on a pipelined loop: the number of its stages."""
-STAGE: Final = "software_pipeline_stage"
-"""The note on a statement of its body: how many iterations late it runs."""
-LATE: Final = "software_pipeline_late"
-"""The note on a pipelined loop whose last stage goes on reading during so many more iterations."""
-ORDER: Final = "software_pipeline_order"
-"""The note on a statement of its body: its place among the others in an iteration of the pipeline."""
-ORDERED: Final = "software_pipeline_buffers"
-"""The note on an overlapped loop: names of the buffers whose uses the barrier at its start orders."""
 
 
 def pipeline_loops(func: PrimFunc, *, asynchronous: bool = False) -> PrimFunc:
     """The function with its pipelined loops overlapped; `asynchronous`: whether threads may leave copies under way."""
-    if not any(isinstance(item, For) and PIPELINE in item.annotations for item in all_statements(func.body)):
+    if not any(PIPELINE.is_on(item) for item in all_statements(func.body)):
         return func
     # Buffers sink to the iterations they live in: those are the ones to copy.
     func = compact_buffers(func)
@@ -89,7 +78,7 @@ class _Pipeline(StmtRewriter):
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
-        if PIPELINE not in loop.annotations:
+        if not PIPELINE.is_on(loop):
             return lowered
         return _pipelined(turned_inside(lowered), self._asynchronous, self._constants)
 
@@ -98,12 +87,12 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     allocations: list[Buffer] = []
     parts = _in_order(_staged(loop.body, allocations))
     if not _speak_in_private(parts, allocations):
-        return _plain(loop)
+        return PIPELINE.drop(loop)
     depth = max(stage for stage, _ in parts)
-    overlaps = WOVEN in loop.annotations and depth == 1 and _can_be_woven(loop)
+    overlaps = WOVEN.is_on(loop) and depth == 1 and _can_be_woven(loop)
     versions = _with_copies(loop, parts, allocations, overlaps)
     if versions is None:
-        return _plain(loop)
+        return PIPELINE.drop(loop)
     if overlaps:
         return _woven(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
@@ -118,7 +107,7 @@ def _with_copies(
 ) -> dict[Buffer, Buffer] | None:
     """Each buffer with a copy for every iteration under way; None if there is no room for them."""
     versions: dict[Buffer, Buffer] = {}
-    late = loop.annotations.get(LATE, 0)
+    late = LATE.of(loop) or 0
     # Threads meet once in an iteration, at its start: what others read during it is not to be overwritten.
     threads = _has_threads(loop.body)
     for buffer in allocations:
@@ -131,7 +120,7 @@ def _with_copies(
             if not overlaps:
                 return None
             count = 1
-        if count > 1 and isinstance(late, int):
+        if count > 1:
             count += late
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
     return versions
@@ -155,7 +144,7 @@ def _overlapped(
     """The loop with each stage's work of its own iteration; `ordered` are the buffers that threads share."""
     depth = max(stage for stage, _ in parts)
     time = Var(loop.var.name, loop.var.dtype)
-    notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, LATE)}
+    notes = without(loop, PIPELINE, LATE)
     body = _meeting(loop, ordered, asynchronous, notes) if ordered else []
     # Constants come first: a kernel that starts early reads them before it waits for those in front of it.
     ahead: dict[bool, list[Stmt]] = {True: [], False: []}
@@ -182,7 +171,7 @@ def _overlapped(
     if not peeled:
         extent = add(loop.extent, const(depth))
         return loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)
-    order = {ORDERED: notes[ORDERED]}
+    order = {ORDERED.name: notes[ORDERED.name]}
     first = [
         For(starts[known], loop.min, const(depth), LoopKind.SERIAL, seq(*work), annotations=order)
         for known, work in ahead.items()
@@ -194,14 +183,14 @@ def _overlapped(
 
 def _meeting(loop: For, ordered: dict[Buffer, int], asynchronous: bool, notes: dict[str, object]) -> list[Stmt]:
     """Where threads wait for each other at the start of an iteration; what later passes must know is noted."""
-    notes[ORDERED] = sorted(buffer.name for buffer in ordered)
+    notes |= ORDERED.entry(tuple(sorted(buffer.name for buffer in ordered)))
     body: list[Stmt] = []
     if asynchronous:
         body.append(Evaluate(async_wait(min(ordered.values()) - 1)))
     if any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(loop.body)):
         body.append(Evaluate(machine_call(FENCE)))
         # Steps are many instructions, and NVIDIA's compiler follows products through loops best as they are.
-        notes[ROLLED] = True
+        notes |= ROLLED.entry(True)
     body.append(Evaluate(barrier("shared")))
     return body
 
@@ -226,7 +215,7 @@ def _woven(
         return [fresh_copy(part, {loop.var: iteration}) for part in stages[stage]]
 
     time = Var(loop.var.name, loop.var.dtype)
-    notes = {key: value for key, value in loop.annotations.items() if key not in (PIPELINE, WOVEN)}
+    notes = without(loop, PIPELINE, WOVEN)
     end = add(loop.min, loop.extent)
     body = woven(at(0, time), at(1, sub(time, const(1))))
     start, rest = add(loop.min, const(1)), sub(loop.extent, const(1))
@@ -311,11 +300,6 @@ def _speak_in_private(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[B
     )
 
 
-def _plain(loop: For) -> For:
-    """A loop without the note on it."""
-    return loop.replace(annotations={key: value for key, value in loop.annotations.items() if key != PIPELINE})
-
-
 def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, int | None, Stmt]]:
     """The statements of a body with their stages and places; an init that was put before a statement goes with it."""
     flat: list[Stmt] = []
@@ -335,12 +319,9 @@ def _staged(body: Stmt, allocations: list[Buffer]) -> list[tuple[int, int | None
     stage: int | None = None
     place: int | None = None
     for stmt in reversed(flat):
-        note = stmt.annotations.get(STAGE) if isinstance(stmt, For) else None
-        if isinstance(note, int) and isinstance(stmt, For):
-            stage, order = note, stmt.annotations.get(ORDER)
-            place = order if isinstance(order, int) else None
-            rest = {key: value for key, value in stmt.annotations.items() if key not in (STAGE, ORDER)}
-            stmt = stmt.replace(annotations=rest)
+        if isinstance(stmt, For) and STAGE.is_on(stmt):
+            stage, place = STAGE.of(stmt), ORDER.of(stmt)
+            stmt = stmt.replace(annotations=without(stmt, STAGE, ORDER))
         result.append((-1 if stage is None else stage, place, stmt))
     # What was put after everything else runs with the last stage.
     last = max([0, *(stage for stage, _, _ in result)])

@@ -18,16 +18,18 @@ compilers heed `ROLLED`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tilewright.ir.build import add
 from tilewright.ir.expr import IntImm, Var, is_const_int
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, transform, uses_any
+from tilewright.tir.annotations import PREFETCH, ROLLED, Prefetch
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.stmt import PREFETCH, ROLLED, BufferStore, Evaluate, For, LoopKind, Stmt, seq
+from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
 """Statements that one unrolled loop may become."""
@@ -54,7 +56,7 @@ class _Unroll(StmtRewriter):
             if count * _statements(body) > MAX_STATEMENTS:
                 return loop.replace(kind=LoopKind.SERIAL)
             return self._unrolled(loop, count)
-        if self._copied and ROLLED in loop.annotations:
+        if self._copied and ROLLED.is_on(loop):
             return loop
         fits = count <= 16 and count * _statements(body) <= REGISTER_STATEMENTS
         if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
@@ -69,18 +71,21 @@ class _Unroll(StmtRewriter):
 
 def _copies(loop: For, count: int) -> Stmt:
     copies = [fresh_copy(loop.body, {loop.var: add(loop.min, step)}) for step in range(count)]
-    wanted = loop.annotations.get(PREFETCH)
-    if isinstance(wanted, dict):
-        copies = [_fetching(copy, _share(wanted, step, count)) for step, copy in enumerate(copies)]
+    prefetches = PREFETCH.of(loop)
+    if prefetches is not None:
+        copies = [_fetching(copy, _share(prefetches, step, count)) for step, copy in enumerate(copies)]
     return seq(*copies)
 
 
-def _share(wanted: dict[str, int], step: int, count: int) -> dict[str, list[int]]:
-    """What one of some copies fetches: so many elements, and where they begin after the first that is in use."""
-    return {name: [-(-length // count), length + step * length // count] for name, length in wanted.items()}
+def _share(prefetches: Mapping[str, Prefetch], step: int, count: int) -> dict[str, Prefetch]:
+    """What one of some copies fetches: its part of each run."""
+    return {
+        name: item._replace(elements=-(-item.elements // count), start=item.start + step * item.elements // count)
+        for name, item in prefetches.items()
+    }
 
 
-def _fetching(stmt: Stmt, wanted: dict[str, list[int]]) -> Stmt:
+def _fetching(stmt: Stmt, prefetches: dict[str, Prefetch]) -> Stmt:
     """A statement whose first innermost loop fetches ahead."""
     loops = [item for item in all_statements(stmt) if isinstance(item, For)]
     innermost = next((item for item in loops if not any(isinstance(x, For) for x in all_statements(item.body))), None)
@@ -88,7 +93,7 @@ def _fetching(stmt: Stmt, wanted: dict[str, list[int]]) -> Stmt:
     def visit(item: Node) -> Node | None:
         if item is not innermost or innermost is None:
             return None
-        return innermost.replace(annotations={**innermost.annotations, PREFETCH: wanted})
+        return PREFETCH.put(innermost, prefetches)
 
     return transform(stmt, visit)
 

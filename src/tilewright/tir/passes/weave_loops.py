@@ -32,8 +32,6 @@ from tilewright.tir.machine import TILE_SCOPE
 from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
-WOVEN: Final = "software_pipeline_woven"
-"""The note on a pipelined loop of two stages: the second's statements go between the steps of the first's loop."""
 _MOST_UNROLLED: Final = 8
 """Iterations that are written out between two steps: counting them would cost as much as they do."""
 

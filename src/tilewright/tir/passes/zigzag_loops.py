@@ -13,16 +13,13 @@ Loops in a software pipeline are turned there (`turned_inside`): what is woven i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from tilewright.ir.build import add, const, eq, floormod, select, sub
 from tilewright.ir.expr import Var, is_const_int
+from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.rewriting import StmtRewriter, substitute_stmt
 from tilewright.tir.stmt import For, LoopKind, Stmt
-
-ZIGZAG: Final = "zigzag"
-"""The note on a loop that runs backwards in every second iteration of the serial loop around it."""
 
 
 def zigzag_loops(func: PrimFunc) -> PrimFunc:
@@ -40,20 +37,20 @@ class _ZigzagLoops(StmtRewriter):
         self._serial = list(around)
 
     def visit_for(self, loop: For) -> Stmt:
-        turning = self._serial[-1] if self._serial and loop.annotations.get(ZIGZAG) else None
+        turning = self._serial[-1] if self._serial and ZIGZAG.of(loop) else None
         turns = loop.kind is LoopKind.SERIAL and not is_const_int(loop.extent, 1)
         if turns:
             self._serial.append(loop.var)
         lowered = super().visit_for(loop)
         if turns:
             self._serial.pop()
-        if not loop.annotations.get(ZIGZAG):
+        if not ZIGZAG.of(loop):
             return lowered
         assert isinstance(lowered, For)
-        notes = {key: value for key, value in lowered.annotations.items() if key != ZIGZAG}
+        lowered = ZIGZAG.drop(lowered)
         if turning is None or not turns:
-            return lowered.replace(annotations=notes)
+            return lowered
         last = sub(add(add(lowered.min, lowered.min), lowered.extent), 1)
         forward = eq(floormod(turning, const(2)), 0)
         turned = select(forward, loop.var, sub(last, loop.var))
-        return lowered.replace(body=substitute_stmt(lowered.body, {loop.var: turned}), annotations=notes)
+        return lowered.replace(body=substitute_stmt(lowered.body, {loop.var: turned}))

@@ -1,20 +1,17 @@
-"""How loops run (parallel, vectorize, unroll, bind) and free-form notes on loops and blocks."""
+"""How loops run (parallel, vectorize, unroll, bind) and annotations of loops and blocks."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tilewright.tir.analysis.dependence import INDEPENDENT, places_from_data
-from tilewright.tir.passes.pipeline_loops import PIPELINE, STAGE
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
+from tilewright.tir.analysis.dependence import places_from_data
+from tilewright.tir.annotations import ANNOTATIONS, INDEPENDENT, PIPELINE, STAGE, ZIGZAG
 from tilewright.tir.schedule.premises import (
-    PIPELINE_NOTES,
-    RESERVED,
     only_reduces,
+    require_annotations,
     require_axis,
     require_constant,
     require_independent,
-    require_pipeline_note,
     require_zigzag,
 )
 from tilewright.tir.schedule.state import ScheduleState
@@ -49,7 +46,7 @@ def promise_independent(state: ScheduleState, loop: For) -> None:
             loop,
             "nothing is taken on trust where indices tell what is written",
         )
-    state.relabel(loop, loop.replace(annotations={**loop.annotations, INDEPENDENT: True}))
+    state.relabel(loop, INDEPENDENT.put(loop, True))
 
 
 def parallel(state: ScheduleState, loop: For) -> None:
@@ -82,7 +79,7 @@ def zigzag(state: ScheduleState, loop: For) -> None:
     """
     _require_free(state, loop, "zigzag")
     require_zigzag(state, loop)
-    state.relabel(loop, loop.replace(annotations={**loop.annotations, ZIGZAG: True}))
+    state.relabel(loop, ZIGZAG.put(loop, True))
 
 
 def bind(state: ScheduleState, loop: For, thread: str) -> None:
@@ -106,24 +103,27 @@ def bind(state: ScheduleState, loop: For, thread: str) -> None:
         state.relabel(loop, loop.replace(kind=LoopKind.THREAD, thread=thread))
 
 
-def annotate(state: ScheduleState, target: For | Block, key: str, value: object) -> None:
-    """Attach a note to a loop or a block, replacing one of the same key.
+def annotate(state: ScheduleState, target: For | Block, name: str, value: object) -> None:
+    """Attach an annotation to a loop or a block, replacing one of the same name.
 
-    Notes that change what lowering makes of a program belong to primitives, which prove that they may.
+    Names of `tir/annotations.py` take values of their types; those that change what lowering makes of a program belong
+    to primitives, which prove that they may. Under other names anything can be kept.
     """
-    owner = RESERVED.get(key)
-    if owner is not None:
-        state.fail(f"annotate: the note {key!r} changes what the program does", target, owner)
-    if key in PIPELINE_NOTES:
-        require_pipeline_note(state, target, key, value)
-    state.relabel(target, target.replace(annotations={**target.annotations, key: value}))
+    known = ANNOTATIONS.get(name)
+    if known is not None and known.owner is not None:
+        state.fail(f"annotate: the annotation {name!r} changes what the program does", target, known.owner)
+    annotated = target.replace(annotations={**target.annotations, name: value})
+    if known is not None:
+        require_annotations(state, annotated)
+    state.relabel(target, annotated)
 
 
-def unannotate(state: ScheduleState, target: For | Block, key: str) -> None:
-    """Remove a note from a loop or a block."""
-    if key not in target.annotations:
-        state.fail(f"unannotate: there is no annotation {key!r} here", target)
-    if key == STAGE:
-        state.fail(f"unannotate: {key!r} is a part of a software pipeline", target, f"remove {PIPELINE!r} of its loop")
-    notes = {name: value for name, value in target.annotations.items() if name != key}
-    state.relabel(target, target.replace(annotations=notes))
+def unannotate(state: ScheduleState, target: For | Block, name: str) -> None:
+    """Remove an annotation from a loop or a block."""
+    if name not in target.annotations:
+        state.fail(f"unannotate: there is no annotation {name!r} here", target)
+    if name == STAGE.name:
+        hint = f"remove {PIPELINE.name!r} of its loop"
+        state.fail(f"unannotate: {name!r} is a part of a software pipeline", target, hint)
+    rest = {key: value for key, value in target.annotations.items() if key != name}
+    state.relabel(target, target.replace(annotations=rest))

@@ -8,7 +8,7 @@ from typing import Self
 
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.dependence import consumers, producers
-from tilewright.tir.analysis.reduction_order import LAST_STEP
+from tilewright.tir.annotations import LAST_STEP, TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.enclose import enclose, is_bare
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
@@ -16,7 +16,6 @@ from tilewright.tir.schedule.state import ScheduleState, require_closed_blocks
 from tilewright.tir.schedule.trace import Trace, Value
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Block, For
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 from tilewright.tir.verify import verify_written
 
 
@@ -37,9 +36,9 @@ class ScheduleBase:
         require_closed_blocks(func)
         self._state = ScheduleState(func)
         for block in self._state.index.blocks.values():
-            if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
+            if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
                 self._state.watch_tensorized(block)
-            if LAST_STEP in block.annotations:
+            if LAST_STEP.is_on(block):
                 self._state.watch_last_steps()
         self._trace = Trace()
         self._random = Random(seed)

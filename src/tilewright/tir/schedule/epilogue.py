@@ -14,7 +14,8 @@ from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict
 from tilewright.tir.analysis.linear import mentions
-from tilewright.tir.analysis.reduction_order import LAST_STEP, last_step_conflict
+from tilewright.tir.analysis.reduction_order import last_step_conflict
+from tilewright.tir.annotations import LAST_STEP
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.addend import require_defined
 from tilewright.tir.schedule.compute_location import require_movable
@@ -65,7 +66,7 @@ def fuse_reduction_epilogue(state: ScheduleState, reduction: Block, epilogue: Bl
     if done is not step:
         _require_last(state, reduction)
         done = select(_is_last(reduction), done, step)
-        notes[LAST_STEP] = True
+        notes |= LAST_STEP.entry(True)
     fused = with_detected_accesses(
         reduction.replace(
             body=BufferStore(store.buffer, place, done),
@@ -190,5 +191,5 @@ def _commit(state: ScheduleState, reduction: Block, epilogue: Block, fused: Bloc
         if conflict is not None:
             state.fail(f"{WHAT}: {conflict.reason}", state.index.blocks.get(name))
     state.commit_index(candidate)
-    if LAST_STEP in fused.annotations:
+    if LAST_STEP.is_on(fused):
         state.watch_last_steps()

@@ -9,7 +9,7 @@ written with its loops parallel from the start must not get round that. So all t
 | parallel, vectorized, bound loops | no iteration touches what another writes |
 | vectorized, unrolled loops, virtual threads | the extent is constant |
 | reductions | the init runs for every element, also where there is nothing to reduce |
-| notes (zigzag, pipelines, tensor intrinsics, reductions, layouts) | what the primitive that makes them proves |
+| annotations (zigzag, pipelines, tensor intrinsics, reductions, layouts) | what the primitive that makes them proves |
 
 Who may reach a buffer needs no proof: lowering finds from the accesses whether threads share it, and places barriers.
 Only `warp` is what it says, and lowering's own.
@@ -28,26 +28,32 @@ from tilewright.tir.analysis.dependence import iteration_conflict
 from tilewright.tir.analysis.empty_reductions import empty_init, may_be_empty, reductions
 from tilewright.tir.analysis.index import child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
-from tilewright.tir.analysis.reduction_order import LAST_STEP, last_step_conflict
+from tilewright.tir.analysis.reduction_order import last_step_conflict
+from tilewright.tir.annotations import (
+    LAST_STEP,
+    ORDER,
+    PIPELINE,
+    REDUCTION,
+    STAGE,
+    TENSOR_INTRIN,
+    TENSOR_INTRIN_RESET,
+    ZIGZAG,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.enclose import IN_ORDER, enclose, runs_loose_in_parallel
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.align_storage import ATTRIBUTE as ALIGNED
-from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.passes.pipeline_loops import ORDER, PIPELINE, STAGE
 from tilewright.tir.passes.swizzle_storage import ATTRIBUTE as SWIZZLED
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.tir.schedule.loops import split
 from tilewright.tir.schedule.placement import body_statements
 from tilewright.tir.schedule.premises import (
-    PIPELINE_NOTES,
     only_reduces,
+    require_annotations,
     require_axis,
     require_constant,
     require_independent,
-    require_pipeline_note,
     require_turnable,
 )
 from tilewright.tir.schedule.reducer import match_reducer
@@ -56,7 +62,6 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.storage import require_swizzle
 from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LetStmt, LoopKind, Stmt
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 
 class Proven(Enum):
@@ -75,13 +80,15 @@ def require_legal(func: PrimFunc, proven: Proven = Proven.NOTHING) -> None:
     if any(runs_loose_in_parallel(item.body) for item in statements(func.body) if isinstance(item, Block)):
         func = enclose(func)
     state = ScheduleState(func)
+    for annotated in (*state.index.loops.values(), *state.index.blocks.values()):
+        require_annotations(state, annotated)
     for loop in state.index.loops.values():
         if loop.kind not in IN_ORDER:
             _require_kind(state, loop, proven)
         elif loop.kind is LoopKind.UNROLLED:
             require_constant(state, loop, "unroll")
         if loop.annotations:
-            _require_notes(state, loop)
+            _require_annotated(state, loop)
     for block, path in reductions(func.body):
         _require_init(state, block, path)
     _require_attributes(state)
@@ -93,11 +100,11 @@ def require_legal(func: PrimFunc, proven: Proven = Proven.NOTHING) -> None:
                     block,
                     "use 'shared': lowering finds out who shares it",
                 )
-        if LAST_STEP in block.annotations:
+        if LAST_STEP.is_on(block):
             conflict = last_step_conflict(state.index, block)
             if conflict is not None:
                 state.fail(f"the epilogue of block {block.name} would not run at the last step: {conflict}", block)
-        if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
+        if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
             reason = intrinsic_mismatch(block)
             if reason is not None:
                 state.fail(f"block {block.name} is not what its tensor intrinsic computes: {reason}", block)
@@ -253,18 +260,15 @@ def _require_init(state: ScheduleState, block: Block, path: list[Stmt]) -> None:
         )
 
 
-# ---------------------------------------------------------------- notes
+# ---------------------------------------------------------------- annotations
 
 
-def _require_notes(state: ScheduleState, loop: For) -> None:
-    if loop.annotations.get(ZIGZAG) and loop.kind is LoopKind.SERIAL:
+def _require_annotated(state: ScheduleState, loop: For) -> None:
+    if ZIGZAG.of(loop) and loop.kind is LoopKind.SERIAL:
         require_turnable(state, loop)
-    if PIPELINE in loop.annotations:
+    if PIPELINE.is_on(loop):
         _require_stages(state, loop)
-    for key in PIPELINE_NOTES:
-        if key in loop.annotations:
-            require_pipeline_note(state, loop, key, loop.annotations[key])
-    if loop.annotations.get(REDUCTION):
+    if REDUCTION.of(loop):
         _require_reduction(state, loop)
 
 
@@ -278,16 +282,11 @@ def _require_stages(state: ScheduleState, loop: For) -> None:
     while isinstance(body, Allocate):
         body = body.body
     parts = list(body_statements(loop.replace(body=body)))
-    notes = [part.annotations.get(STAGE) if isinstance(part, For) else None for part in parts]
-    if any(note is not None and (isinstance(note, bool) or not isinstance(note, int) or note < 0) for note in notes):
-        state.fail(f"software_pipeline: the stages {notes} of loop {loop.var.name} are not numbers from 0 on", loop)
-    places = [part.annotations.get(ORDER, 0) if isinstance(part, For) else 0 for part in parts]
-    if not all(type(place) is int for place in places):
-        state.fail(f"software_pipeline: the order {places} of loop {loop.var.name} is not made of numbers", loop)
     latest: dict[Buffer, tuple[int, bool]] = {}
-    orders: dict[tuple[Buffer, int], tuple[object, bool]] = {}
-    for part, note, place in zip(parts, notes, places, strict=True):
-        if not isinstance(note, int):
+    orders: dict[tuple[Buffer, int], tuple[int, bool]] = {}
+    for part in parts:
+        note, place = STAGE.of(part), ORDER.of(part) or 0
+        if note is None:
             continue
         touched: dict[Buffer, bool] = {}
         for block in [part] if isinstance(part, Block) else state.index.blocks_under(part):
@@ -303,7 +302,7 @@ def _require_stages(state: ScheduleState, loop: For) -> None:
                 )
             latest[buffer] = (max(stage, note), writes or written)
             before, touched_before = orders.get((buffer, note), (place, False))
-            if isinstance(before, int) and isinstance(place, int) and place < before and (writes or touched_before):
+            if place < before and (writes or touched_before):
                 state.fail(
                     f"software_pipeline: of two statements of stage {note} that touch {buffer.name} the later one "
                     "would run first",
@@ -337,7 +336,7 @@ def _require_reduction(state: ScheduleState, loop: For) -> None:
             matched = match_reducer(Block("step", (), (), (), item))
             if matched is None or any(uses_any(index, [loop.var]) for index in item.indices):
                 state.fail(
-                    f"loop {loop.var.name} has the note {REDUCTION!r}, but does more than combine values in any order",
+                    f"loop {loop.var.name} is {REDUCTION.name!r}, but does more than combine values in any order",
                     loop,
                     "give the statement a block with a reduce iterator and an init",
                 )

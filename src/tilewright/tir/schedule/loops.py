@@ -14,6 +14,7 @@ from tilewright.tir.analysis.dependence import covered, iteration_conflict
 from tilewright.tir.analysis.empty_reductions import empty_init, may_be_empty, reductions
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.schedule.state import ScheduleState, guard, substitute_loops
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 
@@ -140,7 +141,7 @@ def fuse(state: ScheduleState, loops: Sequence[For]) -> Var:
     for place, loop in enumerate(loops):
         if kind is LoopKind.SERIAL:
             require_serial(state, loop, "fuse")
-        if loop.annotations.get("zigzag") and len(loops) > 1:
+        if ZIGZAG.of(loop) and len(loops) > 1:
             # The steps that it is fused with would run backwards too.
             state.fail(f"fuse: loop {loop.var.name} runs back and forth (zigzag)", loop, "choose how loops run last")
         above = [outer.var for outer in loops[:place]]
@@ -241,7 +242,7 @@ def check_kinds(state: ScheduleState, candidate: ProgramIndex, loops: Iterable[V
     """Loops that already run in parallel must keep independent iterations in a changed program."""
     for var in loops:
         loop = candidate.loops[var]
-        if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.THREAD) and not loop.annotations.get("zigzag"):
+        if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.THREAD) and not ZIGZAG.of(loop):
             continue
         conflict = iteration_conflict(candidate, loop, state.analyzer, loop.kind is not LoopKind.VECTORIZED)
         if conflict is not None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import ONE, ZERO, Var
 from tilewright.tir.analysis.dependence import covered, is_private
+from tilewright.tir.annotations import ORDER, PIPELINE, STAGE, ZIGZAG
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.pipeline_loops import ORDER, PIPELINE, STAGE
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.loops import require_blocks, require_serial
 from tilewright.tir.schedule.placement import body_statements
 from tilewright.tir.schedule.state import ScheduleState
@@ -36,7 +35,7 @@ def software_pipeline(
     what = "software_pipeline"
     require_serial(state, loop, what)
     require_blocks(state, loop, what)
-    if loop.annotations.get(ZIGZAG):
+    if ZIGZAG.of(loop):
         state.fail(f"{what}: loop {loop.var.name} runs back and forth (zigzag), stages need one direction", loop)
     parts = list(body_statements(loop))
     if len(stages) != len(parts) or min(stages, default=0) != 0:
@@ -65,8 +64,8 @@ def software_pipeline(
                 state.fail(f"{what}: block {block.name} has an opaque iterator: its order is fixed", block)
     places = [None] * len(parts) if order is None else order
     marked = [_with_stage(part, stage, place) for part, stage, place in zip(parts, stages, places, strict=True)]
-    notes = {**loop.annotations, PIPELINE: max(stages) + 1}
-    state.commit_index(state.index_of(state.edited({loop: loop.replace(body=seq(*marked), annotations=notes)})))
+    pipeline = PIPELINE.put(loop.replace(body=seq(*marked)), max(stages) + 1)
+    state.commit_index(state.index_of(state.edited({loop: pipeline})))
 
 
 def _blocks_of(state: ScheduleState, part: Stmt) -> list[Block]:
@@ -111,10 +110,8 @@ def _with_stage(part: Stmt, stage: int, place: int | None) -> For:
     """A statement of the body with its stage (and place) noted; a block alone gets a loop to carry the note."""
     if not isinstance(part, For):
         part = For(Var("u"), ZERO, ONE, LoopKind.SERIAL, part)
-    notes = {key: value for key, value in part.annotations.items() if key != ORDER}
-    if place is not None:
-        notes[ORDER] = place
-    return part.replace(annotations={**notes, STAGE: stage})
+    part = ORDER.drop(part) if place is None else ORDER.put(part, place)
+    return STAGE.put(part, stage)
 
 
 def _check_order(

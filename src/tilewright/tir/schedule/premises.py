@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from tilewright.ir.expr import const_value
-from tilewright.tir.analysis.dependence import INDEPENDENT, iteration_conflict, places_from_data
+from tilewright.tir.analysis.dependence import iteration_conflict, places_from_data
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.linear import mentions
-from tilewright.tir.analysis.reduction_order import LAST_STEP
-from tilewright.tir.passes.lower_blocks import REDUCTION
-from tilewright.tir.passes.pipeline_loops import LATE, ORDER, ORDERED, PIPELINE, STAGE
-from tilewright.tir.passes.weave_loops import WOVEN
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
+from tilewright.tir.annotations import PIPELINE, Place, problems
 from tilewright.tir.schedule.loops import require_blocks
 from tilewright.tir.schedule.reducer import match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Block, For, IterKind, LoopKind
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
-
-RESERVED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        ZIGZAG: "use zigzag(loop), which proves that the iterations may run backwards",
-        PIPELINE: "use software_pipeline(loop, stages) or double_buffer(block)",
-        STAGE: "use software_pipeline(loop, stages) or double_buffer(block)",
-        ORDER: "use software_pipeline(loop, stages) or double_buffer(block)",
-        LAST_STEP: "use fuse_reduction_epilogue(block, epilogue), which proves that it runs at the last step",
-        ANNOTATION: "use tensorize(target, intrinsic), which proves that the intrinsic computes the same",
-        RESET_ANNOTATION: "decompose_reduction of a tensorized block gives its init this note",
-        REDUCTION: "lowering finds the loops that reduce by itself: give the block a reduce iterator",
-        INDEPENDENT: "use promise_independent(loop), which says of what it is believed",
-        ORDERED: "lowering makes it of software pipelines",
-    }
-)
-"""Notes that change what a program does, and whose they are."""
-
-PIPELINE_NOTES: Final = (WOVEN, LATE)
-"""Notes on software pipelines that say how, not whether, iterations overlap."""
+from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
 
 
 def require_constant(state: ScheduleState, loop: For, what: str) -> None:
@@ -56,7 +30,7 @@ def require_independent(state: ScheduleState, loop: For, what: str, private: boo
 
     `scheduled`: the program was made by primitives, which have proven what iterations read of their own buffers.
     """
-    if PIPELINE in loop.annotations:
+    if PIPELINE.is_on(loop):
         # Its blocks may be independent as they stand; once it is lowered, an iteration uses what earlier ones made.
         state.fail(f"{what}: the iterations of loop {loop.var.name} overlap: it is a software pipeline", loop)
     require_blocks(state, loop, what)
@@ -98,12 +72,12 @@ def require_turnable(state: ScheduleState, loop: For) -> None:
         require_independent(state, loop, "zigzag", private=True)
 
 
-def require_pipeline_note(state: ScheduleState, target: For | Block, key: str, value: object) -> None:
-    """Notes on how a software pipeline runs: a number, on a loop that is one."""
-    if not isinstance(target, For) or PIPELINE not in target.annotations:
-        state.fail(f"annotate: the note {key!r} is for software pipelines", target, RESERVED[PIPELINE])
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 16:
-        state.fail(f"annotate: {key!r} is a number from 0 to 16, not {value!r}", target)
+def require_annotations(state: ScheduleState, stmt: Stmt) -> None:
+    """Known annotations of a loop or block stand where they belong and have values of their types."""
+    if isinstance(stmt, (For, Block)):
+        what = f"loop {stmt.var.name}" if isinstance(stmt, For) else f"block {stmt.name}"
+        for problem in problems(stmt.annotations, Place.LOOP if isinstance(stmt, For) else Place.BLOCK):
+            state.fail(f"{what}: {problem}", stmt)
 
 
 def only_reduces(state: ScheduleState, loop: For) -> bool:

@@ -14,6 +14,7 @@ from tilewright.tir.analysis.bindings import conjuncts, is_injective
 from tilewright.tir.analysis.dependence import moved_flow_conflict
 from tilewright.tir.analysis.index import child_statements
 from tilewright.tir.analysis.linear import mentions
+from tilewright.tir.annotations import TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.reducer import (
     MatchedReducer,
@@ -34,7 +35,6 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 _PRIVATE_SCOPES: Final = frozenset(["local", "warp"])
 """Memory that other threads of a group do not see (or not all of them)."""
@@ -142,8 +142,8 @@ def decompose_reduction(state: ScheduleState, block: Block, loop: For) -> str:
     copied, fresh = _copied_block(block, name, mapping)
     predicate = all_of(substitute(part, mapping) for part in guards)
     # The init of a tile that an intrinsic computes is the intrinsic's reset.
-    intrinsic = block.annotations.get(ANNOTATION)
-    notes = {} if intrinsic is None else {RESET_ANNOTATION: intrinsic}
+    intrinsic = TENSOR_INTRIN.of(block)
+    notes = {} if intrinsic is None else TENSOR_INTRIN_RESET.entry(intrinsic)
     copied = copied.replace(body=substitute(init, fresh), predicate=predicate, annotations=notes)
     nest: Stmt = with_detected_accesses(copied)
     for item in reversed(loops):

@@ -12,9 +12,8 @@ from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.bindings import exact_box
 from tilewright.tir.analysis.dependence import consumers, covered, reads_own_output
 from tilewright.tir.analysis.linear import linear, mentions
+from tilewright.tir.annotations import PIPELINE, ZIGZAG
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
-from tilewright.tir.passes.pipeline_loops import PIPELINE
-from tilewright.tir.passes.zigzag_loops import ZIGZAG
 from tilewright.tir.schedule.cache import pick_buffer
 from tilewright.tir.schedule.loops import check_kinds
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, transform_users
@@ -164,7 +163,7 @@ def _require_steady(
         if mentions(loop.min, {var}) or mentions(loop.extent, {var}):
             state.fail(f"{what}: the range of loop {loop.var.name} depends on loop {var.name}", loop)
         in_order = loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED)
-        if not in_order or PIPELINE in loop.annotations or ZIGZAG in loop.annotations:
+        if not in_order or PIPELINE.is_on(loop) or ZIGZAG.is_on(loop):
             state.fail(f"{what}: the iterations of loop {loop.var.name} do not run one after another", loop)
     names = {loop.var for loop in inside}
     (region,) = block.writes

@@ -7,12 +7,13 @@ methods are thin: the transformations are in the files of their families.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.intrinsic_mapping import find_mapping
 from tilewright.tir.analysis.match_intrin import Mismatch
+from tilewright.tir.annotations import Annotation
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap, MapLike
 from tilewright.tir.schedule import (
@@ -160,16 +161,17 @@ class Schedule(AccessMethods, BlockMethods, DataMethods):
         notes.bind(self._state, self._loop(loop, "bind"), thread)
         self._record("bind", [loop], {"thread": thread})
 
-    def annotate(self, target: LoopHandle | BlockHandle, key: str, value: Value) -> None:
+    def annotate(self, target: LoopHandle | BlockHandle, key: str | Annotation[Any], value: Value) -> None:
         """Attach a note to a loop or a block."""
         self._trace.encode(value)
-        notes.annotate(self._state, self._target(target, "annotate"), key, value)
-        self._record("annotate", [target], {"key": key, "value": value})
+        name = str(key)
+        notes.annotate(self._state, self._target(target, "annotate"), name, value)
+        self._record("annotate", [target], {"key": name, "value": value})
 
-    def unannotate(self, target: LoopHandle | BlockHandle, key: str) -> None:
+    def unannotate(self, target: LoopHandle | BlockHandle, key: str | Annotation[Any]) -> None:
         """Remove a note from a loop or a block."""
-        notes.unannotate(self._state, self._target(target, "unannotate"), key)
-        self._record("unannotate", [target], {"key": key})
+        notes.unannotate(self._state, self._target(target, "unannotate"), str(key))
+        self._record("unannotate", [target], {"key": str(key)})
 
     # Where blocks are computed
 

@@ -15,12 +15,12 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
-from tilewright.tir.analysis.reduction_order import LAST_STEP, last_step_conflict
+from tilewright.tir.analysis.reduction_order import last_step_conflict
+from tilewright.tir.annotations import LAST_STEP, TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
-from tilewright.tir.tensor_intrin import ANNOTATION, RESET_ANNOTATION
 
 N = TypeVar("N", bound=Node)
 
@@ -168,7 +168,7 @@ class ScheduleState:
 
     def _check_last_steps(self, index: ProgramIndex) -> None:
         for block in index.blocks.values():
-            reason = last_step_conflict(index, block) if LAST_STEP in block.annotations else None
+            reason = last_step_conflict(index, block) if LAST_STEP.is_on(block) else None
             if reason is not None:
                 self.fail(
                     f"the last step of the reduction of block {block.name} would no longer come last: {reason}",
@@ -190,7 +190,7 @@ class ScheduleState:
                     self.index.blocks.get(block.name),
                     "change loops and layouts before tensorize",
                 )
-            if ANNOTATION in block.annotations or RESET_ANNOTATION in block.annotations:
+            if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
                 found[block.name] = block
         self._tensorized = found
 

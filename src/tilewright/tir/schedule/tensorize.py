@@ -12,11 +12,12 @@ from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.match_intrin import Mismatch, loop_nest, match_intrinsic
 from tilewright.tir.analysis.regions import relax
+from tilewright.tir.annotations import TENSOR_INTRIN
 from tilewright.tir.buffer import BufferRegion
 from tilewright.tir.schedule.loops import require_serial
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, with_value
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, Stmt, seq
-from tilewright.tir.tensor_intrin import ANNOTATION, TensorIntrin
+from tilewright.tir.tensor_intrin import TensorIntrin
 
 
 def blockize(state: ScheduleState, loop: For) -> str:
@@ -218,7 +219,7 @@ def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin
                 mark,
                 "let the lowering rule give (compute, reset, update), or put the whole reduction in the tile",
             )
-    changed = block.replace(annotations={**block.annotations, ANNOTATION: intrinsic.name})
+    changed = TENSOR_INTRIN.put(block, intrinsic.name)
     state.adopt(trial)
     func = trial.func.replace(body=edit_tree(trial.index, {block: changed}))
     state.watch_tensorized(changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.expr import FloatImm, IntImm
+from tilewright.tir.annotations import ANCHOR, KEPT, LAYOUT, Anchor, Layout
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.schedule.context import ScheduleContext, operations_in
@@ -35,18 +36,18 @@ def _is_number(block: Block) -> bool:
 
 
 def _keep(context: ScheduleContext, handle: BlockHandle, block: Block) -> bool:
-    if block.annotations.get("kept"):
+    if KEPT.of(block):
         return True
     consumers = [context.block(consumer) for consumer in context.sch.get_consumers(handle)]
-    if any("anchor" in consumer.annotations for consumer in consumers):
+    if any(ANCHOR.is_on(consumer) for consumer in consumers):
         # A contraction reads each element many times: compute it once, unless it only picks elements by name.
-        if all(consumer.annotations.get("anchor") == "depthwise_conv2d" for consumer in consumers):
+        if all(ANCHOR.of(consumer) is Anchor.DEPTHWISE_CONV2D for consumer in consumers):
             # Each element is read a few times only; loops are partitioned so that inner tiles test no border. Not where
             # vectors are of pixels: most would be at one.
-            planar = "pad" in handle.name and any(item.annotations.get("layout") == "NCHW" for item in consumers)
+            planar = "pad" in handle.name and any(LAYOUT.of(item) is Layout.NCHW for item in consumers)
             return planar or operations_in(block) > 0
         return "pad" in handle.name or operations_in(block) > 0
-    if "pad" in handle.name and any(consumer.annotations.get("kept") for consumer in consumers):
+    if "pad" in handle.name and any(KEPT.of(consumer) for consumer in consumers):
         # A stage that is kept takes whole vectors, without tests of borders.
         return True
     if operations_in(block) < _COSTLY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -26,7 +27,7 @@ _MOST_QUERIES = 32
 
 def is_attention(context: ScheduleContext) -> bool:
     """Whether a kernel is an attention."""
-    return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
+    return any(ANCHOR.of(context.block(handle)) is Anchor.ATTENTION for handle in context.sch.blocks())
 
 
 def schedule_attention(context: ScheduleContext) -> None:

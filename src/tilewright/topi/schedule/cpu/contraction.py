@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.tir.annotations import LAYOUT, PHASES, Layout
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -162,7 +163,7 @@ def _split_into_tiles(
         outer[-1], line = sch.split(loops[row - 1], [None, lines])
         inner.append(line)
     # Phases have weights of their own: they come before panels.
-    fixed = 3 if isinstance(context.block(anchor).annotations.get("phases"), tuple) else 1
+    fixed = 3 if PHASES.is_on(context.block(anchor)) else 1
     order = [*outer[:fixed], column_outer, *outer[fixed:]]
     resident = context.choose("weights_stay", (False, True), stay)
     in_blocks = False
@@ -224,8 +225,7 @@ def weights_stay(context: ScheduleContext, anchor: BlockHandle, columns: int) ->
     """
     block = context.block(anchor)
     item = block.writes[0].buffer.dtype.itemsize
-    phases = block.annotations.get("phases", ())
-    weights = prod(phases if isinstance(phases, tuple) else ()) * reduction_size(context, anchor) * columns * item
+    weights = prod(PHASES.of(block) or ()) * reduction_size(context, anchor) * columns * item
     if weights <= context.target.l2_bytes * _WEIGHTS_SHARE:
         return True
     sources = [region.buffer.static_shape for region in block.reads if region.buffer is not block.writes[0].buffer]
@@ -240,8 +240,7 @@ def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, co
     them; a weight that meets 200 rows takes a tenth longer for it, one that meets 50 a third. Many rows hide that, and
     would have to come several times themselves. A single row has nothing to hide it behind.
     """
-    phases = context.block(anchor).annotations.get("phases", ())
-    rows = elements // (columns * prod(phases if isinstance(phases, tuple) else ()))
+    rows = elements // (columns * prod(PHASES.of(context.block(anchor)) or ()))
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
     weights = reduction_size(context, anchor) * columns * item
     return _FEW_ROWS <= rows < _MANY_ROWS and weights > context.target.l1_bytes
@@ -249,7 +248,7 @@ def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, co
 
 def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
     """Whether the rows are the pixels of an image's lines, too few of them to make the most of a loaded weight."""
-    if context.block(anchor).annotations.get("layout") != "NHWC" or row != len(loops) - 2 or row < 2:
+    if LAYOUT.of(context.block(anchor)) is not Layout.NHWC or row != len(loops) - 2 or row < 2:
         return False
     width, height = context.extent(loops[row]), context.extent(loops[row - 1])
     return width is not None and height is not None and 1 < width <= _NARROW and height > 1
@@ -306,8 +305,8 @@ def _split_phases(context: ScheduleContext, anchor: BlockHandle, loops: list[Loo
 
     Before: `n, y, x, c`; after, for stride s: `n, y % s, x % s, y, x, c`: each phase has weights of its own.
     """
-    phases = context.block(anchor).annotations.get("phases")
-    if not isinstance(phases, tuple) or len(loops) != 4:
+    phases = PHASES.of(context.block(anchor))
+    if phases is None or len(loops) != 4:
         return loops
     sch = context.sch
     row, row_phase = sch.split(loops[1], [None, phases[0]])

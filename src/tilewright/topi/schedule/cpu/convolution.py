@@ -6,9 +6,10 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.annotations import ANCHOR, LAYOUT, PREFETCH, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PREFETCH, IterKind
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.contraction import weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -32,7 +33,7 @@ def keep_planes(context: ScheduleContext, anchor: BlockHandle) -> None:
     order in which whole vectors are copied.
     """
     sch = context.sch
-    if context.block(anchor).annotations.get("anchor") != "conv2d":
+    if ANCHOR.of(context.block(anchor)) is not Anchor.CONV2D:
         return
     for handle in sch.get_producers(anchor):
         block = context.block(handle)
@@ -53,7 +54,7 @@ def streams_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHan
     A tap of one channel is one product an element: sums that are read and written for it would take the time.
     """
     block = context.block(anchor)
-    if block.annotations.get("anchor") != "conv2d" or block.annotations.get("layout") != "NHWC":
+    if ANCHOR.of(block) is not Anchor.CONV2D or LAYOUT.of(block) is not Layout.NHWC:
         return False
     extents = block.writes[0].buffer.static_shape
     sizes = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]

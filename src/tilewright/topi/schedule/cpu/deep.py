@@ -6,10 +6,11 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import ANCHOR, PREFETCH, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
-from tilewright.tir.stmt import PREFETCH, IterKind
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.questions import choose_tile
@@ -37,7 +38,7 @@ def part_of_sum(context: ScheduleContext, anchor: BlockHandle) -> int | None:
     block = context.block(anchor)
     shape = block.writes[0].buffer.static_shape
     reduce = [item for item in block.iters if item.kind is IterKind.REDUCE]
-    if block.annotations.get("anchor") != "matmul" or shape is None or len(reduce) != 1:
+    if ANCHOR.of(block) is not Anchor.MATMUL or shape is None or len(reduce) != 1:
         return None
     if _weights(context, anchor) is None:
         return None

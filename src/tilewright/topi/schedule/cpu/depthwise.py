@@ -11,10 +11,11 @@ from math import prod
 from tilewright.ir.expr import Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.analysis.linear import linear
+from tilewright.tir.annotations import LAYOUT, PREFETCH, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reducer import match_reducer
-from tilewright.tir.stmt import PREFETCH, IterKind
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
@@ -208,7 +209,7 @@ def _channels_together(
     block = context.block(anchor)
     taps = [const_value(item.domain.extent) or 1 for item in block.iters if item.kind is IterKind.REDUCE]
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
-    steps = _window_steps(context, anchor, spatial[1:3]) if block.annotations.get("layout") == "NHWC" else None
+    steps = _window_steps(context, anchor, spatial[1:3]) if LAYOUT.of(block) is Layout.NHWC else None
     default = panels
     if steps is not None and len(taps) == 2 and context.target.cores == 1:
         window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
@@ -245,7 +246,7 @@ def _windows(context: ScheduleContext, anchor: BlockHandle, extents: list[int], 
     """The windows of a convolution of NHWC images whose loop over the pixels of a line is that at `row`."""
     block = context.block(anchor)
     taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
-    if row is None or row != len(extents) - 2 or row < 2 or block.annotations.get("layout") != "NHWC" or len(taps) != 2:
+    if row is None or row != len(extents) - 2 or row < 2 or LAYOUT.of(block) is not Layout.NHWC or len(taps) != 2:
         return None
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     steps = _window_steps(context, anchor, spatial[row - 1 : row + 1])
@@ -294,7 +295,7 @@ def _has_dense_windows(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """
     block = context.block(anchor)
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
-    return block.annotations.get("layout") == "NHWC" and _window_steps(context, anchor, spatial[1:3]) == [1, 1]
+    return LAYOUT.of(block) is Layout.NHWC and _window_steps(context, anchor, spatial[1:3]) == [1, 1]
 
 
 def _window_steps(context: ScheduleContext, anchor: BlockHandle, pixel: list[Var]) -> list[int] | None:

@@ -6,10 +6,11 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import ANCHOR, PREFETCH, ROLLED, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PREFETCH, ROLLED, IterKind
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.half import half_multiply_add
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
@@ -32,16 +33,16 @@ _ROWS_SHARE = 0.375
 def is_half_product(context: ScheduleContext) -> bool:
     """Whether a program is a product in half precision, of constant weights in whole vectors, with one result."""
     sch = context.sch
-    sums = _anchor(context, "half")
+    sums = _anchor(context, Anchor.HALF)
     if sums is None or len(sch.get_output_blocks()) != 1:
         return False
     columns = const_value(context.block(sums).writes[0].buffer.shape[-2])
     return _weights(context, sums) is not None and columns is not None and columns % _columns(context) == 0
 
 
-def _anchor(context: ScheduleContext, kind: str) -> BlockHandle | None:
+def _anchor(context: ScheduleContext, kind: Anchor) -> BlockHandle | None:
     """The stage of a kind."""
-    return next((item for item in context.sch.blocks() if context.block(item).annotations.get("anchor") == kind), None)
+    return next((item for item in context.sch.blocks() if ANCHOR.of(context.block(item)) is kind), None)
 
 
 def _columns(context: ScheduleContext) -> int:
@@ -63,7 +64,7 @@ def schedule_half_product(context: ScheduleContext) -> None:
     Rows of a convolution are the pixels of a line.
     """
     sch = context.sch
-    sums, total = _anchor(context, "half"), _anchor(context, "half_total")
+    sums, total = _anchor(context, Anchor.HALF), _anchor(context, Anchor.HALF_TOTAL)
     assert sums is not None
     for producer in sch.get_producers(sums):
         schedule_injective(context, producer)

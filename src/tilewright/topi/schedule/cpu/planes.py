@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.tir.annotations import LAYOUT, Layout
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.reduction import vectorize_last
@@ -19,7 +20,7 @@ def has_planes(context: ScheduleContext, anchor: BlockHandle, output: BlockHandl
     """Whether a depthwise convolution is one of planes of known sizes."""
     loops = context.sch.get_loops(output)[:4]
     extents = context.extents(loops)
-    planar = context.block(anchor).annotations.get("layout") == "NCHW"
+    planar = LAYOUT.of(context.block(anchor)) is Layout.NCHW
     return planar and len(loops) == 4 and extents is not None and prod(extents) > 0
 
 

@@ -8,10 +8,10 @@ from math import prod
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.expr import ZERO, PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
+from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.trace import Value
-from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
@@ -102,9 +102,8 @@ def prefetch_rows(
 
 def fetch_also(context: ScheduleContext, loop: LoopHandle, wanted: Mapping[str, Value]) -> None:
     """Let a loop fetch some more, beside what its note asks for."""
-    notes = context.loop(loop).annotations.get(PREFETCH, {})
-    assert isinstance(notes, dict)
-    context.sch.annotate(loop, PREFETCH, {**notes, **wanted})
+    present = PREFETCH.plain(PREFETCH.of(context.loop(loop)) or {})
+    context.sch.annotate(loop, PREFETCH, {**present, **wanted})
 
 
 def buffer_bytes(buffer: Buffer) -> int:

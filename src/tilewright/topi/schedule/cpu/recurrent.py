@@ -6,10 +6,10 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.recurrent import ANCHOR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
@@ -30,7 +30,7 @@ def schedule_recurrence(context: ScheduleContext) -> None:
                        h[t, b, panel*L + l] = step(acc[b, :, l], ...)
     """
     sch = context.sch
-    products = [handle for handle in sch.blocks() if context.block(handle).annotations.get("anchor") == ANCHOR]
+    products = [handle for handle in sch.blocks() if ANCHOR.of(context.block(handle)) is Anchor.RECURRENCE]
     steps = {consumer.name for handle in products for consumer in sch.get_consumers(handle)}
     for handle in sch.blocks():
         if handle.name in steps or handle in products:
@@ -47,7 +47,7 @@ def schedule_recurrence(context: ScheduleContext) -> None:
 
 def is_recurrence(context: ScheduleContext) -> bool:
     """Whether a program has the products of a recurrent layer."""
-    return any(context.block(handle).annotations.get("anchor") == ANCHOR for handle in context.sch.blocks())
+    return any(ANCHOR.of(context.block(handle)) is Anchor.RECURRENCE for handle in context.sch.blocks())
 
 
 def _gates(context: ScheduleContext, product: BlockHandle) -> int:

@@ -6,8 +6,8 @@ from math import prod
 
 from tilewright.ir.expr import FloorMod, PrimExpr, Var
 from tilewright.ir.visit import find_all, pre_order, uses_any
-from tilewright.te.program import ROWS
 from tilewright.tir.analysis.linear import linear
+from tilewright.tir.annotations import ROWS
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
@@ -77,7 +77,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
 def _stages(context: ScheduleContext) -> list[BlockHandle]:
     """All blocks but those whose rows are computed by statements of their own: these stay before all others, whole."""
     handles = context.sch.blocks()
-    whole = [context.block(handle) for handle in handles if ROWS in context.block(handle).annotations]
+    whole = [context.block(handle) for handle in handles if ROWS.is_on(context.block(handle))]
     apart = {item.name for block in whole for item in find_all(block, Block)}
     return [handle for handle in handles if handle.name not in apart]
 

@@ -7,6 +7,7 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.annotations import ANCHOR, LAYOUT, PHASES, Anchor, Layout
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.addend import find_addend
@@ -61,8 +62,8 @@ def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTi
     if found is None:
         return
     buffer, column = found
-    phases = context.block(anchor).annotations.get("phases")
-    if isinstance(phases, tuple):
+    phases = PHASES.of(context.block(anchor))
+    if phases is not None:
         index_map = _phase_panels(phases, tile.columns)
     else:
         index_map = _panels(buffer.ndim, column, tile.columns)
@@ -110,7 +111,7 @@ def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether a product of many rows is worth a padded copy of its computed columns: these are not whole vectors."""
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
-    if block.annotations.get("anchor") != "matmul" or len(spatial) < 2:
+    if ANCHOR.of(block) is not Anchor.MATMUL or len(spatial) < 2:
         return False
     rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
     few = rows is not None and rows < _ROWS_FOR_COPY
@@ -205,9 +206,9 @@ def row_axis(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) 
     """
     block = context.block(anchor)
     rank = len(extents)
-    if block.annotations.get("layout") == "NCHW" and rank > 1:
+    if LAYOUT.of(block) is Layout.NCHW and rank > 1:
         return 1
-    if block.annotations.get("anchor") != "matmul":
+    if ANCHOR.of(block) is not Anchor.MATMUL:
         return max(range(rank - 1), key=lambda n: (extents[n] > 1, n), default=None)
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]

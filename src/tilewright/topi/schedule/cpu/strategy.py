@@ -6,7 +6,7 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.target import Target
-from tilewright.te.program import ROWS
+from tilewright.tir.annotations import ANCHOR, ROWS, Anchor
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
@@ -30,7 +30,7 @@ from tilewright.topi.schedule.cpu.winograd_plain import schedule_winograd_plain
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 
-_CONTRACTIONS = ("matmul", "conv2d", "depthwise_conv2d", "conv2d_transpose")
+_CONTRACTIONS = (Anchor.MATMUL, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D_TRANSPOSE)
 
 
 def schedule_cpu(
@@ -48,11 +48,11 @@ def schedule_cpu(
 
 def _schedule(context: ScheduleContext) -> None:
     sch = context.sch
-    kinds = {context.block(handle).annotations.get("anchor") for handle in sch.blocks()}
-    if "winograd" in kinds:
+    kinds = {ANCHOR.of(context.block(handle)) for handle in sch.blocks()}
+    if Anchor.WINOGRAD in kinds:
         schedule_winograd(context)
         return
-    if "winograd_plain" in kinds:
+    if Anchor.WINOGRAD_PLAIN in kinds:
         schedule_winograd_plain(context)
         return
     if is_recurrence(context):
@@ -67,8 +67,8 @@ def _schedule(context: ScheduleContext) -> None:
         return
     outputs = sch.get_output_blocks()
     blocks = [context.block(handle) for handle in sch.blocks()]
-    anchors = [block.name for block in blocks if block.annotations.get("anchor") in _CONTRACTIONS]
-    if len(outputs) == 1 and _kinds(context, anchors) == ["depthwise_conv2d", "conv2d"]:
+    anchors = [block.name for block in blocks if ANCHOR.of(block) in _CONTRACTIONS]
+    if len(outputs) == 1 and _kinds(context, anchors) == [Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D]:
         depthwise, pointwise = (sch.get_block(name) for name in anchors)
         schedule_separable(context, depthwise, pointwise, outputs[0])
         return
@@ -86,7 +86,7 @@ def _schedule(context: ScheduleContext) -> None:
             if part is not None:
                 schedule_deep_product(context, anchor, outputs[0], part)
                 return
-            alone_in_channel = _kinds(context, anchors) == ["depthwise_conv2d"]
+            alone_in_channel = _kinds(context, anchors) == [Anchor.DEPTHWISE_CONV2D]
             template = schedule_depthwise if alone_in_channel else schedule_contraction
             if alone_in_channel and has_planes(context, anchor, outputs[0]):
                 template = schedule_planes
@@ -96,13 +96,13 @@ def _schedule(context: ScheduleContext) -> None:
             template(context, anchor, outputs[0])
             return
     for handle in sch.blocks():
-        if ROWS in context.block(handle).annotations:
+        if ROWS.is_on(context.block(handle)):
             _schedule_rows(context, handle)
     if len(outputs) == 1 and any(block.is_reduction for block in blocks):
         schedule_reductions(context, outputs[0])
         return
     for handle in sch.blocks():
-        if ROWS not in context.block(handle).annotations and not context.block(handle).is_reduction:
+        if not ROWS.is_on(context.block(handle)) and not context.block(handle).is_reduction:
             schedule_injective(context, handle)
 
 
@@ -116,9 +116,9 @@ def _is_column(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether a matrix product has one column: its sums walk memory, so that lanes are parts of them."""
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
-    return block.annotations.get("anchor") == "matmul" and const_value(spatial[-1].domain.extent) == 1
+    return ANCHOR.of(block) is Anchor.MATMUL and const_value(spatial[-1].domain.extent) == 1
 
 
-def _kinds(context: ScheduleContext, anchors: list[str]) -> list[object]:
+def _kinds(context: ScheduleContext, anchors: list[str]) -> list[Anchor | None]:
     """What the contractions of some names are."""
-    return [context.block(context.sch.get_block(name)).annotations["anchor"] for name in anchors]
+    return [ANCHOR.of(context.block(context.sch.get_block(name))) for name in anchors]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.tir.annotations import WOVEN
 from tilewright.tir.machine import TILE_SCOPE
-from tilewright.tir.passes.weave_loops import WOVEN
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product

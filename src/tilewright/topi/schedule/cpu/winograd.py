@@ -7,11 +7,11 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
+from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.trace import Value
-from tilewright.tir.stmt import PREFETCH
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import fetch_also, result_places
@@ -168,8 +168,8 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     size, _, tiles, outputs = stage_shape(context, "winograd_product")
     *_, channels = stage_shape(context, "winograd_input")
     lanes = context.lanes(product)
-    image_tiles, columns = (context.block(product).annotations[name] for name in ("tiles", "columns"))
-    assert isinstance(image_tiles, int) and isinstance(columns, int)
+    image_tiles, columns = TILES.of(context.block(product)), COLUMNS.of(context.block(product))
+    assert image_tiles is not None and columns is not None
     images, *_ = context.block(target).writes[0].buffer.static_shape or (1,)
     per_image = image_tiles // images
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tilewright.graph.ops.winograd import KERNEL
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width

@@ -6,6 +6,7 @@ from functools import partial
 from math import prod
 
 from tilewright.ir.visit import uses_any
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
@@ -38,7 +39,7 @@ def _each(sizes: AttentionSizes) -> int:
 
 def is_attention(context: ScheduleContext) -> bool:
     """Whether a kernel is an attention."""
-    return any(context.block(handle).annotations.get("anchor") == "attention" for handle in context.sch.blocks())
+    return any(ANCHOR.of(context.block(handle)) is Anchor.ATTENTION for handle in context.sch.blocks())
 
 
 def schedule_attention(context: ScheduleContext) -> bool:

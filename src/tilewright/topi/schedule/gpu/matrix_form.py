@@ -16,6 +16,7 @@ from tilewright.ir.build import add, const, floormod, mul
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Cast, Mul, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.tir.annotations import KEPT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.flatten_buffers import row_major_strides
@@ -250,7 +251,7 @@ def _inline_producers(context: ScheduleContext, copy: BlockHandle) -> None:
     sch = context.sch
     for producer in sch.get_producers(copy):
         block = context.block(producer)
-        if not block.is_reduction and len(sch.get_consumers(producer)) == 1 and not block.annotations.get("kept"):
+        if not block.is_reduction and len(sch.get_consumers(producer)) == 1 and not KEPT.of(block):
             sch.compute_inline(producer)
 
 

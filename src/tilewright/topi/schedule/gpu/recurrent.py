@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.recurrent import ANCHOR, STEP_ANCHOR
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.injective import schedule_injective, spread
 from tilewright.topi.schedule.gpu.kept_weights import (
@@ -41,7 +41,9 @@ def is_recurrence(context: ScheduleContext) -> bool:
 
 def _products(context: ScheduleContext) -> list[BlockHandle]:
     blocks = context.sch.blocks()
-    return [handle for handle in blocks if context.block(handle).annotations.get("anchor") in (ANCHOR, STEP_ANCHOR)]
+    return [
+        handle for handle in blocks if ANCHOR.of(context.block(handle)) in (Anchor.RECURRENCE, Anchor.RECURRENT_STEP)
+    ]
 
 
 def schedule_recurrence(context: ScheduleContext) -> bool:

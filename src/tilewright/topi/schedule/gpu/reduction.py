@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.annotations import ANCHOR, KEPT, WINDOW, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -26,8 +27,6 @@ _LANE_BYTES = 16
 _MOST_SHARING = 512
 """Threads of a block that share steps."""
 _MOST_UNROLLED = 8
-_WINDOW = "window"
-"""The note on a stage that a thread has its own part of."""
 _MOST_WINDOW = 9
 """Steps of a convolution by channels up to which a thread holds its whole window."""
 
@@ -58,15 +57,19 @@ def schedule_reduction(context: ScheduleContext, handle: BlockHandle, epilogue: 
 def keep_windows(context: ScheduleContext) -> None:
     """Mark the padded images of convolutions by channels: a thread reads its window before it computes."""
     for handle in context.sch.blocks():
-        readers = [context.block(reader).annotations.get("anchor") for reader in context.sch.get_consumers(handle)]
-        if readers == ["depthwise_conv2d"] and "pad" in handle.name and context.extents(context.sch.get_loops(handle)):
-            context.sch.annotate(handle, _WINDOW, 1)
-            context.sch.annotate(handle, "kept", 1)
+        readers = [ANCHOR.of(context.block(reader)) for reader in context.sch.get_consumers(handle)]
+        if (
+            readers == [Anchor.DEPTHWISE_CONV2D]
+            and "pad" in handle.name
+            and context.extents(context.sch.get_loops(handle))
+        ):
+            context.sch.annotate(handle, WINDOW, 1)
+            context.sch.annotate(handle, KEPT, 1)
 
 
 def kept_windows(context: ScheduleContext, handle: BlockHandle) -> list[BlockHandle]:
     """The images that were marked, of a convolution."""
-    return [item for item in context.sch.get_producers(handle) if context.block(item).annotations.get(_WINDOW)]
+    return [item for item in context.sch.get_producers(handle) if WINDOW.of(context.block(item))]
 
 
 def _windows(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None, window: BlockHandle) -> bool:
@@ -252,8 +255,8 @@ def _hold(context: ScheduleContext, handle: BlockHandle, thread: LoopHandle, win
 
 def _pixels(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], sharing: int) -> LoopHandle | None:
     """Neighbouring windows that a thread has, of a convolution or a pool by channels: what they share is read once."""
-    anchor = context.block(handle).annotations.get("anchor")
-    if anchor not in ("depthwise_conv2d", "pool2d") or len(loops) < 2 or sharing > 1:
+    anchor = ANCHOR.of(context.block(handle))
+    if anchor not in (Anchor.DEPTHWISE_CONV2D, Anchor.POOL2D) or len(loops) < 2 or sharing > 1:
         return None
     width = context.extent(loops[-2]) or 1
     options = [n for n in (1, 2, 4) if width % n == 0]

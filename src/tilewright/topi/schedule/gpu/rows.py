@@ -8,6 +8,7 @@ from math import prod
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import linear
+from tilewright.tir.annotations import ANCHOR
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
@@ -71,7 +72,7 @@ def _find_rows(context: ScheduleContext) -> _Rows | None:
         return None
     for block in blocks:
         shapes = [region.buffer.static_shape for region in (*block.reads, *block.writes)]
-        if "anchor" in block.annotations or None in shapes or any(0 in shape for shape in shapes if shape):
+        if ANCHOR.is_on(block) or None in shapes or any(0 in shape for shape in shapes if shape):
             return None
         if any(item.kind is IterKind.OPAQUE for item in block.iters):
             return None

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.annotations import LATE
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
-from tilewright.tir.passes.pipeline_loops import LATE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
