@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.backends.device import device_kernels, device_source
 from tilewright.codegen.c.program import launches_of, nbytes
-from tilewright.codegen.devices import device_kernels, device_source
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
@@ -20,7 +20,7 @@ class CudaFunction:
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
         split = device_kernels(func, target)
-        self.source = device_source(split, target)
+        self.source = device_source(split.kernels, target)
         self.code = compile_cuda(self.source, target.arch)
         self.launches = launches_of(split, _known)
         self.workspaces = [_known(nbytes(buffer)) for buffer in split.workspaces]

@@ -19,8 +19,8 @@ from unittest import mock
 
 from bench import harness
 from tilewright import rpc, te
+from tilewright.backends.host import compile_functions
 from tilewright.backends.llvm import link
-from tilewright.backends.llvm.build import compile_functions
 from tilewright.ir.build import cast
 from tilewright.ir.intrinsics import call_extern
 from tilewright.lower.cost import work_of

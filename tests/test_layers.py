@@ -30,21 +30,23 @@ FLOORS: dict[str, int] = {
     "runtime": 2,
     "arith": 3,
     "rpc": 3,
+    "compilers": 3,
     "tir": 4,
     "graph": 4,
     "te": 5,
     "codegen": 5,
     "frontend": 5,
     "topi": 6,
-    "lower": 7,
-    "request": 8,
-    "compiler": 9,
-    "front": 10,
-    "tune": 11,
-    "torch_backend": 11,
-    "cli": 12,
-    "__init__": 13,
-    "__main__": 14,
+    "backends": 7,
+    "lower": 8,
+    "request": 9,
+    "compiler": 10,
+    "front": 11,
+    "tune": 12,
+    "torch_backend": 12,
+    "cli": 13,
+    "__init__": 14,
+    "__main__": 15,
 }
 
 # Packages that may see only these, whatever lies below them.
@@ -53,6 +55,7 @@ SEES_ONLY: dict[str, set[str]] = {
     "target": {"support"},
     "runtime": {"support"},
     "rpc": {"support", "runtime"},
+    "compilers": {"support", "target", "runtime"},
     "frontend": {"support", "ir", "graph"},
 }
 
@@ -87,6 +90,7 @@ class Import:
     line: int
     is_local: bool
     is_for_types: bool
+    is_by_name: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,15 +113,38 @@ class Module:
         return str(self.path.relative_to(SOURCE.parent))
 
 
-DRIVERS = ("driver", "graph", "objc", "api", "assembler")
-"""The files of a back end that belong to the runtime; the others belong to the code generators."""
+PARTS_OF_BACK_ENDS: dict[str, str] = {
+    "backends": "support",
+    "slices": "support",
+    "target": "target",
+    **dict.fromkeys(("driver", "graph", "objc", "api"), "runtime"),
+    **dict.fromkeys(("compiler", "assembler", "toolchain", "cache"), "compilers"),
+}
+"""The floor that a file in `backends` is on, by its name; the others are on the floor `backends`."""
+
+LOADED_BY_NAME: dict[str, str] = {
+    "tilewright.backends.slices": "the parts of back ends, each on the floor of the class that it must be",
+    "tilewright.frontend": "importers, at their first use",
+    "tilewright.tune": "the names of the package, at their first use",
+    "tilewright.tune.child": "what the parent process asks a child to answer with",
+    "tilewright": "the names of the package, at their first use",
+}
+"""Modules that import what is no constant, and why; the names of modules in their texts count as imported."""
+
+CYCLES: dict[str, str] = {
+    "tilewright.tir.schedule": "mixins of `Schedule` name it in types",
+    "tilewright.codegen.c": "expressions, conversions and dialects name each other in types",
+    "tilewright.backends.vulkan": "expressions, conversions and intrinsics name each other in types",
+    "tilewright.graph": "the first question for an operator loads the operators, which register there",
+}
+"""Packages whose modules still import each other in a circle, and why; the list may only shrink."""
 
 
 def floor_name(module: str) -> str:
     """The package (or root module) of a module's floor."""
     parts = module.split(".")
     if parts[1:2] == ["backends"]:
-        return "runtime" if parts[-1] in DRIVERS else "codegen"
+        return PARTS_OF_BACK_ENDS.get(parts[-1], "backends")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
@@ -139,7 +166,11 @@ def module_name(file: Path) -> str:
 
 
 def imports_of(name: str, file: Path, tree: ast.Module, known: set[str]) -> Iterator[Import]:
-    """Every import statement of a file, resolved to modules: `from a import b` is `a.b` where that is a module."""
+    """Every import of a file, resolved to modules: `from a import b` is `a.b` where that is a module.
+
+    Calls of `import_module` count with the modules that their text may mean; where it is no text, with those that any
+    text of the file names.
+    """
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
 
     def visit(node: ast.AST, is_local: bool, is_for_types: bool) -> Iterator[Import]:
@@ -154,6 +185,10 @@ def imports_of(name: str, file: Path, tree: ast.Module, known: set[str]) -> Iter
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 yield Import(full if full in known else base, node.lineno, is_local, is_for_types)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            texts = [node.args[0]] if is_text(node.args[0]) else ast.walk(tree)
+            for module in sorted({found for text in texts if is_text(text) for found in named_modules(text, known)}):
+                yield Import(module, node.lineno, is_local, is_for_types, is_by_name=True)
         else:
             inner_local = is_local or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
             inner_types = is_for_types or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
@@ -161,6 +196,19 @@ def imports_of(name: str, file: Path, tree: ast.Module, known: set[str]) -> Iter
                 yield from visit(child, inner_local, inner_types)
 
     yield from visit(tree, False, False)
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def named_modules(text: ast.AST, known: set[str]) -> list[str]:
+    """The modules that a text may name: `f"tilewright.cli.{name}"` any that is right inside `tilewright.cli`."""
+    if isinstance(text, ast.Constant):
+        return [text.value] if text.value in known and text.value != ROOT else []
+    assert isinstance(text, ast.JoinedStr)
+    parts = [re.escape(part.value) if isinstance(part, ast.Constant) else r"[a-z]\w*" for part in text.values]
+    return [name for name in known if re.fullmatch("".join(parts), name)] if parts[0].startswith(ROOT) else []
 
 
 def report(title: str, problems: list[str]) -> None:
@@ -182,6 +230,8 @@ def test_imports_go_down() -> None:
             target = floor_name(imported.module)
             if target == module.package or module.package not in FLOORS or target not in FLOORS:
                 continue
+            if module.name == "tilewright.backends.slices" and imported.is_by_name:
+                continue
             allowed = SEES_ONLY.get(module.package)
             where = f"{module.place}:{imported.line}: imports {imported.module}"
             if allowed is not None and target not in allowed:
@@ -199,11 +249,25 @@ def test_no_import_cycles() -> None:
         module.name: {
             imported.module
             for imported in module.imports
-            if imported.module in modules() and not imported.is_for_types and imported.module != module.name
+            if imported.module in modules() and imported.module != module.name
         }
         for module in modules().values()
+        if module.name != "tilewright.backends.slices"
     }
-    report("modules import each other in a circle:", [" -> ".join(cycle) for cycle in find_cycles(graph)])
+    cycles = find_cycles(graph)
+    known = {cycle[0]: place for cycle in cycles for place in CYCLES if all(name.startswith(place) for name in cycle)}
+    report("modules import each other in a circle:", [" -> ".join(cycle) for cycle in cycles if cycle[0] not in known])
+    report("these have no cycles any more: take them out of CYCLES", sorted(set(CYCLES) - set(known.values())))
+
+
+def test_what_is_imported_by_a_computed_name_says_why() -> None:
+    computed = {
+        module.name
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and not is_text(node.args[0])
+    }
+    assert computed == set(LOADED_BY_NAME)
 
 
 def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -231,7 +295,7 @@ def test_local_imports_are_for_optional_packages_only() -> None:
         f"{module.place}:{imported.line}: imports {imported.module} inside a function"
         for module in modules().values()
         for imported in module.imports
-        if imported.is_local and imported.module.split(".")[0] not in LAZY_PACKAGES
+        if imported.is_local and not imported.is_by_name and imported.module.split(".")[0] not in LAZY_PACKAGES
     ]
     report("move these imports to the top of their file (local imports are for optional packages):", problems)
 
@@ -249,7 +313,7 @@ def test_optional_packages_are_not_imported_at_the_top() -> None:
 def test_the_map_names_every_package_on_its_floor() -> None:
     page = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", page, flags=re.MULTILINE)
-    assert {name.removesuffix(".py"): int(floor) for floor, name in rows} | {"__init__": 13, "__main__": 14} == FLOORS
+    assert {name.removesuffix(".py"): int(floor) for floor, name in rows} | {"__init__": 14, "__main__": 15} == FLOORS
     packages = [path.parent.relative_to(SOURCE / ROOT) for path in (SOURCE / ROOT).rglob("__init__.py")]
     problems = [str(package) for package in packages if str(package) != "." and f"`{package}`" not in page]
     report("packages that docs/architecture.md does not name:", problems)

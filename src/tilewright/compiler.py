@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
+from tilewright.backends.device import device_kernels, device_module, device_source
+from tilewright.backends.host import compile_functions
 from tilewright.backends.llvm import deploy, toolchain
-from tilewright.backends.llvm.build import OPT_LEVEL, compile_functions
+from tilewright.backends.llvm.compiler import OPT_LEVEL
 from tilewright.backends.llvm.emit import emit_module
-from tilewright.codegen.devices import DEVICE_KINDS, device_kernels, device_module, device_source
 from tilewright.frontend import from_onnx
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.ir.expr import Function
@@ -190,7 +191,9 @@ class Compilation:
         """The text of a kernel for a device, as the device's compiler takes it."""
         if self.target.is_cpu:
             raise UserError("kernels for a CPU have no text in another language", hint="see llvm_ir(kernel)")
-        return self._with_schedule(kernel, lambda func: device_source(device_kernels(func, self.target), self.target))
+        return self._with_schedule(
+            kernel, lambda func: device_source(device_kernels(func, self.target).kernels, self.target)
+        )
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""
@@ -265,7 +268,7 @@ def build(
     target, index = split_index(target) if isinstance(target, str) else (target, 0)
     resolved = any_target(target)
     functions = _functions(program, args, name)
-    if resolved.kind in DEVICE_KINDS:
+    if not resolved.is_cpu:
         with choosing(resolved.kind, index):
             return device_module(functions, [_function_info(function) for function in functions], resolved)
     resolved = cpu_target(resolved)

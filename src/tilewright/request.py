@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
-from tilewright.runtime.device.devices import DEVICES, choosing, find_device, split_index
+from tilewright.runtime.device.devices import choosing, device_kinds, find_device, split_index
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.text import kind_of
@@ -103,7 +103,7 @@ def request(
     with choosing(target.split()[0] if isinstance(target, str) and target.strip() else "", index):
         resolved, host = model_targets(target)
     if precision == "tf32":
-        if resolved.kind != "cuda":
+        if precision not in resolved.capabilities.precisions:
             raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
         resolved = resolved.replace(features="+tf32")
     if threads is not None:
@@ -123,7 +123,7 @@ def request(
         precision,
         _answers(database, resolved),
         unchecked,
-        resolved.kind in DEVICES and _names_device(target, resolved.kind),
+        resolved.kind in device_kinds() and _names_device(target, resolved.kind),
         index,
     )
 
@@ -181,9 +181,9 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
     """
     if not isinstance(target, Mapping):
         resolved = _of_this_machine(target)
-        return (resolved, cpu_target("native")) if resolved.kind in DEVICES else (cpu_target(resolved),) * 2
+        return (resolved, cpu_target("native")) if resolved.kind in device_kinds() else (cpu_target(resolved),) * 2
     kinds = [kind for kind in target if kind != "host"]
-    if len(kinds) != 1 or kinds[0] not in DEVICES:
+    if len(kinds) != 1 or kinds[0] not in device_kinds():
         raise UserError(
             f"a pair of targets has one kind of device and a host, not {', '.join(map(repr, target)) or 'nothing'}",
             hint="target={'cuda': '', 'host': 'native'}",
@@ -198,7 +198,7 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
 def _of_this_machine(target: Target | str) -> Target:
     """The resolved target; what a text leaves open about a device is taken from the one that is here, if any."""
     resolved = any_target(target)
-    if isinstance(target, Target) or resolved.kind not in DEVICES:
+    if isinstance(target, Target) or resolved.kind not in device_kinds():
         return resolved
     try:
         numbers = find_device(resolved.kind).numbers()
@@ -218,6 +218,6 @@ def cpu_target(target: Target | str) -> Target:
         raise UnsupportedError(
             f"there is no back end for the target kind {resolved.kind!r} yet",
             hint="use target='native', an llvm target such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1', "
-            f"or a device: {', '.join(DEVICES)}",
+            f"or a device: {', '.join(device_kinds())}",
         )
     return resolved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.gpu_memory import CASES, SMALL, Case, program
-from tilewright.codegen.devices import device_kernels
+from tilewright.backends.device import device_kernels
 from tilewright.target import Target
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 

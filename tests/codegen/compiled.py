@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.backends.llvm.build import compile_functions
+from tilewright.backends.host import compile_functions
 from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.target.target import Target

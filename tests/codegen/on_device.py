@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.backends.cuda.driver import compile_cuda
-from tilewright.codegen.c.program import device_program
-from tilewright.codegen.devices import DEVICE_KINDS
+from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.backends.device import device_program, load_program
 from tilewright.compiler import _function_info
 from tilewright.runtime.device.devices import find_device
 from tilewright.runtime.device.program import DeviceModule, DeviceProgram
@@ -29,7 +28,7 @@ CUDA = Target("cuda -arch=sm_80")
 def program_of(funcs: Sequence[PrimFunc], target: Target) -> DeviceProgram:
     """Functions with names of their own as one program."""
     infos = [_function_info(func) for func in funcs]
-    return device_program(funcs, infos, target, DEVICE_KINDS[target.kind].language())
+    return device_program(funcs, infos, target)
 
 
 @functools.cache
@@ -96,7 +95,7 @@ def require_vulkan() -> None:
 def on_device(funcs: Sequence[PrimFunc], target: Target) -> DeviceModule:
     """Functions with names of their own, built as one program for the device that is here."""
     require_device(target)
-    return DeviceModule(program_of(funcs, target), find_device(target.kind))
+    return load_program(program_of(funcs, target), target, find_device(target.kind))
 
 
 def on_opencl(funcs: Sequence[PrimFunc]) -> DeviceModule:

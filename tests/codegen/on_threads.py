@@ -17,6 +17,8 @@ import pytest
 
 from tests.codegen.on_device import program_of
 from tilewright import te
+from tilewright.backends.device import load_program
+from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.device.program import Device, DeviceModule, DeviceProgram, Scalar
@@ -52,24 +54,24 @@ class ThreadDevice(Device):
         self._include = include
         self._replaced = replaced
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
         """Compile the kernels and functions that run their grids."""
-        source = program.source
+        text = source = code.decode()
         for old, new in self._replaced.items():
             source = source.replace(old, new)
         lines = [f'#include "{self._include}"' if self._include else "", source]
         names = []
-        for match in self._heads.finditer(program.source):
+        for match in self._heads.finditer(text):
             name, parameters = match[1], match[2].split(", ")
             names.append(name)
             args = ", ".join(_argument(text, number) for number, text in enumerate(parameters) if "tw_" not in text)
             places = ", b, t" if "tw_group" in match[2] else ""
-            body = program.source[match.end() : program.source.index("\n}", match.end())]
+            body = text[match.end() : text.index("\n}", match.end())]
             meets = "true" if "barrier(" in body else "false"
             call = f"[&](Place b, Place t) {{ {name}({args}{places}); }}"
             head = f'extern "C" void run_{name}(void** args, const int* grid, const int* block)'
             lines.append(f"{head} {{ run_grid(grid, block, {meets}, {call}); }}")
-        assert sorted(names) == sorted({item.symbol for function in program.functions for item in function.launches})
+        assert sorted(names) == sorted({launch.symbol for launch in launches})
         library = self._compile("\n".join(lines))
         return {name: getattr(library, f"run_{name}") for name in names}
 
@@ -140,16 +142,20 @@ def _threads(kind: str) -> ThreadDevice:
     return ThreadDevice(r'extern "C" __attribute__\(\(global.*?\)\)\) void (\w+)\((.*)\) {', "hip.h", {})
 
 
+def _loaded(program: DeviceProgram, kind: str) -> DeviceModule:
+    return DeviceModule(program, _threads(kind), program.source.encode())
+
+
 def on_hip(funcs: Sequence[PrimFunc]) -> DeviceModule:
     """Functions as HIP kernels, run on threads."""
     require_clang()
-    return DeviceModule(program_of(funcs, ROCM), _threads("rocm"))
+    return _loaded(program_of(funcs, ROCM), "rocm")
 
 
 def on_metal(funcs: Sequence[PrimFunc]) -> DeviceModule:
     """Functions as Metal kernels, run on threads."""
     require_clang()
-    return DeviceModule(program_of(funcs, METAL), _threads("metal"))
+    return _loaded(program_of(funcs, METAL), "metal")
 
 
 def stand_in(source: Path, folder: Path, compiler: str) -> ctypes.CDLL:
@@ -166,7 +172,7 @@ def check_scaling(target: Target, device: Device) -> None:
     b = te.compute((4,), lambda i: a[i] * x + n.astype("float32"), name="B")
     s = te.create_schedule(b.op)
     s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
-    module = DeviceModule(program_of([s.func([a, n, x, b])], target), device)
+    module = load_program(program_of([s.func([a, n, x, b])], target), target, device)
     result = np.zeros(4, np.float32)
     module(np.arange(4, dtype=np.float32), -3, 2.5, result)
     np.testing.assert_array_equal(result, np.arange(4, dtype=np.float32) * 2.5 - 3)

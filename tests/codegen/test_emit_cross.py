@@ -9,7 +9,7 @@ import pytest
 
 from tests.codegen.compiled import assert_stages_agree, integers
 from tests.codegen.test_emit_programs import convolution, tiled_matmul
-from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.host import host_source
 from tilewright.backends.llvm.toolchain import compile_ir, emit_assembly
 from tilewright.ir import intrinsics
 from tilewright.ir.expr import ZERO, IntImm, Var
@@ -21,7 +21,7 @@ from tilewright.tir.stmt import BufferStore, For, LoopKind
 
 
 def assembly(func: PrimFunc, target: Target) -> str:
-    text = functions_to_ir([func], target)
+    text = host_source([func], target)
     return emit_assembly(text, triple=target.triple, cpu=target.cpu, features=target.features)
 
 
@@ -89,4 +89,4 @@ def test_plain_addresses_mean_the_same_everywhere(triple: str) -> None:
     func = _sums({PLAIN_ADDRESSES.name: ["A", "B"]})
     assert_stages_agree(func, integers(64 * 16), integers(4 * 64), np.zeros(64, "float32"))
     target = Target(f"llvm -mtriple={triple}")
-    assert compile_ir(functions_to_ir([func], target), triple=target.triple, cpu=target.cpu, features=target.features)
+    assert compile_ir(host_source([func], target), triple=target.triple, cpu=target.cpu, features=target.features)

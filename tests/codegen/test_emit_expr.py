@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.codegen.compiled import HOST, assert_stages_agree, run
-from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.host import host_source
 from tilewright.ir import build, intrinsics
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ZERO, IntImm, Mod, PrimExpr, Var
@@ -299,7 +299,7 @@ def test_strided_loads_from_the_stack(stride: int, extra: int) -> None:
     data = np.arange(count, dtype=np.float32)
     assert_stages_agree(func, data, np.zeros(stride * lanes, np.float32))
     # Whole groups begin at multiples of the lanes; without the last element, the last load is moved back.
-    text = functions_to_ir([func], HOST)
+    text = host_source([func], HOST)
     assert (f"i64 {(lanes - 1) * stride + 1 - lanes}" in text) == bool(extra)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.codegen.compiled import HOST, assert_stages_agree, integers
 from tilewright.arith.analyzer import Analyzer
-from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.host import host_source
 from tilewright.backends.llvm.emit_prefetch import next_lines
 from tilewright.ir.build import const
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
@@ -95,7 +95,7 @@ def test_a_program_that_fetches_ahead(note: Annotation[Any], level: int) -> None
     add = BufferStore(out, (p,), BufferLoad(out, (p,)) + BufferLoad(w, (p * 64 + k,)))
     inner = For(k, ZERO, IntImm(64), LoopKind.SERIAL, add, annotations={note.name: {"W": 64}})
     func = PrimFunc("panels", (w, out), For(p, ZERO, IntImm(4), LoopKind.SERIAL, inner))
-    (line,) = (line for line in functions_to_ir([func], HOST).splitlines() if "call void @llvm.prefetch.p0" in line)
+    (line,) = (line for line in host_source([func], HOST).splitlines() if "call void @llvm.prefetch.p0" in line)
     assert line.endswith(f"i32 0, i32 {level}, i32 1)"), "to be read, from that cache level, as data"
     assert_stages_agree(func, integers(4 * 64), np.zeros(4, "float32"))
 
@@ -113,7 +113,7 @@ def test_what_is_used_after_the_loop_is_fetched_while_it_runs() -> None:
     store = BufferStore(out, (place,), BufferLoad(total, (ZERO,)) + BufferLoad(x, (place,)))
     copy = For(j, ZERO, IntImm(32), LoopKind.SERIAL, store)
     func = PrimFunc("rows", (w, x, total, out), For(p, ZERO, IntImm(8), LoopKind.SERIAL, seq(zero, inner, copy)))
-    calls = [line for line in functions_to_ir([func], HOST).splitlines() if "call void @llvm.prefetch" in line]
+    calls = [line for line in host_source([func], HOST).splitlines() if "call void @llvm.prefetch" in line]
     # To be written, then to be read.
     assert [line.split("i32 ")[1][0] for line in calls] == ["1", "0"]
     assert_stages_agree(func, integers(64), integers(16 * 32), np.zeros(1, "float32"), np.zeros(8 * 32, "float32"))
@@ -127,7 +127,7 @@ def test_the_rows_of_a_tile() -> None:
     tile = For(r, ZERO, IntImm(3), LoopKind.SERIAL, For(j, ZERO, IntImm(32), LoopKind.SERIAL, store))
     notes = {PREFETCH.name: {"B": [32, 0, 3, 64]}}
     func = PrimFunc("tiles", (out,), For(p, ZERO, IntImm(4), LoopKind.SERIAL, tile, annotations=notes))
-    lines = functions_to_ir([func], HOST).splitlines()
+    lines = host_source([func], HOST).splitlines()
     assert sum("call void @llvm.prefetch" in line for line in lines) == 3 * 2
     steps = [int(line.split("i64 ")[1]) for line in lines if "getelementptr float, ptr %p" in line]
     assert steps == [16, 64, 80, 128, 144]

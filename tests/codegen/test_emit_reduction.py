@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.compiled import HOST, run
 from tilewright import te
-from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.host import host_source
 from tilewright.backends.llvm.emit_reduction import as_vector_reduction
 from tilewright.ir.visit import find_all
 from tilewright.te.language import compute, placeholder, reduce_axis
@@ -37,7 +37,7 @@ def vector_loops(func: PrimFunc) -> list[For]:
 def test_lanes_are_combined(kind: str, dtype: str) -> None:
     func = reduction(kind, 16, dtype)
     assert len(vector_loops(func)) == 1
-    assert "llvm.vector.reduce" in functions_to_ir([func], HOST)
+    assert "llvm.vector.reduce" in host_source([func], HOST)
     data = np.random.default_rng(0).integers(1, 4, (3, 16)).astype(dtype)
     expected = REDUCERS[kind][1](data, axis=1, dtype=dtype) if kind in ("sum", "prod") else REDUCERS[kind][1](data, 1)
     np.testing.assert_array_equal(run(func, data, np.zeros(3, dtype))[1], expected)

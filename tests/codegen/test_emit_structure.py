@@ -9,7 +9,9 @@ import pytest
 
 from tests.codegen.compiled import HOST, assert_stages_agree, call, integers, run
 from tilewright import te
-from tilewright.backends.llvm.build import compile_functions, functions_to_ir
+from tilewright.backends.backend import lower
+from tilewright.backends.host import compile_functions, host_source
+from tilewright.backends.llvm.compiler import compile_llvm
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.backends.llvm.entry import emit_entry
 from tilewright.backends.llvm.jit import JitLibrary
@@ -89,7 +91,7 @@ def test_parallel_loop_with_a_start_captures_and_private_scratch() -> None:
     )
     loops = For(i, IntImm(3), IntImm(37), LoopKind.PARALLEL, Allocate(scratch, body))
     func = PrimFunc("captures", (a, b, scale, flag), loops)
-    ir = functions_to_ir([func], HOST)
+    ir = host_source([func], HOST)
     assert "tw_parallel" in ir
     assert_stages_agree(func, integers(40, 600), integers(40, 600), 2.0, True)
 
@@ -108,7 +110,7 @@ def test_large_scratch_comes_from_the_heap_once() -> None:
         )
     )
     func = PrimFunc("heap", (a,), body)
-    ir = functions_to_ir([func], HOST)
+    ir = host_source([func], HOST)
     assert ir.count("@tw_alloc(i64 400000)") == 1
     assert (run(func, np.zeros(40, "float32"))[0] == 2.0).all()
 
@@ -189,7 +191,7 @@ def test_nested_parallel_loops_run_serially_inside() -> None:
             LoopKind.PARALLEL,
         ),
     )
-    assert functions_to_ir([func], HOST).count("call i32 @tw_parallel") == 1
+    assert host_source([func], HOST).count("call i32 @tw_parallel") == 1
     assert_stages_agree(func, np.zeros((8, 40), "float32"))
 
 
@@ -239,8 +241,8 @@ def test_model_entry_calls_kernels_in_order() -> None:
     data, constants, out = integers(40), integers(80, seed=4), np.zeros(40, "float32")
     for limit, code in ((4, 0), (7, 1)):
         text = emit_entry(model(limit))
-        together = [compile_functions([add, check], HOST, entry_ir=text)]
-        apart = [compile_functions([add, check], HOST), compile_functions([], HOST, entry_ir=text)]
+        together = [compile_llvm(emit_module([lower(func, HOST) for func in (add, check)], HOST, entry_ir=text), HOST)]
+        apart = [compile_functions([add, check], HOST), compile_llvm(emit_module([], HOST, entry_ir=text), HOST)]
         for objects in (together, apart):
             library = JitLibrary(objects, runtime_imports())
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(library.symbol("net_entry"))
@@ -253,7 +255,7 @@ def test_model_entry_calls_kernels_in_order() -> None:
 
 def test_empty_model_does_nothing() -> None:
     text = emit_entry(ModelInfo("nothing", (), (), 0))
-    library = JitLibrary([compile_functions([], HOST, entry_ir=text)], runtime_imports())
+    library = JitLibrary([compile_llvm(emit_module([], HOST, entry_ir=text), HOST)], runtime_imports())
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(library.symbol("nothing_entry"))
     assert entry(None, None, None, None) == 0
 
@@ -310,17 +312,17 @@ def test_generated_text_is_the_same_for_the_same_program() -> None:
             "same", (a, b), loop(lambda i: BufferStore(b, (i,), intrinsics.exp(a[i])), kind=LoopKind.PARALLEL)
         )
 
-    assert functions_to_ir([make()], HOST) == functions_to_ir([make()], HOST)
+    assert host_source([make()], HOST) == host_source([make()], HOST)
 
 
 def test_only_reductions_are_reassociated() -> None:
     a = te.placeholder((64,), name="A")
     k = te.reduce_axis((0, 64), name="k")
     total = te.create_prim_func([a, te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")])
-    assert "reassoc" in functions_to_ir([total], HOST)
+    assert "reassoc" in host_source([total], HOST)
     x, y = make_buffer("X", (N,)), make_buffer("Y", (1,))
     running = PrimFunc("running", (x, y), loop(lambda i: BufferStore(y, (ZERO,), y[0] + x[i])))
-    assert "reassoc" not in functions_to_ir([running], HOST)
+    assert "reassoc" not in host_source([running], HOST)
 
 
 def test_scratch_of_the_callers_sizes_is_taken_before_the_loops() -> None:
@@ -334,7 +336,7 @@ def test_scratch_of_the_callers_sizes_is_taken_before_the_loops() -> None:
         return Allocate(t, seq(fill, For(k, ZERO, n, LoopKind.SERIAL, BufferStore(b, (i, k), t[n - 1 - k]))))
 
     func = PrimFunc("rows", (a, b), loop(row, IntImm(4)))
-    text = functions_to_ir([func], HOST)
+    text = host_source([func], HOST)
     assert text.index("call noalias align 64 ptr @tw_alloc") < text.index("\nloop")
     assert_stages_agree(func, integers(4, 9), np.zeros((4, 9), "float32"), dims=(9,))
 
@@ -351,7 +353,7 @@ def test_masked_vectors_of_private_memory_are_written_whole() -> None:
         For(w, ZERO, IntImm(8), LoopKind.VECTORIZED, BufferStore(b, (w,), t[w])),
     )
     func = PrimFunc("lanes", (n, a, b), Allocate(t, body))
-    text = functions_to_ir([func], HOST)
+    text = host_source([func], HOST)
     assert "llvm.masked.load" in text
     assert "llvm.masked.store" not in text
     for length in (0, 5, 8, 37):
@@ -372,6 +374,6 @@ def test_selections_read_without_masks_what_lies_in_its_buffer(size: int, masked
         return For(v, ZERO, IntImm(8), LoopKind.VECTORIZED, BufferStore(c, (place,), value))
 
     func = PrimFunc("chosen", (flags, a, b, c), loop(row, IntImm(2)))
-    assert ("llvm.masked.load.v8f32" in functions_to_ir([func], HOST)) == masked
+    assert ("llvm.masked.load.v8f32" in host_source([func], HOST)) == masked
     mask = np.arange(16) % 3 == 0
     assert_stages_agree(func, mask, integers(16), integers(size), np.zeros(16, "float32"))

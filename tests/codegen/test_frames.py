@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.codegen.compiled import HOST, call, integers, run
-from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.backend import lower
+from tilewright.backends.host import compile_lowered
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.backends.llvm.frames import FRAME_BYTES, STACK_BYTES, scratch_to_parameters, stack_buffers
 from tilewright.backends.llvm.jit import JitLibrary
@@ -14,7 +15,6 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, Var
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, LoopKind, seq
 
 

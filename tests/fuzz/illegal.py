@@ -24,6 +24,7 @@ from tests.fuzz.cases import Array, Failure, helpers, same
 from tests.fuzz.generate import ProgramWriter, random_step
 from tests.tir.schedule.programs import with_parallel_loops_backwards
 from tilewright import te
+from tilewright.backends.backend import lower
 from tilewright.ir.expr import Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UserError
@@ -33,7 +34,6 @@ from tilewright.tir.evaluate import evaluate
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.numbers import InterpreterError
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import LoopHandle, Schedule
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.script import parse_script

@@ -21,7 +21,7 @@ import onnx
 
 from tests.fuzz.template_families import FAMILIES, draw
 from tests.integration import small_models
-from tilewright.codegen.devices import device_kernels, device_source
+from tilewright.backends.device import device_kernels, device_source
 from tilewright.compiler import Compilation
 from tilewright.frontend import from_onnx
 from tilewright.ir.expr import const_value
@@ -123,7 +123,7 @@ def lower_all(
             continue
         try:
             split = device_kernels(scheduled, compilation.target)
-            device_source(split, compilation.target)
+            device_source(split.kernels, compilation.target)
         except UnsupportedError:
             # The host computes what the device cannot.
             continue

@@ -11,8 +11,10 @@ import pytest
 
 import tilewright as tw
 from tests.integration import small_models
+from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.llvm import link
-from tilewright.runtime.device import devices
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import Device
 from tilewright.support.errors import MissingDependencyError, UserError
 
 # The target, and what an assembler must be told.
@@ -60,14 +62,14 @@ def test_riscv_without_features_has_a_default_that_works(model: bytes, tmp_path:
     assert int.from_bytes(header[48:52], "little") & 6 == 4, "floats are passed in registers of double precision"
 
 
-def _no_device(kind: str) -> object:
+def _no_device(kind: str) -> Device:
     raise UserError(f"no {kind} here", hint="install one")
 
 
 def test_a_model_for_a_named_device_is_exported_without_it(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(devices.DEVICES, "cuda", lambda index: _no_device("cuda"))
+    monkeypatch.setattr(cuda_driver, "DRIVER", Driver(lambda index: _no_device("cuda")))
     pytest.importorskip("cuda.bindings.nvrtc")
     exe = tw.compile(model, target="cuda -arch=sm_90a", threads=1)
     exe.export_library(tmp_path / "net.so")

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.backends.cuda import driver as cuda
+from tilewright.backends.compiler import Compiler, compiler_of
+from tilewright.backends.cuda import compiler as cuda
 from tilewright.backends.llvm import cache
-from tilewright.backends.rocm import driver as hip
+from tilewright.backends.llvm import compiler as llvm
+from tilewright.backends.rocm import compiler as hip
 from tilewright.lower import kernel as kernel_module
 from tilewright.lower import model_cache
 from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
-from tilewright.runtime.device import devices
 from tilewright.support import fingerprint, settings
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
@@ -76,9 +77,9 @@ def test_every_number_of_the_target() -> None:
     "file",
     [
         "backends/llvm/toolchain.py",  # LLVM's levels, its tuning of passes, relocation and ABI
-        "backends/llvm/build.py",  # the optimiser's level
-        "backends/cuda/driver.py",  # options of NVRTC
-        "backends/rocm/driver.py",  # options of hipRTC and clang
+        "backends/llvm/compiler.py",  # the optimiser's level
+        "backends/cuda/compiler.py",  # options of NVRTC
+        "backends/rocm/compiler.py",  # options of hipRTC and clang
         "backends/vulkan/assembler.py",  # the assembler of SPIR-V
         "tir/pipeline.py",
         "topi/schedule/cpu/strategy.py",
@@ -129,7 +130,7 @@ def test_versions_of_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = _kernel()
     keys = {_key(kernel)}
     for change in (
-        lambda m: m.setattr(kernel_module, "llvm_version", lambda: "llvmlite 9.9 LLVM 99"),
+        lambda m: m.setattr(llvm, "COMPILER", Compiler(lambda source, target: b"", lambda: "llvmlite 9.9 LLVM 99")),
         lambda m: m.setattr(kernel_module, "packages_fingerprint", lambda *names: "numpy 99"),
         lambda m: m.setattr(kernel_module, "source_fingerprint", lambda *names: "other sources"),
     ):
@@ -188,10 +189,10 @@ def test_hiprtc_by_version_and_environment(monkeypatch: pytest.MonkeyPatch) -> N
             major._obj.value, minor._obj.value = 6, 2  # type: ignore[attr-defined]
 
     monkeypatch.setattr(hip, "_compiler", Library)
-    first = devices.device_compiler("rocm")
+    first = compiler_of("rocm").version()
     assert first.startswith("hiprtc 6.2")
     monkeypatch.setenv("AMD_COMGR_SAVE_TEMPS", "1")
-    assert devices.device_compiler("rocm") != first
+    assert compiler_of("rocm").version() != first
 
 
 def test_whole_models_know_the_compiler_of_their_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_whole_models_know_the_compiler_of_their_device(monkeypatch: pytest.Monk
     keys = set()
     with settings.CACHE_DIR.override(tmp_path):
         for version in ("nvrtc 13.0", "nvrtc 13.1"):
-            monkeypatch.setattr(model_cache, "device_compiler", lambda kind, version=version: version)
+            monkeypatch.setattr(cuda, "COMPILER", Compiler(lambda source, target: b"", lambda version=version: version))
             keys.add(model_cache.model_key(b"model", target, {}))
     assert len(keys) == 2 and None not in keys
 
@@ -247,7 +248,7 @@ def test_settings_are_the_only_variables_that_are_read() -> None:
     known = {
         "support/settings.py": "the registry of settings",
         "support/fingerprint.py": "variables of compilers inside this process, for the key",
-        "backends/rocm/driver.py": "clang is given a clean environment",
+        "backends/rocm/compiler.py": "clang is given a clean environment",
         "lower/parallel.py": "PYTHONPATH of child processes",
     }
     readers: set[str] = set()

@@ -186,7 +186,7 @@ def device(driver: ToyDriver) -> Iterator[CudaDevice]:
 
 
 def _calls(device: CudaDevice, memory: list[Any]) -> list[BoundCall]:
-    kernels = device.load_code(CODE, LAUNCHES)
+    kernels = device.load(CODE, LAUNCHES)
     first = BoundCall(kernels["double"], (2, 1, 1), (64, 1, 1), memory[:2])
     second = BoundCall(kernels["shift"], (2, 1, 1), (64, 1, 1), [*memory[1:], Scalar(3, "int64")])
     return [first, first, second]
@@ -297,7 +297,7 @@ def test_errors_name_the_kernel_and_what_to_do(driver: ToyDriver, device: CudaDe
     with pytest.raises(UserError, match=r"no memory left for 2\.00 GiB"):
         device.allocate(2 << 30)
     with pytest.raises(UserError, match="cannot load the machine code: CUDA_ERROR_NO_BINARY_FOR_GPU"):
-        device.load_code(b"text", LAUNCHES)
+        device.load(b"text", LAUNCHES)
     call = _calls(device, [device.allocate(16) for _ in range(3)])[0]
     call.block = (2048, 1, 1)
     with pytest.raises(UserError, match=r"does not start the kernel double on \(2, 1, 1\) blocks of \(2048, 1, 1\)"):

@@ -11,10 +11,10 @@ import pytest
 import tilewright as tw
 from tests.graph.helpers import function, op, var
 from tilewright import te
+from tilewright.backends.opencl import driver as opencl_driver
 from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.function import IRModule
-from tilewright.runtime.device import devices
-from tilewright.runtime.device.devices import choosing, find_device, split_index
+from tilewright.runtime.device.devices import Driver, choosing, find_device, split_index
 from tilewright.runtime.device.program import pick
 from tilewright.support.errors import UserError
 
@@ -38,7 +38,7 @@ def test_choices_end_with_their_context(monkeypatch: pytest.MonkeyPatch) -> None
         def __init__(self, number: int) -> None:
             self.number = number
 
-    monkeypatch.setitem(devices.DEVICES, "opencl", Toy)
+    monkeypatch.setattr(opencl_driver, "DRIVER", Driver(Toy))  # type: ignore[arg-type]
     with choosing("opencl", 3):
         found = find_device("opencl")
         assert (found.number, found.index) == (3, 3)  # type: ignore[attr-defined]

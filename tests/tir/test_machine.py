@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.backends.llvm.build import functions_to_ir
+from tilewright.backends.host import host_source
 from tilewright.ir.build import const
 from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Broadcast, Ramp
@@ -37,10 +37,10 @@ def test_unknown_instructions_and_wrong_types_are_refused() -> None:
 
 def test_a_target_without_the_feature_is_refused_before_llvm_sees_it() -> None:
     func = dot_program()
-    assert "vpdpbusd.512" in functions_to_ir([func], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server"))
+    assert "vpdpbusd.512" in host_source([func], Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server"))
     for spec in ("-mtriple=x86_64-linux-gnu -mcpu=haswell", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"):
         with pytest.raises(UnsupportedError, match=r"x86.vpdpbusd.512 needs \+avx512vnni"):
-            functions_to_ir([func], Target(f"llvm {spec}"))
+            host_source([func], Target(f"llvm {spec}"))
 
 
 def test_references_wrap_as_the_instructions_do() -> None:

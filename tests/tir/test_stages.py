@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.backends.backend import lower
 from tilewright.ir.structural import assert_same_ir
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.pipeline import cpu_pipeline, lower
+from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script import parse_script, to_script
 
 TEXT = """

@@ -11,7 +11,7 @@ import pytest
 
 from tests.codegen.compiled import HOST, run
 from tests.topi.test_schedule_cpu import kernel
-from tilewright.backends.llvm.build import compile_functions, functions_to_ir
+from tilewright.backends.host import compile_functions, host_source
 from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.half import HalfConv2dAttributes
@@ -106,7 +106,7 @@ def check(func: PrimFunc, target: Target, instruction: str, tolerance: float = 0
         np.testing.assert_allclose(
             actual[-1], expected[-1], rtol=0, atol=tolerance, err_msg=f"{name}\n{to_script(stage)}"
         )
-    assert instruction in functions_to_ir([made], target)
+    assert instruction in host_source([made], target)
     if target.is_host:
         np.testing.assert_allclose(run(made, *given, target=target)[-1], expected[-1], rtol=0, atol=tolerance)
 
@@ -160,7 +160,7 @@ def test_a_tile_is_stored_when_the_next_block_needs_it(epilogue: bool, depth: in
     """Operands come first, then each tile goes and starts anew just before its first product."""
     target = target_of("amx")
     func = product(56, 64, depth, epilogue=epilogue).replace(attributes={CONSTANTS: (1,)})
-    text = functions_to_ir([schedule_cpu(func, target)], target)
+    text = host_source([schedule_cpu(func, target)], target)
     calls = re.findall(r"call .*@llvm.x86.(tileload|tilestore|tilezero|tdp)", text)
     block = ["tileload"] * 4 + ["tilestore", "tilezero", "tdp"] * 4
     assert any(calls[n : n + len(block)] == block for n in range(len(calls)))
@@ -210,7 +210,7 @@ def test_convolutions_on_tiles(size: int, channels: int, cores: int) -> None:
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     expected = np.abs(np.einsum("yxcij,ijco->yxo", windows, weight.astype(np.int64)))
     np.testing.assert_array_equal(run(made, data, packed, zero, result, target=target)[-1][0], expected)
-    assert "tdpbusd" in functions_to_ir([made], target)
+    assert "tdpbusd" in host_source([made], target)
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -262,7 +262,7 @@ def test_products_of_halves_on_this_machine(
     actual = run(made, a, packed, result, target=target)[-1]
     np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=0.02 * np.sqrt(depth))
     # Two steps of 16 columns in a vector, and a tile of them in registers: no sum leaves these inside a block.
-    assert "<16 x i32>" in functions_to_ir([made], target)
+    assert "<16 x i32>" in host_source([made], target)
 
 
 def test_products_of_halves_with_weights_that_are_computed_take_the_plain_way() -> None:
@@ -315,7 +315,7 @@ def test_convolutions_of_halves(
 
 def test_weights_that_are_not_constant_take_the_plain_way() -> None:
     made = schedule_cpu(product(4, 16, 8), target_of("vnni"))
-    assert "vpdpbusd" not in functions_to_ir([made], target_of("vnni"))
+    assert "vpdpbusd" not in host_source([made], target_of("vnni"))
 
 
 @pytest.mark.skipif(not HOST.has_vnni, reason="this processor has no 8-bit dot product")

@@ -13,14 +13,14 @@ from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tests.topi.samples import SAMPLES
 from tests.topi.test_scheduled import CASES, CHANNELS_LAST, PADDED
-from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.backend import lower
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.ir.expr import IntImm
 from tilewright.ir.visit import pre_order
 from tilewright.target import Target
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
-from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import Allocate, Evaluate
 from tilewright.topi.registry import registered
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu

@@ -9,8 +9,8 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
-from tilewright.backends.cuda.driver import compile_cuda
-from tilewright.codegen.devices import device_kernels, device_source
+from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
 from tilewright.target import Target
 from tilewright.te.language import placeholder
@@ -108,7 +108,7 @@ def test_one_kernel_without_memory_of_scores(
     func = program([sizes] * 3, dtype, scale=0.125)
     split = device_kernels(schedule_gpu(func, HOPPER, Choices(given)), HOPPER)
     assert len(split.kernels) == 1 and not split.workspaces
-    text = device_source(split, HOPPER)
+    text = device_source(split.kernels, HOPPER)
     for name in instructions:
         assert f"{name}(" in text
     require_nvrtc()
@@ -134,7 +134,7 @@ def test_tf32_has_to_be_allowed() -> None:
     asked = [Choices(given) for _ in range(2)]
     scheduled = [schedule_gpu(func, target, choices) for target, choices in zip((HOPPER, TF32), asked, strict=True)]
     assert [list(choices.answers) for choices in asked] == [["attention_threads"], ["attention_tile"]]
-    text = device_source(device_kernels(scheduled[1], TF32), TF32)
+    text = device_source(device_kernels(scheduled[1], TF32).kernels, TF32)
     assert "tw_mma_tf32(" in text
     require_nvrtc()
     assert compile_cuda(text, "sm_90")
@@ -145,7 +145,7 @@ def test_warp_groups() -> None:
     target = HOPPER.replace(arch="sm_90a")
     func = program([(1, 20, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64)], "float16", scale=0.125)
     scheduled = schedule_gpu(func, target, Choices({"attention_tile": (1, 64, 2)}))
-    text = device_source(device_kernels(scheduled, target), target)
+    text = device_source(device_kernels(scheduled, target).kernels, target)
     for name in ("tw_wgmma_f16_held_turned_fresh_n64_k64", "tw_wgmma_f16_held_panels_n64_k64", "tw_fence_async"):
         assert f"{name}(" in text
     wanted, got = (arrays(func) for _ in range(2))

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tilewright.backends.backend import lower
 from tilewright.target import Target
-from tilewright.target.kinds import TARGET_KINDS
+from tilewright.target.kinds import target_kinds
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
-from tilewright.tir.pipeline import lower
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 TARGETS = [
-    *(Target(kind.name) for kind in TARGET_KINDS.values() if not kind.is_cpu),
+    *(Target(kind.name) for kind in target_kinds() if not kind.is_cpu),
     Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448"),
     # Devices that have as little as a standard lets them have, or as someone says they have.
     Target("opencl -max-threads=64 -shared-bytes=16384"),

@@ -14,14 +14,14 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tilewright import te
-from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.backend import lower
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.ir.expr import const_value
 from tilewright.target import Target
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import split_host_device
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices

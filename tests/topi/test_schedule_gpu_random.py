@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.topi.differential import operator_program, random_array, results_of, run_reference
+from tilewright.backends.backend import lower
 from tilewright.ir.expr import Call
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.pipeline import lower
 from tilewright.tir.row_instructions import ROW_MAX, ROW_SUM
 from tilewright.topi.schedule.choices import Answer, Choices, Question
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu

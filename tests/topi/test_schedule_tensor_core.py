@@ -11,8 +11,9 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
 from tilewright import te
 from tilewright.arith.analyzer import Analyzer
+from tilewright.backends.backend import lower
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.cuda.dialect import CudaDialect
-from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.graph.interpreter import to_bfloat16, to_float32
 from tilewright.ir.build import cast
@@ -25,7 +26,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import split_host_device
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import GroupProduct, group_product

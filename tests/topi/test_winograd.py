@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
+from tilewright.backends.backend import lower
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
@@ -25,7 +26,6 @@ from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu

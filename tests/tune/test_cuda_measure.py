@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.tune.test_device_measure import product
-from tilewright.backends.cuda.driver import compile_cuda, cuda_device
+from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.backends.cuda.driver import cuda_device
 from tilewright.compiler import Compilation
 from tilewright.lower.kernel import CompiledKernel
 from tilewright.support.errors import UserError

@@ -1,1 +1,8 @@
-"""Back ends, a folder each: the kind of target, its code generator and compiler, its driver."""
+"""Back ends, a folder each: one is added by its folder (`slices.py` says what is in it) and by its name here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SLICES: Final = ("llvm", "c", "cuda", "rocm", "opencl", "metal", "vulkan", "webgpu")
+"""The back ends, as targets name them."""

@@ -17,7 +17,7 @@ from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.link import find_linker
 from tilewright.backends.llvm.toolchain import compile_ir, host_triple, llvm_version
 from tilewright.runtime.core.library import bind
-from tilewright.runtime.device.devices import DEVICES, find_device
+from tilewright.runtime.device.devices import device_kinds, find_device
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.ownership import why_exposed
@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace) -> int:
             print(f"[ok] {package} {metadata.version(package)}: {purpose}")
         except metadata.PackageNotFoundError:
             print(f"[--] {package} is not installed: needed to {purpose}; pip install 'tilewright[{extra}]'")
-    for kind in DEVICES:
+    for kind in device_kinds():
         _show_device(kind)
     return 1 if problems else 0
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilewright.backends.device import device_code, device_kernels, device_source
 from tilewright.codegen.c.program import nbytes
-from tilewright.codegen.devices import device_code, device_kernels, device_source
 from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
@@ -39,7 +39,7 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     """Compile a scheduled kernel. `func` is the program before scheduling: its parameters are what steps pass."""
     try:
         split = device_kernels(scheduled, target)
-        source = device_source(split, target)
+        source = device_source(split.kernels, target)
     except (UnsupportedError, UserError) as error:
         # What the device cannot do, or has no room for; the host computes it instead.
         return DeviceKernelCode(refused=str(error))

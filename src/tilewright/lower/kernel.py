@@ -8,17 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.backend import lower
+from tilewright.backends.compiler import compiler_of
+from tilewright.backends.host import compile_lowered
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
 from tilewright.backends.llvm.frames import scratch_to_parameters
-from tilewright.backends.llvm.toolchain import llvm_version
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
 from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
 from tilewright.lower.schedules import use_schedule
 from tilewright.runtime.core.artifact import DeviceKernelInfo
-from tilewright.runtime.device.devices import device_compiler
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
@@ -26,7 +26,6 @@ from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.legality import Proven, require_legal
 from tilewright.tir.verify_bounds import refuse_outside
@@ -197,7 +196,7 @@ def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     # The whole target: schedules depend on its caches and on how many cores share the work.
     answers = json.dumps(answers_to_json(kernel.answers))
     memory = "planned" if planned else "own"
-    compiler = llvm_version() if target.is_cpu else device_compiler(target.kind)
+    compiler = compiler_of(target.kind).version()
     # A changed schedule, pass or option of a compiler never meets an old object.
     sources = source_fingerprint(*KERNEL_PACKAGES)
     parts = (kernel.symbol, str(target), answers, memory, compiler, sources, packages_fingerprint("numpy"))

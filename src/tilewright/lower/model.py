@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.entry import emit_entry
-from tilewright.codegen.devices import DEVICE_KINDS
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.passes.plan_memory import MemoryPlan, PlannedStep
 from tilewright.ir.expr import Var as Symbol
@@ -209,7 +208,7 @@ def lower_model(
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
     on_cpu = target.is_cpu
-    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not DEVICE_KINDS[target.kind].flat_memory)
+    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not target.capabilities.flat_memory)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     if needs_machine(main):

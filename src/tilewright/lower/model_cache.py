@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.backends.compiler import compiler_of
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
 from tilewright.backends.llvm.toolchain import llvm_version
 from tilewright.runtime.core.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.core.convert import Array
-from tilewright.runtime.device.devices import device_compiler
 from tilewright.support import settings, trace
 from tilewright.support.errors import UserError
 from tilewright.support.extensions import is_extended
@@ -57,7 +57,7 @@ def model_key(
     digest = hashlib.sha256(content)
     plain = sorted((key, repr(value)) for key, value in options.items())
     try:
-        compilers = [llvm_version(), *([] if target.is_cpu else [device_compiler(target.kind)])]
+        compilers = [llvm_version(), compiler_of(target.kind).version()]
     except UserError:
         # The compiler says what it misses.
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tilewright.backends.backend import Backend, backend_of
 from tilewright.lower.opaque_sizes import hide_sizes, show_sizes
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
@@ -19,10 +20,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Answer, Choices
-from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 T = TypeVar("T")
 
@@ -36,7 +33,7 @@ def schedule_kernel(
     """
     try:
         with trace.span("schedule"):
-            schedule = schedule_cpu if target.is_cpu else schedule_gpu
+            schedule = backend_of(target, Backend).schedule
             if sch is not None:
                 return schedule(func, target, choices, sch)
             plain, hidden = hide_sizes(func)
@@ -85,7 +82,7 @@ def _schedules(
     if answers:
         yield "the tuned schedule", lambda: schedule_kernel(func, target, Choices(answers))
     yield "the template's schedule", lambda: schedule_kernel(func, target, Choices())
-    plain = schedule_plain_cpu if target.is_cpu else schedule_plain_gpu
+    plain = backend_of(target, Backend).plain_schedule
     yield "the plain schedule", lambda: plain(func, target)
     yield "no schedule", lambda: func
 

@@ -1,12 +1,17 @@
-"""The kinds of target and their options: one table that parsing, printing and error messages share."""
+"""What a kind of target is (`backends/<kind>/target.py` declares one), and the options that kinds share."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
+import tilewright.backends
+from tilewright.backends import slices
 from tilewright.support.errors import UserError
+from tilewright.target.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +24,24 @@ class Option:
     meaning: str
 
 
+_PLAIN: Final = Capabilities()
+
+
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A kind of target: what generates its code, the options it takes and the numbers it has by default."""
+    """A kind of target: the options it takes, the numbers it has by default, and what its processors can do."""
 
     name: str
     meaning: str
     options: tuple[Option, ...]
     is_cpu: bool
     arch: str = ""
-    defaults: dict[str, int] = field(default_factory=dict)
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    architectures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Numbers of architectures, by name, where they are not the kind's own."""
+    capabilities: Capabilities = _PLAIN
+    features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
+    """The features that a processor has, by its architecture, its name and the features that are added or removed."""
 
     def option(self, flag: str) -> Option | None:
         """The option written as `-flag`, or None."""
@@ -43,13 +56,13 @@ _COMMON = (
     Option("l2-bytes", "l2_bytes", True, "size of the second-level cache"),
     Option("l3-bytes", "l3_bytes", True, "size of the third-level cache"),
 )
-_CPU = (
+CPU_OPTIONS: Final = (
     Option("mtriple", "triple", False, "LLVM target triple, such as aarch64-unknown-linux-gnu"),
     Option("mcpu", "cpu", False, "processor name as LLVM spells it, or native, or generic"),
     Option("mattr", "features", False, "features to add or remove, such as +avx2,-fma"),
     *_COMMON,
 )
-_GPU = (
+GPU_OPTIONS: Final = (
     Option("arch", "arch", False, "device architecture, such as sm_90 or gfx90a"),
     Option("mattr", "features", False, "what is allowed beyond the ordinary, such as +tf32"),
     *_COMMON,
@@ -58,54 +71,49 @@ _GPU = (
     Option("shared-bytes", "shared_bytes", True, "shared memory of one block"),
 )
 
-_KIB = 1024
 
-
-def _gpu(
-    name: str, meaning: str, arch: str, cores: int, registers: int, l2: int, threads: int, warp: int, shared: int
-) -> TargetKind:
-    defaults = {
+def gpu_numbers(
+    *, cores: int, registers: int, l2_bytes: int, max_threads: int, warp_size: int, shared_bytes: int
+) -> dict[str, int]:
+    """The numbers of a kind of GPU, for `TargetKind.defaults`."""
+    return {
         "cores": cores,
         "vector_bits": 128,
         "vector_registers": registers,
         "l1_bytes": 0,
-        "l2_bytes": l2,
+        "l2_bytes": l2_bytes,
         "l3_bytes": 0,
-        "max_threads": threads,
-        "warp_size": warp,
-        "shared_bytes": shared,
+        "max_threads": max_threads,
+        "warp_size": warp_size,
+        "shared_bytes": shared_bytes,
     }
-    return TargetKind(name, meaning, _GPU, is_cpu=False, arch=arch, defaults=defaults)
 
 
-TARGET_KINDS: dict[str, TargetKind] = {
-    kind.name: kind
-    for kind in (
-        TargetKind("llvm", "machine code for a CPU, through LLVM", _CPU, is_cpu=True),
-        TargetKind("c", "C source for a CPU", _CPU, is_cpu=True),
-        _gpu("cuda", "NVIDIA GPUs", "sm_80", 108, 255, 40 << 20, 1024, 32, 48 * _KIB),
-        _gpu("rocm", "AMD GPUs", "gfx90a", 104, 256, 8 << 20, 1024, 64, 64 * _KIB),
-        _gpu("opencl", "devices with OpenCL", "generic", 16, 128, 1 << 20, 256, 1, 32 * _KIB),
-        _gpu("metal", "Apple GPUs", "generic", 8, 128, 4 << 20, 1024, 32, 32 * _KIB),
-        _gpu("vulkan", "GPUs through Vulkan", "generic", 16, 128, 1 << 20, 256, 1, 16 * _KIB),
-        _gpu("webgpu", "GPUs through WebGPU", "generic", 16, 128, 1 << 20, 256, 1, 16 * _KIB),
-    )
-}
+@lru_cache(maxsize=64)
+def kind_named(name: str) -> TargetKind:
+    """The kind of a resolved target."""
+    return slices.load(name, "target", TargetKind)
+
+
+def target_kinds() -> list[TargetKind]:
+    """All kinds, in the order of the back ends."""
+    return [kind_named(name) for name in tilewright.backends.SLICES]
+
 
 EXAMPLES = "'native', 'llvm -mcpu=skylake-avx512', 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'"
 
 
 def find_kind(name: str, where: str) -> TargetKind:
     """The kind called `name`, or a `UserError` that lists the kinds there are."""
-    kind = TARGET_KINDS.get(name)
-    if kind is None:
-        near = closest(name, [*TARGET_KINDS, "native"])
+    known = tilewright.backends.SLICES
+    if name not in known:
+        near = closest(name, [*known, "native"])
         raise UserError(
-            f"unknown kind of target '{name}'{near}: the kinds are {', '.join(TARGET_KINDS)} and native",
+            f"unknown kind of target '{name}'{near}: the kinds are {', '.join(known)} and native",
             where=where,
             hint=f"examples: {EXAMPLES}",
         )
-    return kind
+    return kind_named(name)
 
 
 def closest(name: str, choices: Iterable[str]) -> str:

@@ -41,17 +41,10 @@ _IMPLIED: tuple[tuple[str, frozenset[str]], ...] = (
 _NUMBERS = ("cores", "vector_bits", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")
 
 
-_ARCHITECTURES: dict[str, dict[str, int]] = {
-    "sm_90": {"cores": 132, "l2_bytes": 50 << 20, "shared_bytes": 227 << 10},
-    "sm_100": {"cores": 148, "l2_bytes": 126 << 20, "shared_bytes": 227 << 10},
-}
-"""Numbers of the server GPUs of NVIDIA's architectures, where they are not the kind's own."""
-
-
 def resolve_gpu(kind: TargetKind, texts: dict[str, str], numbers: dict[str, int]) -> dict[str, str | int]:
     """The fields of a GPU target: the kind's defaults and what is known of the architecture, then what was written."""
     arch = texts.get("arch", kind.arch)
-    known = _ARCHITECTURES.get(arch.rstrip("af"), {}) if kind.name == "cuda" else {}
+    known = kind.architectures.get(arch, {})
     return {"triple": "", "cpu": "", "features": "", "arch": arch, **kind.defaults, **known, **texts, **numbers}
 
 
@@ -163,17 +156,6 @@ def _model(triple: str, cpu: str, explicit_width: bool, where: str) -> CpuModel:
             hint=f"use -mtriple={DEFAULT_TRIPLES[model.arch]} or another processor",
         )
     return model
-
-
-def cuda_generations(arch: str) -> frozenset[str]:
-    """The generations of GPUs whose instructions one has: `sm_86` has those of `sm_75` and `sm_80`, and its own.
-
-    What a name with a letter at its end adds (`sm_90a`) only GPUs of that very generation have.
-    """
-    digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
-    number = int(digits) if digits.isdigit() else 0
-    older = {f"sm_{generation}" for generation in (70, 75, 80, 86, 89, 90, 100, 120) if generation <= number}
-    return frozenset(older | {arch})
 
 
 def _shape(arch: str, cpu: str, features: str) -> tuple[int, int]:

@@ -7,9 +7,10 @@ import shlex
 from dataclasses import dataclass, fields
 
 from tilewright.support.errors import UserError
+from tilewright.target.capabilities import Capabilities
 from tilewright.target.host import detect_host
-from tilewright.target.kinds import EXAMPLES, TARGET_KINDS, TargetKind, closest, find_kind
-from tilewright.target.resolve import cuda_generations, effective_features, resolve_cpu, resolve_gpu
+from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named
+from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -80,21 +81,21 @@ class Target:
 
     def replace(self, **changes: str | int) -> Target:
         """This target with some fields changed: `target.replace(cores=1)`."""
-        settable = {option.field for option in TARGET_KINDS[self.kind].options} | {"kind"}
+        settable = {option.field for option in kind_named(self.kind).options} | {"kind"}
         kept = {name: value for name, value in self.to_json().items() if name in settable}
         return Target.from_json({**kept, **changes})
 
     def without(self, *features: str) -> Target:
         """This CPU without some features, and those that need them: `target.without("amx-tile")`."""
         changed = ",".join([*filter(None, [self.features]), *(f"-{name}" for name in features)])
-        options = TARGET_KINDS[self.kind].options
+        options = kind_named(self.kind).options
         values = {
             option.flag: changed if option.field == "features" else getattr(self, option.field) for option in options
         }
         return Target(shlex.join([self.kind, *(f"-{flag}={value}" for flag, value in values.items() if value != "")]))
 
     def __str__(self) -> str:
-        kind = TARGET_KINDS[self.kind]
+        kind = kind_named(self.kind)
         words = [f"-{option.flag}={getattr(self, option.field)}" for option in kind.options]
         return " ".join([self.kind, *(word for word in words if not word.endswith("="))])
 
@@ -111,16 +112,44 @@ class Target:
     @property
     def is_cpu(self) -> bool:
         """Whether programs for this target run on a CPU."""
-        return TARGET_KINDS[self.kind].is_cpu
+        return kind_named(self.kind).is_cpu
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What processors of this kind can do; the properties below answer for this one."""
+        return kind_named(self.kind).capabilities
 
     @property
     def shuffle_width(self) -> int:
         """Threads that read each other's registers: a warp, or 1 where kernels have no instruction for it."""
-        return self.warp_size if self.kind == "cuda" else 1
+        return self.warp_size if self.capabilities.warp_shuffles else 1
 
     def shared_item(self, itemsize: int) -> int:
         """Bytes that an element of some bytes takes in shared memory: whole words where languages know no less."""
-        return max(4, itemsize) if self.kind in ("webgpu", "vulkan") else itemsize
+        return max(self.capabilities.least_shared_bytes, itemsize)
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks can read each other's shared memory."""
+        return self._allows(self.capabilities.clusters)
+
+    @property
+    def has_dependent_launch(self) -> bool:
+        """Whether kernels wait for those before them themselves, and so may be started before these are done."""
+        return self._allows(self.capabilities.dependent_launch)
+
+    @property
+    def has_tensor_cores(self) -> bool:
+        """Whether warps multiply matrices of half precision."""
+        return self._allows(self.capabilities.tensor_cores)
+
+    @property
+    def has_warp_group_products(self) -> bool:
+        """Whether four warps multiply matrices in shared memory."""
+        return self._allows(self.capabilities.warp_group_products)
+
+    def _allows(self, feature: str | None) -> bool:
+        return feature is not None and self.has_feature(feature)
 
     @property
     def is_host(self) -> bool:
@@ -141,10 +170,7 @@ class Target:
     @property
     def feature_set(self) -> frozenset[str]:
         """The features Tilewright decides on that this processor has, under LLVM's names; CUDA: `sm_80` and so on."""
-        if self.kind == "cuda":
-            allowed = {name[1:] for name in self.features.split(",") if name.startswith("+")}
-            return cuda_generations(self.arch) | allowed
-        return effective_features(self.arch, self.cpu, self.features) if self.is_cpu else frozenset()
+        return kind_named(self.kind).features_of(self.arch, self.cpu, self.features)
 
     def has_feature(self, *names: str) -> bool:
         """Whether the processor has any of the named features."""

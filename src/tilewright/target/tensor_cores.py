@@ -16,4 +16,4 @@ rounded before (`graph/passes/round_operands.py`).
 
 def truncates_operands(target: Target) -> bool:
     """Whether a target has tensor-core instructions that cut bits off float32 operands, and may use them."""
-    return target.kind == "cuda" and target.has_feature("tf32") and target.has_feature("sm_90a")
+    return target.has_warp_group_products and target.has_feature("tf32")

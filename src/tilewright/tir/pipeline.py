@@ -1,14 +1,10 @@
-"""Lowering as one readable list per target family: from a scheduled function to what a code generator takes."""
+"""Lowering as one readable list per family of targets: from a scheduled function to what a code generator takes."""
 
 from __future__ import annotations
 
-from typing import Final
-
 import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
 from tilewright.ir.passes import Pipeline, function_pass
-from tilewright.support import settings
 from tilewright.target.target import Target
-from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.bind_threads import bind_threads
 from tilewright.tir.passes.compact_buffers import compact_buffers
@@ -31,8 +27,6 @@ from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
-from tilewright.tir.stmt import Block
-from tilewright.tir.verify import verify
 
 
 def cpu_pipeline(target: Target) -> Pipeline:
@@ -64,17 +58,9 @@ def cpu_pipeline(target: Target) -> Pipeline:
     )
 
 
-_EXPANDED_MATHEMATICS: Final[dict[str, frozenset[str] | None]] = {
-    "webgpu": None,
-    "vulkan": None,
-    "rocm": None,
-    "metal": frozenset(["erf", "expm1", "log1p"]),
-}
-"""Functions that become arithmetic where devices of a kind have none, or none that is precise (None: all)."""
-
-
 def gpu_pipeline(target: Target) -> Pipeline:
     """The passes for a device with blocks of threads, in order."""
+    can = target.capabilities
     return Pipeline(
         "gpu",
         [
@@ -84,7 +70,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             ),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
             function_pass("widen_loops")(widen_loops),
-            function_pass("pipeline_loops")(pipeline_loops).with_options(asynchronous=target.kind == "cuda"),
+            function_pass("pipeline_loops")(pipeline_loops).with_options(asynchronous=can.async_copies),
             function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
@@ -98,17 +84,10 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("hoist_guards")(hoist_guards),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
             function_pass("simplify_again")(simplify_loops),
-            *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if target.kind == "cuda" else []),
+            *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if can.shared_reuse else []),
             function_pass("legalize_types")(legalize_types).with_options(has_half=False),
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
-                names=_EXPANDED_MATHEMATICS.get(target.kind, frozenset()), has_double=target.kind == "rocm"
+                names=can.expanded_mathematics, has_double=can.double_steps
             ),
         ],
     )
-
-
-def lower(func: PrimFunc, target: Target) -> PrimFunc:
-    """A scheduled function lowered for a target, ready for its code generator."""
-    if settings.VERIFY.get() and isinstance(func.body, Block):
-        verify(func, "scheduled")
-    return (cpu_pipeline if target.is_cpu else gpu_pipeline)(target).run(func)

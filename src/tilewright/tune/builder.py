@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.backends.llvm.build import compile_functions
+from tilewright.backends.host import compile_functions
 from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, compile_scheduled
 from tilewright.lower.schedules import use_schedule
 from tilewright.support.errors import UserError

@@ -113,7 +113,7 @@ class DeviceBench:
         info = code.device
         if info is None or info.workspaces:
             raise CompilerBug(f"the kernel {self.func.name} is not for measuring on a device")
-        kernels = self.device.load_code(code.code, info.launches)
+        kernels = self.device.load(code.code, info.launches)
         scratch = [self.device.allocate(size) for size in code.scratch]
         turns = []
         for copy in range(self.copies):

@@ -91,7 +91,7 @@ class GraphSession:
         if info is None:
             raise CompilerBug(f"a candidate of {symbol} is not for a device")
         if (symbol, which) not in self._loaded:
-            self._loaded[symbol, which] = self.device.load_code(code.code, info.launches)
+            self._loaded[symbol, which] = self.device.load(code.code, info.launches)
         count = len(info.sizes) - len(code.scratch)
         given = [self._argument(step, number, code.packing.get(number)) for number in range(count)]
         scratch = [self.device.allocate(size) for size in code.scratch]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.codegen.on_device import cuda_text, on_opencl, opencl_text, require_nvrtc
 from tests.tir.programs import expressions
-from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.ir import build, intrinsics
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.codegen.on_device import cuda_text
 from tilewright import te
-from tilewright.backends.cuda.dialect import has_dependent_launch
 from tilewright.target import Target
 from tilewright.tir.function import CONSTANTS
 from tilewright.tir.schedule.schedule import Schedule
@@ -39,7 +38,7 @@ def test_elementwise_kernels_release_others_at_once() -> None:
 
 def test_only_hopper_and_later_start_early() -> None:
     known = {"sm_80": False, "sm_89": False, "sm_90": True, "sm_90a": True, "sm_100a": True}
-    assert {arch: has_dependent_launch(Target(f"cuda -arch={arch}")) for arch in known} == known
+    assert {arch: Target(f"cuda -arch={arch}").has_dependent_launch for arch in known} == known
 
 
 def test_constants_are_read_before_a_kernel_waits() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.codegen.on_device import require_nvrtc
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.cuda.dialect import CudaDialect
-from tilewright.backends.cuda.driver import compile_cuda
 from tilewright.backends.cuda.instructions import function_name
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.ir.dtype import FLOAT32

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tilewright.backends.rocm.driver as hip
+import tilewright.backends.rocm.compiler as hip
+import tilewright.backends.rocm.driver as hip_driver
 from tests.codegen.c.test_c_expressions import _float_program
 from tests.codegen.on_device import program_of
 from tests.codegen.on_threads import ROCM, check_scaling, require_clang, stand_in
@@ -40,7 +41,7 @@ def test_without_rocm() -> None:
         ctypes.CDLL("libamdhip64.so")
     except OSError:
         with pytest.raises(UserError, match="need ROCm's libamdhip64"):
-            hip.hip_device()
+            hip_driver.hip_device()
     else:
         pytest.skip("ROCm is here")
 
@@ -49,7 +50,7 @@ def test_the_runtime_drives_the_driver(tmp_path: Path, c_compiler: str) -> None:
     """Arrays go to the device and back, scalars are packed, memory is given back."""
     require_clang()
     driver = stand_in(Path(__file__).parent / "fake_hip.c", tmp_path, c_compiler)
-    device = hip.HipDevice(driver, 0)
+    device = hip_driver.HipDevice(driver, 0)
     assert device.arch == "gfx942" and device.name == "Fake Instinct" and device.numbers() == {"arch": "gfx942"}
     check_scaling(ROCM, device)
     assert driver.fake_threads() == 4
@@ -64,4 +65,4 @@ def test_the_runtime_drives_the_driver(tmp_path: Path, c_compiler: str) -> None:
     with pytest.raises(UserError, match="failed in hipMalloc: out of memory"):
         device.allocate(1 << 31)
     with pytest.raises(UserError, match="cannot load the code object"):
-        device.load_code(b"none", ())
+        device.load(b"none", ())

@@ -95,7 +95,7 @@ def test_parts_of_memory(fake: ctypes.CDLL) -> None:
 def test_what_metal_refuses(fake: ctypes.CDLL) -> None:
     device = _fake_device(fake)
     with pytest.raises(CompilerBug, match="Metal's compiler refused a program: it is broken"):
-        device.load_code(b"none", ())
+        device.load(b"none", ())
     fake.fake_fail(1)
     device.copy(device.allocate(16), 0, device.allocate(16), 0, 16)
     with pytest.raises(UserError, match="Fake M9 did not finish its kernels: it is broken"):

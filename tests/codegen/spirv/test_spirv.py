@@ -17,6 +17,7 @@ from tests.codegen.on_device import VULKAN, on_vulkan, program_of, require_vulka
 from tests.tir.passes.test_bind_threads import tiled_product
 from tests.topi.samples import SAMPLES
 from tilewright import te
+from tilewright.backends.device import load_program
 from tilewright.backends.vulkan.assembler import assemble
 from tilewright.runtime.device.program import DeviceModule
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
@@ -114,6 +115,6 @@ def test_missing_capabilities_are_named() -> None:
     device._missing.add(10)
     try:
         with pytest.raises(UserError, match="has no float64, which the program uses"):
-            DeviceModule(program, device)
+            load_program(program, VULKAN, device)
     finally:
         device._missing.discard(10)

@@ -7,7 +7,8 @@ import pytest
 
 from tests.codegen.compiled import HOST, call, integers
 from tests.graph.helpers import function, op, var
-from tilewright.backends.llvm.build import compile_lowered
+from tilewright.backends.backend import lower
+from tilewright.backends.host import compile_lowered
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.pool import runtime_imports
@@ -24,7 +25,6 @@ from tilewright.tir.analysis.in_place import could_share, in_place_pairs, may_sh
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.pipeline import lower
 from tilewright.tir.stmt import BufferStore, For, IfThenElse, LetStmt, LoopKind, seq
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tilewright import te
+from tilewright.backends.backend import lower
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UnsupportedError, UserError
@@ -17,7 +18,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.bind_threads import bind_threads
 from tilewright.tir.passes.split_host_device import split_host_device
-from tilewright.tir.pipeline import gpu_pipeline, lower
+from tilewright.tir.pipeline import gpu_pipeline
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq

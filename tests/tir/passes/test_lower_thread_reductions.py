@@ -7,14 +7,14 @@ import pytest
 
 from tests.codegen.on_device import cuda_text, require_nvrtc
 from tilewright import te
-from tilewright.backends.cuda.driver import compile_cuda
+from tilewright.backends.backend import lower
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.stmt import Allocate, Block, Evaluate
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.tir.passes.test_bind_threads import tiled_product
 from tilewright import te
+from tilewright.backends.backend import lower
 from tilewright.ir.expr import IntImm, Var, const_value
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.passes.split_host_device import split_host_device
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.script import to_script
 

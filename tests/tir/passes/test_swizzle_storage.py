@@ -7,6 +7,7 @@ import pytest
 
 from tilewright import te
 from tilewright.arith.analyzer import Analyzer
+from tilewright.backends.backend import lower
 from tilewright.ir.expr import Add, Call, Mul, PrimExpr, Ramp, const_value
 from tilewright.ir.visit import substitute
 from tilewright.support.errors import UserError
@@ -16,7 +17,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
-from tilewright.tir.pipeline import lower
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import BufferStore, For

@@ -9,7 +9,6 @@ from tilewright.backends.cuda.row_instructions import row_instruction_text
 from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
-from tilewright.target.target import Target
 
 _BITS = {
     ("float32", "int32"): "__float_as_int",
@@ -19,12 +18,6 @@ _BITS = {
     ("float64", "int64"): "__double_as_longlong",
     ("int64", "float64"): "__longlong_as_double",
 }
-
-
-def has_dependent_launch(target: Target) -> bool:
-    """Whether kernels for a target wait for their predecessors themselves (from sm_90 on)."""
-    digits = "".join(c for c in target.arch if c.isdigit())
-    return digits.isdecimal() and int(digits) >= 90
 
 
 def _on_hopper(instruction: str) -> str:

@@ -1,4 +1,4 @@
-"""CUDA devices, through NVRTC and the driver API of cuda-bindings."""
+"""CUDA devices, through the driver API of cuda-bindings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array, address_of, is_torch
 from tilewright.runtime.core.dlpack import read_capsule
 from tilewright.runtime.core.dtypes import storage_dtype
-from tilewright.runtime.device.program import BoundCall, Device, DeviceProgram, ImportedArray, Recording, Scalar, pick
-from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.fingerprint import environment_fingerprint, packages_fingerprint
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import BoundCall, Device, ImportedArray, Recording, Scalar, pick
+from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 
 _DLPACK_CUDA = 2
@@ -33,56 +33,7 @@ _PORTABLE_CLUSTER = 8
 _NO_SYNCHRONIZATION = -1
 _DEFAULT_STREAM = 1
 _COPIES = 20
-_ENVIRONMENT = ("NVRTC_", "NVVM_")
-"""Beginnings of the names of variables that NVRTC may read."""
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
-
-
-def compile_cuda(source: str, arch: str) -> bytes:
-    """The machine code (cubin) of CUDA C for an architecture such as `sm_90`; no GPU is needed."""
-    nvrtc = _nvrtc()
-    error, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
-    _check(nvrtc, error, "create a program")
-    options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, log)
-        if error == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
-            raise UserError(f"NVRTC does not compile for '{arch}'", hint="give the target another -arch, such as sm_90")
-        raise CompilerBug(f"NVRTC refused a program: {log.decode(errors='replace').strip()}")
-    error, size = nvrtc.nvrtcGetCUBINSize(program)
-    _check(nvrtc, error, "compile for the machine")
-    code = bytes(int(size))
-    (error,) = nvrtc.nvrtcGetCUBIN(program, code)
-    _check(nvrtc, error, "read the machine code")
-    nvrtc.nvrtcDestroyProgram(program)
-    return code
-
-
-def nvrtc_version() -> str:
-    """The version of NVRTC, which decides the machine code."""
-    nvrtc = _nvrtc()
-    _, major, minor = nvrtc.nvrtcVersion()
-    # The library itself says no more; the package that it came in knows the patch.
-    package = packages_fingerprint("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13")
-    return f"nvrtc {major}.{minor} ({package}) {environment_fingerprint(_ENVIRONMENT)}"
-
-
-def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        raise UserError("CUDA programs need cuda-bindings and NVRTC", hint=_HINT) from error
-    return nvrtc
-
-
-def _check(module: Any, error: Any, what: str) -> None:
-    if int(error) != 0:
-        raise CompilerBug(f"{module.__name__} could not {what}: {error.name}")
 
 
 class CudaKernel:
@@ -182,14 +133,7 @@ class CudaDevice(Device):
         """Contexts belong to threads: this one is to be the GPU's."""
         self._call("cuCtxSetCurrent", self._context)
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """Compile the program for this GPU and load it."""
-        if not program.source:
-            return {}
-        launches = [launch for function in program.functions for launch in function.launches]
-        return self.load_code(compile_cuda(program.source, self.arch), launches)
-
-    def load_code(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
         """Load machine code."""
         error, module = self._driver.cuModuleLoadData(code)
         if error != self._driver.CUresult.CUDA_SUCCESS:
@@ -496,3 +440,6 @@ def cuda_device(index: int = 0) -> CudaDevice:
     if not found:
         raise UserError("there is no CUDA device here", hint=_HINT)
     return CudaDevice(driver, pick(range(found), index, "CUDA"))
+
+
+DRIVER: Final = Driver(cuda_device)

@@ -15,9 +15,11 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.backends.metal.objc import ID, ObjectiveC, Signature
+from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array, address_of
 from tilewright.runtime.core.dtypes import storage_dtype
-from tilewright.runtime.device.program import BoundCall, Device, DeviceProgram, Scalar, pick
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import BoundCall, Device, Scalar, pick
 from tilewright.support.errors import CompilerBug, UserError
 
 _FRAMEWORKS: Final = "/System/Library/Frameworks"
@@ -94,18 +96,15 @@ class MetalDevice(Device):
 
     # ---------------------------------------------------------------- programs
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """Compile the program; errors of Metal's compiler are bugs of ours."""
-        if not program.source:
-            return {}
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """Compile the text; errors of Metal's compiler are bugs of ours."""
         objects = self._objects
-        launches = [launch for function in program.functions for launch in function.launches]
         with objects.pool():
             options, failure = objects.create("MTLCompileOptions"), ID()
             # Sums stay as they are written, and functions are precise unless the text says otherwise.
             objects.send(options, "setFastMathEnabled:", False)
             objects.send(options, "setLanguageVersion:", _LANGUAGE)
-            source = objects.string(program.source)
+            source = objects.string(code.decode())
             library = objects.send(
                 self._device, "newLibraryWithSource:options:error:", source, options, ctypes.byref(failure)
             )
@@ -307,3 +306,6 @@ def metal_device(index: int = 0) -> Device:
         raise UserError("there is no GPU for Metal here", hint="target='native' compiles for the CPU")
     pick([device], index, "Metal")
     return MetalDevice(ObjectiveC(ctypes.CDLL("/usr/lib/libobjc.A.dylib"), SIGNATURES), device)
+
+
+DRIVER: Final = Driver(metal_device)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
 from tilewright.runtime.core.dtypes import storage_dtype
-from tilewright.runtime.device.program import BoundCall, Device, DeviceProgram, Scalar, pick
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import BoundCall, Device, Scalar, pick
 from tilewright.support.errors import CompilerBug, UserError
 
 _USUAL_THREADS = 256
@@ -33,13 +35,11 @@ class OpenCLDevice(Device):
         self.max_threads = int(device.max_work_group_size)
         self.cores = int(device.max_compute_units)
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """Compile the program; errors of the device's compiler are bugs of ours."""
-        if not program.source:
-            return {}
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """Compile the text; errors of the device's compiler are bugs of ours."""
         try:
             # Drivers keep caches of their own; a second one on disk only adds stale entries.
-            built = self._cl.Program(self._context, program.source).build(options=["-cl-std=CL1.2"], cache_dir=False)
+            built = self._cl.Program(self._context, code.decode()).build(options=["-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise CompilerBug(f"the OpenCL compiler of {self.name} refused a program: {error}") from error
         return {kernel.function_name: kernel for kernel in built.all_kernels()}
@@ -126,3 +126,6 @@ def opencl_device(index: int = 0) -> OpenCLDevice:
         raise UserError("there is no OpenCL device here", hint=_HINT)
     devices.sort(key=lambda device: not device.type & cl.device_type.GPU)
     return OpenCLDevice(pick(devices, index, "OpenCL"), cl)
+
+
+DRIVER: Final = Driver(opencl_device)

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.backends.vulkan import api as vk
-from tilewright.backends.vulkan.assembler import assemble
 from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array, address_of
-from tilewright.runtime.device.program import Device, DeviceProgram, Scalar, pick
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import Device, Scalar, pick
 from tilewright.support.errors import CompilerBug, UserError
 
 _HINT: Final = "install the loader and a driver (on Debian and Ubuntu without a GPU: libvulkan1, mesa-vulkan-drivers)"
@@ -109,14 +109,7 @@ class VulkanDevice(Device):
 
     # ---------------------------------------------------------------- kernels
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """Compile the kernels of a program."""
-        if not program.source:
-            return {}
-        launches = [launch for function in program.functions for launch in function.launches]
-        return self.load_code(assemble(program.source), launches)
-
-    def load_code(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
         """Compile the kernels of a SPIR-V module."""
         words = np.frombuffer(code, np.uint32)
         self._check_capabilities(words)
@@ -381,3 +374,6 @@ def _loader() -> Any:
         except OSError:
             continue
     raise UserError("Vulkan programs need its loader, libvulkan, which is not here", hint=_HINT)
+
+
+DRIVER: Final = Driver(vulkan_device)

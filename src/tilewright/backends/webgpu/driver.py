@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
-from tilewright.runtime.device.program import Device, DeviceProgram, Scalar, pick
+from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import Device, Scalar, pick
 from tilewright.support.errors import CompilerBug, UserError
 
 _HINT = "pip install 'tilewright[webgpu]', and a driver (on Debian and Ubuntu without a GPU: mesa-vulkan-drivers)"
@@ -47,15 +50,13 @@ class WebGPUDevice(Device):
         self._encoder: Any = None
         self._pass: Any = None
 
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """Compile the kernels of a program; errors of the device's compiler are bugs of ours."""
-        if not program.source:
-            return {}
-        self._check_buffers(program.source)
-        symbols = [launch.symbol for function in program.functions for launch in function.launches]
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """Compile the text; errors of the device's compiler are bugs of ours."""
+        source = code.decode()
+        self._check_buffers(source)
         try:
-            module = self._device.create_shader_module(code=program.source)
-            return {symbol: self._pipeline(module, symbol) for symbol in symbols}
+            module = self._device.create_shader_module(code=source)
+            return {launch.symbol: self._pipeline(module, launch.symbol) for launch in launches}
         except self._wgpu.GPUError as error:
             raise CompilerBug(f"WebGPU refused a program on {self.name}: {error}") from error
 
@@ -180,3 +181,6 @@ def webgpu_device(index: int = 0) -> WebGPUDevice:
     if not adapters:
         raise UserError("there is no WebGPU device here", hint=_HINT)
     return WebGPUDevice(pick(adapters, index, "WebGPU"), wgpu)
+
+
+DRIVER: Final = Driver(webgpu_device)

@@ -5,32 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.build import mul
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, const_value
 from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
-from tilewright.runtime.device.program import DeviceFunctionInfo, DeviceProgram
-from tilewright.support import trace
-from tilewright.target.target import Target
+from tilewright.runtime.device.program import DeviceFunctionInfo
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, split_host_device
-from tilewright.tir.pipeline import lower
+from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction
 from tilewright.tir.script import to_script
 
 
-def device_program(
-    funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target, language: KernelLanguage
-) -> DeviceProgram:
-    """The program of scheduled functions with the given signatures."""
-    with trace.span("lower"):
-        split = [split_host_device(lower(func, target), target) for func in funcs]
-    with trace.span("emit"):
-        kernels = [kernel for function in split for kernel in function.kernels]
-        source = language.emit(kernels) if kernels else ""
-    functions = tuple(_function(function, info) for function, info in zip(split, infos, strict=True))
-    return DeviceProgram(target.kind, source, functions)
+def device_functions(split: Sequence[SplitFunction], infos: Sequence[FunctionInfo]) -> tuple[DeviceFunctionInfo, ...]:
+    """Functions with the given signatures, as the host runs them."""
+    return tuple(_function(function, info) for function, info in zip(split, infos, strict=True))
 
 
 def _function(function: SplitFunction, info: FunctionInfo) -> DeviceFunctionInfo:

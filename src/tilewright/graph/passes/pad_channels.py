@@ -33,7 +33,7 @@ _MADE_BY: Final = ("cast", "transpose")
 
 def pad_channels(module: IRModule, target: Target) -> IRModule:
     """Fill up the channels of images for tensor cores (channels last, constant weights)."""
-    if target.kind != "cuda" or not target.has_feature("sm_80"):
+    if not target.has_tensor_cores:
         return module
     types = [FLOAT16, BFLOAT16, *([FLOAT32] if target.has_feature("tf32") else [])]
 

@@ -6,27 +6,27 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.backends.cuda.driver import cuda_device, nvrtc_version
-from tilewright.backends.metal.driver import metal_device
-from tilewright.backends.opencl.driver import opencl_device
-from tilewright.backends.rocm.driver import hip_compiler, hip_device
-from tilewright.backends.vulkan.driver import vulkan_device
-from tilewright.backends.webgpu.driver import webgpu_device
+from tilewright.backends import slices
 from tilewright.runtime.device.program import Device
 from tilewright.support.errors import UnsupportedError, UserError
 
-DEVICES: Final[dict[str, Callable[[int], Device]]] = {
-    "cuda": cuda_device,
-    "opencl": opencl_device,
-    "webgpu": webgpu_device,
-    "vulkan": vulkan_device,
-    "rocm": hip_device,
-    "metal": metal_device,
-}
-"""How the devices of a kind are found by their number; a `UserError` where there is none."""
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What finds the devices of a kind."""
+
+    find: Callable[[int], Device]
+    """The device of a number; a `UserError` where there is none."""
+
+
+def device_kinds() -> tuple[str, ...]:
+    """The kinds of target that are devices."""
+    return slices.names("driver")
+
 
 _chosen: ContextVar[Mapping[str, int]] = ContextVar("tilewright_devices", default=MappingProxyType({}))
 _NUMBERED: Final = re.compile(r"\s*([a-z]+):(\d+)(?=\s|$)")
@@ -34,11 +34,11 @@ _NUMBERED: Final = re.compile(r"\s*([a-z]+):(\d+)(?=\s|$)")
 
 def find_device(kind: str) -> Device:
     """The device of a kind here: the first, or the one that was chosen."""
-    finder = DEVICES.get(kind)
-    if finder is None:
-        raise UnsupportedError(f"this runtime has no devices of the kind '{kind}'", hint=f"it has {', '.join(DEVICES)}")
+    known = device_kinds()
+    if kind not in known:
+        raise UnsupportedError(f"this runtime has no devices of the kind '{kind}'", hint=f"it has {', '.join(known)}")
     index = _chosen.get().get(kind, 0)
-    device = finder(index)
+    device = slices.load(kind, "driver", Driver).find(index)
     device.index = index
     return device
 
@@ -58,17 +58,7 @@ def split_index(text: str) -> tuple[str, int]:
     found = _NUMBERED.match(text)
     if found is None:
         return text, 0
-    if found[1] not in DEVICES:
-        raise UserError(f"'{found[1]}' is no kind of device, so none has a number", hint=f"one of {', '.join(DEVICES)}")
+    known = device_kinds()
+    if found[1] not in known:
+        raise UserError(f"'{found[1]}' is no kind of device, so none has a number", hint=f"one of {', '.join(known)}")
     return found[1] + text[found.end() :], int(found[2])
-
-
-_COMPILERS: Final[dict[str, Callable[[], str]]] = {"cuda": nvrtc_version, "rocm": hip_compiler}
-
-
-def device_compiler(kind: str) -> str:
-    """The name and version of the compiler that makes machine code for devices of a kind; they decide the code.
-
-    For other kinds than these the compiler is part of Tilewright, or of the device's driver, which is given text.
-    """
-    return _COMPILERS[kind]() if kind in _COMPILERS else "text"

@@ -52,7 +52,7 @@ class DeviceCode:
         device.activate()
         for info, code in zip(artifact.device.kernels, artifact.device_code, strict=True):
             if code:
-                self.kernels.update(device.load_code(code, info.launches))
+                self.kernels.update(device.load(code, info.launches))
         self._constants = direct(artifact.constants)
         self._places = sorted((item.offset, _nbytes(item.shape, item.dtype)) for item in artifact.model.constants)
         self._memory: dict[int, Any] = {}

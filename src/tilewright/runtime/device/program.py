@@ -36,7 +36,7 @@ class DeviceFunctionInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """The source of kernels for one kind of device, and the functions that launch them."""
+    """The text of kernels for one kind of device, and the functions that launch them."""
 
     kind: str
     source: str
@@ -101,13 +101,8 @@ class Device(ABC):
         return f"{type(self).__name__}({self.name})"
 
     @abstractmethod
-    def load(self, program: DeviceProgram) -> dict[str, Any]:
-        """The kernels of a program by their symbols, compiled."""
-
-    def load_code(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
-        """The kernels of what an artifact keeps of a program: by default its text."""
-        info = DeviceFunctionInfo(FunctionInfo("", ()), tuple(launches))
-        return self.load(DeviceProgram("", code.decode(), (info,)))
+    def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+        """The kernels of a program by their symbols; its code is text where the device's driver compiles."""
 
     def numbers(self) -> dict[str, str | int]:
         """What a target for this very device has, by the names of its fields; what is not here has its default."""
@@ -278,10 +273,11 @@ class Scalar:
 class DeviceModule(FunctionTable[DeviceFunction]):
     """Functions by name, on one device; calling the module itself calls the only one."""
 
-    def __init__(self, program: DeviceProgram, device: Device) -> None:
+    def __init__(self, program: DeviceProgram, device: Device, code: bytes) -> None:
         self.program = program
         self.device = device
-        self.kernels = device.load(program)
+        launches = [launch for function in program.functions for launch in function.launches]
+        self.kernels = device.load(code, launches) if code else {}
         self._functions = {item.info.symbol: item for item in program.functions}
         super().__init__(self._functions)
 

@@ -35,8 +35,6 @@ MOST_BLOCKS: Final = (1 << 31) - 1
 """Blocks of a grid: all devices count as far, along the first axis."""
 MOST_BLOCKS_ACROSS: Final = 65_535
 """Blocks along the second and the third axis of a grid that all devices take."""
-_MOST_STATIC_SHARED: Final = {"cuda": 48 << 10}
-"""Shared memory that a kernel may declare, by kind of target; beyond it the launch has to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +158,21 @@ def _kernel(
             break
     _check_sizes(shared, func)
     offsets, total = shared_offsets(shared, stmt, _constant(extents.get(CLUSTER_AXIS, ONE)))
-    if target.kind not in _MOST_STATIC_SHARED:
+    if not target.capabilities.shared_reuse:
         # Each buffer is declared by itself.
         total = sum(buffer_bytes(buffer) or 0 for buffer in shared)
     _check(stmt, shared, total, func, target)
     grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
     cluster = _constant(extents.get(CLUSTER_AXIS, ONE))
     if cluster > 1:
-        if target.kind != "cuda":
+        if target.capabilities.clusters is None:
             raise UnsupportedError(
                 f"blocks of {target.kind} targets do not work together", where=f"function {func.name}"
             )
         grid[0] = mul(grid[0], cluster)
     _check_grid(grid, func)
     block = [_constant(extents.get(axis, ONE)) for axis in THREAD_AXES]
+    static = target.capabilities.static_shared_bytes
     used, written = _used(stmt, grid)
     params = tuple(item for item in (*func.params, *workspaces) if item in used)
     steps = tuple(loop for loop in loops if loop.var in used)
@@ -188,7 +187,7 @@ def _kernel(
         tuple(warp),
         tuple(offsets),
         total,
-        total > _MOST_STATIC_SHARED.get(target.kind, total),
+        static is not None and total > static,
         cluster,
         steps,
         constant_buffers(func),

@@ -93,12 +93,6 @@ def tile_options(ranked: Sequence[Tile]) -> list[Tile]:
     return [*ranked[:_OPTIONS], *random.Random(0).sample(rest, min(_OPTIONS, len(rest)))]
 
 
-def has_clusters(target: Target) -> bool:
-    """Whether blocks of a target can read each other's shared memory."""
-    number = target.arch.removeprefix("sm_").rstrip("af")
-    return target.kind == "cuda" and number.isdigit() and int(number) >= 90
-
-
 def cluster_room(cores: int, cluster: int) -> int:
     """How many multiprocessors blocks find room on where each cluster of them is in one group, of which some are odd.
 
@@ -116,7 +110,7 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
                 continue
             tiles = -(-shape.rows // tall) * -(-shape.columns // wide) * shape.batch
             clusters = [1]
-            if has_clusters(target) and tall <= shape.rows and shape.columns % wide == 0:
+            if target.has_clusters and tall <= shape.rows and shape.columns % wide == 0:
                 # Several blocks for a tile where tiles alone would leave multiprocessors idle.
                 fitting = [count for count in (2, 4, 8) if tiles * count <= cluster_room(target.cores, count)]
                 clusters += [count for count in fitting if tall >= count]
@@ -138,7 +132,7 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
 
 def _staged(tile: Tile, shape: Shape, target: Target) -> Tile | None:
     """A tile with as many stages as there is room for; None where there is none for it."""
-    if target.kind != "cuda":
+    if not target.capabilities.async_copies:
         return tile if tile.shared_bytes(shape.item, reused=False) <= target.shared_bytes else None
     for stages, room in ((4, target.shared_bytes // 2), (3, target.shared_bytes // 2), (2, target.shared_bytes)):
         deep = replace(tile, stages=stages)
@@ -158,7 +152,7 @@ def cost(shape: Shape, tile: Tile, target: Target) -> float:
     waves = -(-tiles * tile.cluster // cluster_room(target.cores, tile.cluster))
     results = tile.rows * tile.columns
     registers = results + 3 * tile.rows + tile.columns + 40
-    needed = tile.shared_bytes(shape.item, target.kind == "cuda")
+    needed = tile.shared_bytes(shape.item, target.capabilities.shared_reuse)
     held = min(
         target.shared_bytes // (needed + _SPARE_SHARED) or 1,
         _REGISTERS // (tile.threads * registers) or 1,

@@ -1,0 +1,1 @@
+"""C source for CPUs."""

@@ -1,0 +1,10 @@
+"""CPUs through C source, as a kind of target."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.target.kinds import CPU_OPTIONS, TargetKind
+from tilewright.target.resolve import effective_features
+
+KIND: Final = TargetKind("c", "C source for a CPU", CPU_OPTIONS, is_cpu=True, features_of=effective_features)

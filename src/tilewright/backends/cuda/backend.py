@@ -1,0 +1,11 @@
+"""NVIDIA GPUs: a back end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.backends.cuda.dialect import CudaDialect
+from tilewright.backends.cuda.target import KIND
+from tilewright.backends.device import DeviceBackend
+
+BACKEND: Final = DeviceBackend(kind=KIND, language=CudaDialect)

@@ -1,0 +1,87 @@
+"""Back ends for devices with kernels: functions to kernels to text to code, with the launches of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.backends.backend import Backend, Template, backend_of, lower
+from tilewright.codegen.c.program import device_functions, launches_of, nbytes
+from tilewright.codegen.language import KernelLanguage
+from tilewright.ir.expr import PrimExpr
+from tilewright.ir.passes import Pipeline
+from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
+from tilewright.runtime.device.devices import find_device
+from tilewright.runtime.device.program import Device, DeviceModule, DeviceProgram
+from tilewright.support import trace
+from tilewright.target.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, split_host_device
+from tilewright.tir.pipeline import gpu_pipeline
+from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBackend(Backend):
+    """A back end whose code runs on a device that the host launches kernels on."""
+
+    lowering: Callable[[Target], Pipeline] = field(default=gpu_pipeline)
+    schedule: Template = field(default=schedule_gpu)
+    plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_gpu)
+    language: type[KernelLanguage]
+    """The language of its kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """A function compiled for a device: code, launches, and the workspaces that its kernels share."""
+
+    code: bytes
+    launches: tuple[LaunchInfo, ...]
+    workspaces: tuple[PrimExpr, ...]
+    """Their sizes in bytes."""
+
+
+def device_kernels(func: PrimFunc, target: Target) -> SplitFunction:
+    """The kernels of a scheduled function; an error where the target cannot run them."""
+    with trace.span("lower"):
+        return split_host_device(lower(func, target), target)
+
+
+def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
+    """The text of kernels as one program."""
+    with trace.span("emit"):
+        return backend_of(target, DeviceBackend).language().emit(kernels) if kernels else ""
+
+
+def device_code(split: SplitFunction, source: str, target: Target, show: Callable[[PrimExpr], Extent]) -> DeviceCode:
+    """Kernels and their text, compiled for a target. `show` writes extents of launches down."""
+    code = _compiled(source, target)
+    launches = tuple(replace(launch, dependent=target.has_dependent_launch) for launch in launches_of(split, show))
+    return DeviceCode(code, launches, tuple(nbytes(buffer) for buffer in split.workspaces))
+
+
+def _compiled(source: str, target: Target) -> bytes:
+    with trace.span("compile"):
+        return backend_of(target, DeviceBackend).compiler.compile(source, target) if source else b""
+
+
+def device_program(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceProgram:
+    """The program of scheduled functions with the given signatures."""
+    split = [device_kernels(func, target) for func in funcs]
+    source = device_source([kernel for function in split for kernel in function.kernels], target)
+    return DeviceProgram(target.kind, source, device_functions(split, infos))
+
+
+def load_program(program: DeviceProgram, target: Target, device: Device) -> DeviceModule:
+    """A program compiled for a device and loaded on it: what a target says of the architecture gives way to it."""
+    arch = device.numbers().get("arch")
+    return DeviceModule(
+        program, device, _compiled(program.source, target if arch is None else target.replace(arch=arch))
+    )
+
+
+def device_module(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceModule:
+    """Scheduled functions with their signatures, compiled for a target and loaded on its first device here."""
+    return load_program(device_program(funcs, infos, target), target, find_device(target.kind))

@@ -1,0 +1,55 @@
+"""Back ends for CPUs: functions to text to an object file, which is linked with the objects of other functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.backends.backend import Backend, Template, backend_of, lower
+from tilewright.ir.passes import Pipeline
+from tilewright.support import trace
+from tilewright.target.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostBackend(Backend):
+    """A back end whose code runs on a CPU, in the process that calls it (`docs/abi.md`)."""
+
+    lowering: Callable[[Target], Pipeline] = field(default=cpu_pipeline)
+    schedule: Template = field(default=schedule_cpu)
+    plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_cpu)
+    language: str
+    """The name of the language that functions are written in."""
+    emit: Callable[[Sequence[PrimFunc], Target], str]
+    """The text of lowered functions: one C function each, which takes slots and returns a status."""
+
+
+def host_source(funcs: Sequence[PrimFunc], target: Target) -> str:
+    """The text of scheduled functions, lowered for a target."""
+    with trace.span("lower"):
+        lowered = [lower(func, target) for func in funcs]
+    return _text(lowered, target)
+
+
+def compile_functions(funcs: Sequence[PrimFunc], target: Target) -> bytes:
+    """The object of scheduled functions."""
+    return _object(host_source(funcs, target), target)
+
+
+def compile_lowered(func: PrimFunc, target: Target) -> bytes:
+    """The object of a function that is lowered already."""
+    return _object(_text([func], target), target)
+
+
+def _text(lowered: Sequence[PrimFunc], target: Target) -> str:
+    with trace.span("emit"):
+        return backend_of(target, HostBackend).emit(lowered, target)
+
+
+def _object(text: str, target: Target) -> bytes:
+    with trace.span("compile"):
+        return backend_of(target, HostBackend).compiler.compile(text, target)

@@ -1,0 +1,11 @@
+"""CPUs through LLVM: a back end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.backends.host import HostBackend
+from tilewright.backends.llvm.emit import emit_module
+from tilewright.backends.llvm.target import KIND
+
+BACKEND: Final = HostBackend(kind=KIND, language="LLVM IR", emit=emit_module)

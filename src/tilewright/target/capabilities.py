@@ -1,0 +1,40 @@
+"""What the processors of a kind can do, as passes and schedules ask for it: they never ask which kind it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the processors of a kind can do. A text is the feature that the target must have for it; None: no target.
+
+    Most are about kernels of blocks of threads; those of a CPU kind are the defaults.
+    """
+
+    warp_shuffles: bool = False
+    """Whether the threads of a warp read each other's registers by an instruction."""
+    async_copies: bool = False
+    """Whether copies to shared memory run on while their thread computes, and it can wait for them."""
+    shared_reuse: bool = False
+    """Whether shared buffers are places in one array, so that buffers of different live ranges share bytes."""
+    static_shared_bytes: int | None = None
+    """Shared memory that a kernel may declare; beyond it the launch has to ask. None: all of the target's."""
+    clusters: str | None = None
+    """Blocks that work together and read each other's shared memory."""
+    dependent_launch: str | None = None
+    """Kernels that wait for those before them themselves, and so may be started before these are done."""
+    tensor_cores: str | None = None
+    """Matrix products of half-precision operands by the registers of a warp."""
+    warp_group_products: str | None = None
+    """Matrix products of four warps, with operands in shared memory."""
+    precisions: frozenset[str] = frozenset()
+    """Precisions of float32 products beside float32 itself, which are features that a request adds: `tf32`."""
+    least_shared_bytes: int = 1
+    """The smallest element of shared memory that threads can store without touching its neighbours."""
+    expanded_mathematics: frozenset[str] | None = frozenset()
+    """Functions that become arithmetic because the device has none, or none that is precise. None: all."""
+    double_steps: bool = False
+    """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
+    flat_memory: bool = False
+    """Whether a place inside memory is memory like any other: models then live in one block of it."""
