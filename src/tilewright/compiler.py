@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from tilewright.backends.device import device_kernels, device_module, device_source
-from tilewright.backends.host import compile_functions
+from tilewright.backends.host import compile_functions, lower_planned
 from tilewright.backends.llvm import deploy, toolchain
 from tilewright.backends.llvm.compiler import OPT_LEVEL
 from tilewright.backends.llvm.emit import emit_module
@@ -23,7 +23,7 @@ from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import watch_overrides
 from tilewright.ir.visit import find_all
-from tilewright.lower.kernel import Kernel, lower_kernel
+from tilewright.lower.kernel import Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
@@ -184,7 +184,7 @@ class Compilation:
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""
         if self.target.is_cpu:
-            return self._with_schedule(kernel, lambda func: lower_kernel(func, self.target, planned=True).func)
+            return self._with_schedule(kernel, lambda func: lower_planned(func, self.target))
         return self._with_schedule(kernel, lambda func: device_kernels(func, self.target).func)
 
     def source(self, kernel: Kernel) -> str:

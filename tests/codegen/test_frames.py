@@ -6,15 +6,16 @@ import numpy as np
 
 from tests.codegen.compiled import HOST, call, integers, run
 from tilewright.backends.backend import lower
-from tilewright.backends.host import compile_lowered
+from tilewright.backends.host import compile_lowered, lower_planned
 from tilewright.backends.llvm.emit import emit_module
-from tilewright.backends.llvm.frames import FRAME_BYTES, STACK_BYTES, scratch_to_parameters, stack_buffers
 from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, Var
+from tilewright.tir.analysis.frames import FRAME_BYTES, STACK_BYTES, stack_buffers
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.scratch_parameters import scratch_bytes, scratch_parameters
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, LoopKind, seq
 
 
@@ -38,8 +39,8 @@ LARGE = STACK_BYTES // 4 + 100
 def test_large_scratch_is_a_parameter():
     func = lower(reversed_sums(LARGE), HOST)
     assert "tw_alloc" in emit_module([func], HOST)
-    given, sizes = scratch_to_parameters(func)
-    assert sizes == (4 * LARGE,)
+    given = lower_planned(reversed_sums(LARGE), HOST)
+    assert scratch_bytes(given) == (4 * LARGE,)
     assert "tw_alloc" not in emit_module([given], HOST)
     data = integers(LARGE)
     arguments = [data, np.zeros_like(data), np.full(LARGE, np.nan, np.float32)]
@@ -50,9 +51,9 @@ def test_large_scratch_is_a_parameter():
 
 def test_small_scratch_and_that_of_threads_stay():
     small = lower(reversed_sums(16), HOST)
-    assert scratch_to_parameters(small) == (small, ())
+    assert scratch_parameters(small) is small and scratch_bytes(small) == ()
     own = lower(reversed_sums(LARGE, LoopKind.PARALLEL, inside=True), HOST)
-    assert scratch_to_parameters(own) == (own, ())
+    assert scratch_parameters(own) is own
     assert "tw_alloc" in emit_module([own], HOST)
 
 

@@ -22,10 +22,11 @@ import onnx
 from tests.fuzz.template_families import FAMILIES, draw
 from tests.integration import small_models
 from tilewright.backends.device import device_kernels, device_source
+from tilewright.backends.host import lower_planned
 from tilewright.compiler import Compilation
 from tilewright.frontend import from_onnx
 from tilewright.ir.expr import const_value
-from tilewright.lower.kernel import compile_kernel, lower_kernel
+from tilewright.lower.kernel import compile_kernel
 from tilewright.lower.schedules import schedule_kernel
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError
@@ -119,7 +120,7 @@ def lower_all(
     for kernel in compilation.kernels:
         scheduled = schedule(kernel.func, compilation.target)
         if compilation.target.is_cpu:
-            lower_kernel(scheduled, compilation.target, planned=True)
+            lower_planned(scheduled, compilation.target)
             continue
         try:
             split = device_kernels(scheduled, compilation.target)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tilewright.backends.backend import lower
+from tilewright.backends.device import device_kernels
 from tilewright.ir.structural import assert_same_ir
 from tilewright.support import settings
-from tilewright.support.errors import CompilerBug
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.tir.pipeline import cpu_pipeline, gpu_pipeline
 from tilewright.tir.script import parse_script, to_script
 
 TEXT = """
@@ -84,3 +85,22 @@ def test_a_broken_stage_is_caught(tmp_path: Path) -> None:
     ):
         lower(function(), Target("native"))
     assert "block root is left after lowering" in str(caught.value)
+
+
+def test_kernels_are_the_last_stage_for_a_device(tmp_path: Path) -> None:
+    target = Target("cuda")
+    with settings.TRACE.override(frozenset(["dump"])), settings.DUMP_DIR.override(tmp_path):
+        first, second = device_kernels(function(), target).kernels
+    last = max((tmp_path / "gpu.scale").iterdir())
+    assert last.name == f"{1 + len(gpu_pipeline(target).passes):02d}_split_host_device.txt"
+    text = last.read_text()
+    assert text.startswith("# workspace T: 35 of float32\n# 1 x 1 x 1 blocks of 1 threads, 0 shared bytes\n")
+    assert text.index(f"def {first.func.name}(") < text.index(f"def {second.func.name}(")
+    # A dump may be given back as it is; what comes out of the last stage cannot be replaced.
+    with settings.OVERRIDE_DIR.override(tmp_path):
+        assert len(device_kernels(function(), target).kernels) == 2
+        last.write_text(text.replace("2.0", "3.0"))
+        with pytest.raises(UserError, match="the stage split_host_device has no text that can be read back"):
+            device_kernels(function(), target)
+    with pytest.raises(CompilerBug, match="the pipeline cpu ends in a program"):
+        cpu_pipeline(Target("native")).finish(function(), PrimFunc)

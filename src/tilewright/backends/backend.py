@@ -51,7 +51,12 @@ def backend_of(target: Target, kind: type[B]) -> B:
 
 
 def lower(func: PrimFunc, target: Target) -> PrimFunc:
-    """A scheduled function lowered for a target, ready for its code generator."""
+    """A scheduled function after the passes of a target's lowering list."""
+    return lowered(func, backend_of(target, Backend).lowering(target))
+
+
+def lowered(func: PrimFunc, pipeline: Pipeline) -> PrimFunc:
+    """A scheduled function after the passes of a lowering list."""
     if settings.VERIFY.get() and isinstance(func.body, Block):
         verify(func, "scheduled")
-    return backend_of(target, Backend).lowering(target).run(func)
+    return pipeline.run(func)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.backends.backend import Backend, Template, backend_of, lower
+from tilewright.backends.backend import Backend, Template, backend_of, lowered
 from tilewright.codegen.c.program import device_functions, launches_of, nbytes
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.expr import PrimExpr
@@ -16,7 +16,7 @@ from tilewright.runtime.device.program import Device, DeviceModule, DeviceProgra
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction, split_host_device
+from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction
 from tilewright.tir.pipeline import gpu_pipeline
 from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
@@ -46,7 +46,8 @@ class DeviceCode:
 def device_kernels(func: PrimFunc, target: Target) -> SplitFunction:
     """The kernels of a scheduled function; an error where the target cannot run them."""
     with trace.span("lower"):
-        return split_host_device(lower(func, target), target)
+        pipeline = backend_of(target, DeviceBackend).lowering(target)
+        return pipeline.finish(lowered(func, pipeline), SplitFunction)
 
 
 def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from tilewright.backends.backend import Backend, Template, backend_of, lower
+from tilewright.backends.backend import Backend, Template, backend_of, lower, lowered
 from tilewright.ir.passes import Pipeline
 from tilewright.support import trace
 from tilewright.target.target import Target
@@ -20,6 +21,8 @@ class HostBackend(Backend):
     """A back end whose code runs on a CPU, in the process that calls it (`docs/abi.md`)."""
 
     lowering: Callable[[Target], Pipeline] = field(default=cpu_pipeline)
+    planned_lowering: Callable[[Target], Pipeline] = field(default=partial(cpu_pipeline, planned=True))
+    """The same for functions whose callers plan memory, and give them their scratch memory."""
     schedule: Template = field(default=schedule_cpu)
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_cpu)
     language: str
@@ -31,8 +34,13 @@ class HostBackend(Backend):
 def host_source(funcs: Sequence[PrimFunc], target: Target) -> str:
     """The text of scheduled functions, lowered for a target."""
     with trace.span("lower"):
-        lowered = [lower(func, target) for func in funcs]
-    return _text(lowered, target)
+        plain = [lower(func, target) for func in funcs]
+    return _text(plain, target)
+
+
+def lower_planned(func: PrimFunc, target: Target) -> PrimFunc:
+    """A scheduled function, lowered for callers that plan memory."""
+    return lowered(func, backend_of(target, HostBackend).planned_lowering(target))
 
 
 def compile_functions(funcs: Sequence[PrimFunc], target: Target) -> bytes:
@@ -45,9 +53,9 @@ def compile_lowered(func: PrimFunc, target: Target) -> bytes:
     return _object(_text([func], target), target)
 
 
-def _text(lowered: Sequence[PrimFunc], target: Target) -> str:
+def _text(plain: Sequence[PrimFunc], target: Target) -> str:
     with trace.span("emit"):
-        return backend_of(target, HostBackend).emit(lowered, target)
+        return backend_of(target, HostBackend).emit(plain, target)
 
 
 def _object(text: str, target: Target) -> bytes:

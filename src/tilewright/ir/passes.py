@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -160,6 +161,15 @@ class Recorder:
 # -------------------------------------------------------------------- pipelines
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The last stage of a pipeline, where a program leaves this IR: what comes out is dumped, but not read back."""
+
+    name: str
+    function: Callable[[Any], object]
+    text: Callable[[Any], str]
+
+
 class Pipeline:
     """Passes one after another, over a function or a module."""
 
@@ -169,10 +179,12 @@ class Pipeline:
         passes: Sequence[Pass[BaseFunction] | Pass[IRModule] | Pass[F]],
         *,
         starts_at: str | None = None,
+        ends_with: Exit | None = None,
     ) -> None:
         self.name = name
         self.passes: tuple[Pass[object], ...] = tuple(cast("Sequence[Pass[object]]", passes))
         self.starts_at = starts_at
+        self.ends_with = ends_with
         stage = starts_at
         for item in self.passes:
             if item.requires is not None and stage is not None and item.requires != stage:
@@ -193,7 +205,8 @@ class Pipeline:
         stage = self.starts_at
         verify = settings.VERIFY.get()
         files = _StageFiles(self.name, program)
-        files.require_stages(["input", *(item.name for item in self.passes)])
+        names = [item.name for item in (*self.passes, *([self.ends_with] if self.ends_with else []))]
+        files.require_stages(["input", *names])
         current = files.override(0, "input", program)
         files.dump(0, "input", current)
         if verify and stage is not None:
@@ -213,6 +226,18 @@ class Pipeline:
                 if verify and stage is not None and not (stage == reached and _is_same(before, current)):
                     self._verify(current, stage, f"the pass {item.name}")
         return cast(T, current)
+
+    def finish(self, program: BaseFunction, kind: type[T]) -> T:
+        """What comes out of the last stage for a program that has passed all others."""
+        if self.ends_with is None:
+            raise CompilerBug(f"the pipeline {self.name} ends in a program")
+        with trace.span(f"pass:{self.ends_with.name}"):
+            result = self.ends_with.function(program)
+        if not isinstance(result, kind):
+            raise CompilerBug(f"the pipeline {self.name} ends in a {type(result).__name__}, not in a {kind.__name__}")
+        text = partial(self.ends_with.text, result)
+        _StageFiles(self.name, program).exit(1 + len(self.passes), self.ends_with.name, text)
+        return result
 
     def _apply(self, item: Pass[object], program: Program) -> Program:
         try:
@@ -333,12 +358,20 @@ class _StageFiles:
     def dump(self, number: int, name: str, program: Program) -> None:
         """Write a stage, if dumping is asked for."""
         if self._dump is not None:
-            path = self._path(self._dump, number, name, program)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(to_text(program) + "\n", encoding="utf-8")
-            except OSError as error:
-                raise cannot_write(path, error) from None
+            _write_stage(self._path(self._dump, number, name, program), to_text(program))
+
+    def exit(self, number: int, name: str, text: Callable[[], str]) -> None:
+        """Write what came out of the last stage, if dumping is asked for; refuse a file that says something else."""
+        place = Path(self._folder, f"{number:02d}_{name}.txt")
+        if self._dump is not None:
+            _write_stage(self._dump / place, text())
+        path = None if self._override is None else self._override / place
+        if path is not None and path.is_file() and path.read_text(encoding="utf-8") != text() + "\n":
+            raise UserError(
+                f"the stage {name} has no text that can be read back",
+                where=str(path),
+                hint="change a file of an earlier stage, and delete this one",
+            )
 
     def override(self, number: int, name: str, program: Program) -> Program:
         """The stage that a file gives in place of `program`, if there is one."""
@@ -369,3 +402,11 @@ class _StageFiles:
         if isinstance(result, IRModule) and isinstance(program, IRModule) and set(result) != set(program):
             raise UserError("the functions in the file are not those of the stage", where=str(path))
         return result
+
+
+def _write_stage(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(path, error) from None

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.backends.backend import lower
 from tilewright.backends.compiler import compiler_of
-from tilewright.backends.host import compile_lowered
+from tilewright.backends.host import compile_lowered, lower_planned
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
-from tilewright.backends.llvm.frames import scratch_to_parameters
 from tilewright.ir.structural import structural_key
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
@@ -23,9 +22,10 @@ from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
 from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
-from tilewright.tir.analysis.in_place import Pair, in_place_pairs, may_share, with_in_place
+from tilewright.tir.analysis.in_place import Pair, in_place_pairs
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
+from tilewright.tir.passes.scratch_parameters import scratch_bytes
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.legality import Proven, require_legal
 from tilewright.tir.verify_bounds import refuse_outside
@@ -65,41 +65,13 @@ def _identifier(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LoweredKernel:
-    """A scheduled kernel as the code generator takes it, and the memory that is agreed on with its callers.
-
-    `in_place` has pairs of parameters (an input and a result) that may be the same memory; `scratch` the bytes of each
-    piece of scratch memory, which are the last parameters.
-    """
-
-    func: PrimFunc
-    in_place: tuple[Pair, ...]
-    scratch: tuple[int, ...]
-
-
-def lower_kernel(scheduled: PrimFunc, target: Target, *, planned: bool) -> LoweredKernel:
-    """Lower a scheduled kernel; with `planned`, it is for callers that plan memory: they give it its scratch memory.
-
-    Of the pairs in the program's attribute `IN_PLACE` those stay that the schedule left possible; for the other
-    parameters the code relies on distinct memory.
-    """
-    with trace.span("lower"):
-        func = lower(scheduled, target)
-        pairs = tuple(pair for pair in in_place_pairs(func) if may_share(func, pair))
-        func = with_in_place(func, pairs)
-        scratch: tuple[int, ...] = ()
-        if planned:
-            func, scratch = scratch_to_parameters(func)
-    return LoweredKernel(func, pairs, scratch)
-
-
-@dataclass(frozen=True, slots=True)
 class CompiledKernel:
     """The object code of a kernel, and what the model's assembly must know of it.
 
-    `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` and `scratch` are
-    those of `LoweredKernel`. `device` has the launches of a kernel for a device; `refused` says why the device cannot
-    run it. `failed_template` says why the kernel has a plainer schedule than its template's; empty where it has not.
+    `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` has pairs of
+    parameters (an input and a result) that may be the same memory, `scratch` the bytes of each piece of scratch memory,
+    which are the last parameters. `device` has the launches of a kernel for a device; `refused` says why the device
+    cannot run it. `failed_template` says why the kernel has a plainer schedule than its template's, if it has.
     """
 
     code: bytes
@@ -164,9 +136,10 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
     """The code of a scheduled program; `func` is it before scheduling: its parameters are what callers pass."""
     _require_legal(scheduled)
     if target.is_cpu:
-        lowered = lower_kernel(scheduled, target, planned=planned)
-        code = compile_lowered(lowered.func, target)
-        return CompiledKernel(code, packing_of(scheduled), lowered.in_place, lowered.scratch)
+        with trace.span("lower"):
+            lowered = (lower_planned if planned else lower)(scheduled, target)
+        code = compile_lowered(lowered, target)
+        return CompiledKernel(code, packing_of(scheduled), in_place_pairs(lowered), scratch_bytes(lowered))
     made = compile_for_device(func, scheduled, target)
     return CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
 

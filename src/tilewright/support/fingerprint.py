@@ -27,7 +27,7 @@ KERNEL_PACKAGES = (
     "tir",
     "topi",
 )
-"""The packages that make a kernel's code: all that `lower/kernel.py` loads (compilers for devices are in `runtime`)."""
+"""The packages that make a kernel's code: all that `lower/kernel.py` loads."""
 _ROOT = Path(__file__).resolve().parent.parent
 
 

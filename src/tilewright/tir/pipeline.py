@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
-from tilewright.ir.passes import Pipeline, function_pass
+from tilewright.ir.passes import Exit, Pipeline, function_pass
 from tilewright.target.target import Target
 from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.bind_threads import bind_threads
@@ -11,6 +13,7 @@ from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
+from tilewright.tir.passes.keep_in_place import keep_in_place
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
@@ -21,7 +24,9 @@ from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
+from tilewright.tir.passes.scratch_parameters import scratch_parameters
 from tilewright.tir.passes.simplify_loops import simplify_loops
+from tilewright.tir.passes.split_host_device import split_host_device, split_text
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
@@ -29,8 +34,8 @@ from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
 
 
-def cpu_pipeline(target: Target) -> Pipeline:
-    """The passes for a CPU, in order."""
+def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
+    """The passes for a CPU, in order; with `planned`, for callers that plan memory: they give scratch memory."""
     return Pipeline(
         "cpu",
         [
@@ -54,12 +59,14 @@ def cpu_pipeline(target: Target) -> Pipeline:
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
                 has_scale=target.has_feature("avx512f")
             ),
+            function_pass("keep_in_place")(keep_in_place),
+            *([function_pass("scratch_parameters")(scratch_parameters)] if planned else []),
         ],
     )
 
 
 def gpu_pipeline(target: Target) -> Pipeline:
-    """The passes for a device with blocks of threads, in order."""
+    """The passes for a device with blocks of threads, in order; in the end the function splits in kernels."""
     can = target.capabilities
     return Pipeline(
         "gpu",
@@ -90,4 +97,5 @@ def gpu_pipeline(target: Target) -> Pipeline:
                 names=can.expanded_mathematics, has_double=can.double_steps
             ),
         ],
+        ends_with=Exit("split_host_device", partial(split_host_device, target=target), split_text),
     )

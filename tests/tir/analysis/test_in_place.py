@@ -18,7 +18,6 @@ from tilewright.ir.build import const, lt, select
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import Broadcast, IntImm, Ramp, Var
 from tilewright.ir.function import IRModule
-from tilewright.lower.kernel import lower_kernel
 from tilewright.lower.primitive import lower_primitive
 from tilewright.lower.schedules import schedule_kernel
 from tilewright.tir.analysis.in_place import could_share, in_place_pairs, may_share, with_in_place
@@ -95,16 +94,16 @@ def test_safe_kernels_run_on_shared_memory(name, threads):
     func = program(*make())
     assert could_share(func, pair)
     scheduled = schedule_kernel(with_in_place(func, (pair,)), HOST.replace(cores=threads))
-    lowered = lower_kernel(scheduled, HOST, planned=False)
-    assert lowered.in_place == (pair,)
+    lowered = lower(scheduled, HOST)
+    assert in_place_pairs(lowered) == (pair,)
     arguments = arguments_of(func)
     expected = [item.copy() for item in arguments]
     interpret(func, *expected)
     source, result = pair
     memory = arguments[source].view(expected[result].dtype)
     arguments[result] = memory
-    library = JitLibrary([compile_lowered(lowered.func, HOST)], runtime_imports())
-    assert call(library, lowered.func, arguments) == 0
+    library = JitLibrary([compile_lowered(lowered, HOST)], runtime_imports())
+    assert call(library, lowered, arguments) == 0
     np.testing.assert_array_equal(memory, expected[result])
 
 
@@ -186,8 +185,7 @@ def test_unsafe_kernels_are_refused_before_and_after_scheduling(name):
     for pair in pairs:
         assert not could_share(func, pair)
         assert not may_share(lowered, pair)
-    attributed = lower_kernel(schedule_kernel(with_in_place(func, tuple(pairs)), HOST), HOST, planned=False)
-    assert attributed.in_place == in_place_pairs(attributed.func) == ()
+    assert in_place_pairs(lower(schedule_kernel(with_in_place(func, tuple(pairs)), HOST), HOST)) == ()
 
 
 def test_a_second_result_must_not_see_what_the_first_one_wrote():
@@ -273,6 +271,5 @@ def test_only_the_pair_gives_up_its_promise():
 
 
 def compile_text(func):
-    lowered = lower_kernel(schedule_kernel(func, HOST.replace(cores=1)), HOST, planned=False)
-    text = emit_module([lowered.func], HOST)
+    text = emit_module([lower(schedule_kernel(func, HOST.replace(cores=1)), HOST)], HOST)
     return text[: text.index("{")]

@@ -18,13 +18,13 @@ from tilewright.backends.llvm.emit_machine import tile_frame
 from tilewright.backends.llvm.emit_memory import emit_store
 from tilewright.backends.llvm.emit_prefetch import emit_prefetches
 from tilewright.backends.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
-from tilewright.backends.llvm.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.backends.llvm.types import memory_type, register_type
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, variables
 from tilewright.support.errors import CompilerBug
+from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.rewriting import all_statements

@@ -27,6 +27,7 @@ from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.passes.rewriting import all_statements
+from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
 
 MOST_PRIVATE_BYTES: Final = 1 << 18
@@ -109,6 +110,19 @@ def split_host_device(func: PrimFunc, target: Target) -> SplitFunction:
 
     order = _expanded(visit(body, ()), made, {})
     return SplitFunction(func, tuple(made), tuple(workspaces), tuple(order))
+
+
+def split_text(split: SplitFunction) -> str:
+    """The kernels with what the host launches, for people."""
+    lines = []
+    for buffer in split.workspaces:
+        shape = " x ".join(to_script(dim) for dim in buffer.shape)
+        lines.append(f"# workspace {buffer.name}: {shape} of {buffer.dtype}")
+    for kernel in split.kernels:
+        x, y, z = (to_script(extent) for extent in kernel.launched)
+        lines += [f"# {x} x {y} x {z} blocks of {prod(kernel.block)} threads, {kernel.shared_bytes} shared bytes"]
+        lines += [f"# {var.name} is {axis}" for var, (axis, _) in kernel.axes.items()] + [to_script(kernel.func), ""]
+    return "\n".join(lines)
 
 
 _Planned = int | tuple[For, list["_Planned"]]

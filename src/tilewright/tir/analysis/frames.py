@@ -1,18 +1,11 @@
-"""Where the buffers that a function allocates live: on the stack, or in scratch memory.
-
-Scratch memory of constant size may come from the caller instead of the heap (`scratch_to_parameters`): the kernels of a
-model get theirs from the model's workspace, where the memory plan finds place for it.
-
-    f(A, B): T = allocate(100000); ...            ->            f(A, B, T): ...
-"""
+"""Where the buffers that a function for a CPU allocates live: on the stack, or in scratch memory from the heap."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, inner_statements
+from tilewright.tir.passes.rewriting import inner_statements
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 STACK_BYTES: Final = 16 * 1024
@@ -62,28 +55,3 @@ def stack_buffers(allocations: list[Allocate]) -> set[Buffer]:
             used += size
             found.add(stmt.buffer)
     return found
-
-
-def scratch_to_parameters(func: PrimFunc) -> tuple[PrimFunc, tuple[int, ...]]:
-    """A lowered function that takes its scratch memory of constant size as last parameters, and the bytes of each.
-
-    What threads of a parallel loop need for themselves, and what symbols size, still comes from the heap.
-    """
-    allocations = frame_allocations(func.body, inside=False)
-    on_stack = stack_buffers(allocations)
-    scratch = [stmt.buffer for stmt in allocations if stmt.buffer not in on_stack]
-    sizes = {buffer: size for buffer in scratch if (size := constant_bytes(buffer)) is not None}
-    if not sizes:
-        return func, ()
-    body = _WithoutAllocations(set(sizes)).stmt(func.body)
-    return func.replace(params=(*func.params, *sizes), body=body), tuple(sizes.values())
-
-
-class _WithoutAllocations(StmtRewriter):
-    def __init__(self, buffers: set[Buffer]) -> None:
-        self._buffers = buffers
-
-    def visit_allocate(self, stmt: Allocate) -> Stmt:
-        if stmt.buffer in self._buffers:
-            return self.stmt(stmt.body)
-        return super().visit_allocate(stmt)
