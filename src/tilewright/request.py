@@ -123,7 +123,7 @@ def request(
         precision,
         _answers(database, resolved),
         unchecked,
-        resolved.kind in device_kinds() and _names_device(target, resolved.kind),
+        not resolved.is_cpu and _names_device(target, resolved.kind),
         index,
     )
 
@@ -181,7 +181,7 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
     """
     if not isinstance(target, Mapping):
         resolved = _of_this_machine(target)
-        return (resolved, cpu_target("native")) if resolved.kind in device_kinds() else (cpu_target(resolved),) * 2
+        return (cpu_target(resolved),) * 2 if resolved.is_cpu else (resolved, cpu_target("native"))
     kinds = [kind for kind in target if kind != "host"]
     if len(kinds) != 1 or kinds[0] not in device_kinds():
         raise UserError(
@@ -198,7 +198,7 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
 def _of_this_machine(target: Target | str) -> Target:
     """The resolved target; what a text leaves open about a device is taken from the one that is here, if any."""
     resolved = any_target(target)
-    if isinstance(target, Target) or resolved.kind not in device_kinds():
+    if isinstance(target, Target) or resolved.is_cpu:
         return resolved
     try:
         numbers = find_device(resolved.kind).numbers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tilewright.backends.host import HostBackend
 from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.function import IRModule
 from tilewright.runtime.device.devices import Driver, device_kinds, find_device
+from tilewright.runtime.device.program import Device
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.target.kinds import kind_named, target_kinds
@@ -37,7 +39,11 @@ def test_parts_agree(name: str) -> None:
     assert (name in device_kinds()) is not kind.is_cpu
     assert [step for step, _ in backend.lowering(Target(name))]
     if name in device_kinds():
-        assert slices.load(name, "driver", Driver).find is not None
+        module = import_module(f"tilewright.backends.{name}.driver")
+        assert isinstance(module.DRIVER, Driver)
+        devices = [item for item in vars(module).values() if isinstance(item, type) and issubclass(item, Device)]
+        (device,) = set(devices) - {Device}
+        assert device.flat_memory == kind.capabilities.flat_memory, "plan and driver must agree on what memory is"
 
 
 def test_every_folder_is_named_and_every_name_has_a_folder() -> None:

@@ -8,7 +8,7 @@ from tests.tir.passes.test_bind_threads import tiled_product
 from tilewright import te
 from tilewright.backends.backend import lower
 from tilewright.ir.expr import IntImm, Var, const_value
-from tilewright.support.errors import UserError
+from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.schedule import Schedule
@@ -100,3 +100,17 @@ def test_no_device_takes_more_blocks_than_it_can_count() -> None:
     func = lower(_blocks(1 << 16, 1 << 16).func, TARGET)
     with pytest.raises(UserError, match="a kernel has 4294967296 blocks, devices take up to 2147483647"):
         split_host_device(func, TARGET)
+
+
+@pytest.mark.parametrize("text", ["opencl", "cuda -arch=sm_86"])
+def test_blocks_work_together_where_the_target_has_clusters(text: str) -> None:
+    a = te.placeholder((8,), name="A")
+    sch = Schedule(te.create_prim_func([a, te.compute((8,), lambda i: a[i] * 2.0, name="B")], "together"))
+    outer, inner = sch.split(sch.get_loops(sch.get_block("B"))[0], [None, 2])
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(inner, "clusterIdx.x")
+    hopper = Target("cuda -arch=sm_90")
+    assert split_host_device(lower(sch.func, hopper), hopper).kernels[0].cluster == 2
+    target = Target(text)
+    with pytest.raises(UnsupportedError, match=f"blocks of {target.kind} {target.arch} targets do not work together"):
+        split_host_device(lower(sch.func, target), target)

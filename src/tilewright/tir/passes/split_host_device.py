@@ -179,9 +179,9 @@ def _kernel(
     grid = [extents.get(axis, ONE) for axis in BLOCK_AXES]
     cluster = _constant(extents.get(CLUSTER_AXIS, ONE))
     if cluster > 1:
-        if target.capabilities.clusters is None:
+        if not target.has_clusters:
             raise UnsupportedError(
-                f"blocks of {target.kind} targets do not work together", where=f"function {func.name}"
+                f"blocks of {target.kind} {target.arch} targets do not work together", where=f"function {func.name}"
             )
         grid[0] = mul(grid[0], cluster)
     _check_grid(grid, func)
