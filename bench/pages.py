@@ -7,7 +7,8 @@ page takes for granted (a model's file, an array `x`) and what it claims are wri
     x = np.ones((1, 3, 32, 32), np.float32)
     -->
 
-C code is the text `c_code` to the Python block after it, which compiles it (`bench.page_c`).
+C code is the text `c_code` to the Python block after it, which compiles it (`bench.page_c`). A block "python file NAME"
+is written to that file of the folder, for later blocks to use.
 
 A block that cannot run anywhere (it needs a certain GPU, another machine, an hour, or is a part of something larger)
 says so, "python no-run" or "console no-run" after its fence; its Python must parse, and its commands must be commands.
@@ -43,6 +44,7 @@ _COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n) {4}\S.*")
 
 _LABELS = ("python", "python no-run", "console", "console no-run", "text", "c")
+_FILE = "python file "
 _DEVICES = ("opencl", "webgpu", "vulkan", "cuda")
 _LONGEST_SECONDS = 900
 
@@ -54,6 +56,11 @@ class Block:
     label: str
     code: str
     line: int
+
+    @property
+    def file(self) -> str:
+        """The file that the block is, or an empty text."""
+        return self.label.removeprefix(_FILE) if self.label.startswith(_FILE) else ""
 
 
 def pages(root: Path) -> list[Path]:
@@ -85,7 +92,17 @@ def program(page: Path) -> str:
         elif block.label == "c":
             lines += [""] * (block.line - 1 - len(lines))
             lines.append(f"c_code = {block.code!r}")
+        elif block.file:
+            lines += [""] * (block.line - 1 - len(lines))
+            lines.append(f"__import__('bench.pages').pages.write({block.file!r}, {block.code!r})")
     return "\n".join(lines)
+
+
+def write(name: str, code: str) -> None:
+    """Write a file of a page to the folder that its program runs in."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code, encoding="utf-8")
 
 
 def _as_python(line: str) -> str:
@@ -118,7 +135,7 @@ def _left_out(page: Path) -> Iterator[Block]:
 
 
 def _defects_of(block: Block) -> Iterator[str]:
-    if block.label not in _LABELS:
+    if block.label not in _LABELS and not block.file:
         yield f"```{block.label} is none of {', '.join(_LABELS)}"
     elif block.label.startswith("python"):
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from bench import pages
 from tests.graph.helpers import function, op, var
 from tilewright import backends, te
 from tilewright.backends import slices
@@ -25,6 +25,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.target.kinds import kind_named, target_kinds
 
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "05_add_a_device.md"
 UNFINISHED = ("c",)
 """Kinds of target that have no back end yet."""
 
@@ -95,92 +96,21 @@ def test_drivers_that_compile_are_given_text() -> None:
     assert {compiler_of(name).version() for name in ("opencl", "webgpu", "metal", "vulkan")} == {"text"}
 
 
-TOY = {
-    "__init__": '"""A toy."""',
-    "target": """
-        from tilewright.target.kinds import GPU_OPTIONS, TargetKind, gpu_numbers
-
-        NUMBERS = gpu_numbers(cores=1, registers=16, l2_bytes=0, max_threads=1, warp_size=1, shared_bytes=1024)
-        KIND = TargetKind("toy", "a toy", GPU_OPTIONS, is_cpu=False, arch="toy", defaults=NUMBERS)
-    """,
-    "compiler": """
-        from tilewright.backends.compiler import Compiler
-
-        COMPILER = Compiler(lambda source, target: b"toy " + source.encode(), lambda: "toy 1.0")
-    """,
-    "backend": """
-        from tilewright.backends.device import DeviceBackend
-        from tilewright.backends.toy.target import KIND
-        from tilewright.codegen.language import KernelLanguage
-        from tilewright.tir.script import to_script
-
-        class Scripts(KernelLanguage):
-            name = "script"
-
-            def emit(self, kernels):
-                return "\\f".join(to_script(kernel.func) for kernel in kernels)
-
-        def as_it_is(func, target, choices=None, sch=None):
-            return func
-
-        BACKEND = DeviceBackend(kind=KIND, language=Scripts, schedule=as_it_is, plain_schedule=as_it_is)
-    """,
-    "driver": """
-        import numpy as np
-
-        from tilewright.runtime.device.devices import Driver
-        from tilewright.runtime.device.program import Device
-        from tilewright.tir.interpreter import interpret
-        from tilewright.tir.script import parse_script
-
-        class Interpreter(Device):
-            name = "an interpreter"
-
-            def load(self, code, launches):
-                assert code.startswith(b"toy ")
-                functions = [parse_script(text) for text in code[4:].decode().split("\\f")]
-                return {function.name: function for function in functions}
-
-            def allocate(self, size):
-                return np.zeros(size, np.uint8)
-
-            def write(self, memory, array):
-                memory[:] = array.reshape(-1).view(np.uint8)
-
-            def copy(self, source, source_offset, target, target_offset, size):
-                target[target_offset : target_offset + size] = source[source_offset : source_offset + size]
-
-            def download(self, memory, array):
-                array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes]
-
-            def launch(self, kernel, grid, block, args):
-                assert grid == block == (1, 1, 1)
-                shapes = zip(args, kernel.buffers, strict=True)
-                interpret(kernel, *(memory.view(buffer.dtype.name) for memory, buffer in shapes))
-
-            def wait(self):
-                pass
-
-        DRIVER = Driver(lambda index: Interpreter())
-    """,
-}
-"""A device that interprets the text of kernels: everything that a back end needs."""
-
-
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in TOY.items():
-        path = tmp_path / "toy" / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(textwrap.dedent(text))
+    """The back end of the tutorial: its folder, and its name."""
+    monkeypatch.chdir(tmp_path)
+    for block in pages.blocks(TUTORIAL):
+        if block.file:
+            pages.write(block.file, block.code)
     monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
     monkeypatch.setattr(backends, "SLICES", (*backends.SLICES, "toy"))
 
 
 @pytest.mark.usefixtures("toy")
 def test_a_folder_and_a_name_are_a_back_end() -> None:
-    assert Target("toy").describe() == "toy toy (1 multiprocessors, 1 KiB shared)"
-    assert device_kinds()[-1] == "toy" and compiler_of("toy").version() == "toy 1.0"
+    assert Target("toy").describe() == "toy toy1 (1 multiprocessors, 1 KiB shared)"
+    assert device_kinds()[-1] == "toy" and compiler_of("toy").version() == "toy compiler 1.0"
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     a = te.placeholder((2, 3), name="A")
     module = tw.build(te.create_prim_func([a, te.compute((2, 3), lambda i, j: a[i, j] * 2.0 + 1.0)]), target="toy")

@@ -44,6 +44,17 @@ def test_blocks_are_one_program_and_errors_name_the_line_of_the_page(tmp_path: P
     assert error.endswith("AssertionError: three")
 
 
+def test_files_of_a_page_are_there_for_later_blocks(tmp_path: Path) -> None:
+    page = written(
+        tmp_path,
+        "```python file parts/one.py\nx = 1\n```\n"
+        "```python\nexec(open('parts/one.py').read())\nassert x == 2, 'two'\n```\n",
+    )
+    assert pages.defects(page) == []
+    error = pages.run(page, REPOSITORY)
+    assert "line 6, in <module>" in error and error.endswith("AssertionError: two")
+
+
 @pytest.mark.parametrize(
     ("text", "defect"),
     [
