@@ -23,7 +23,7 @@ from tilewright.runtime.device.devices import Driver, device_kinds, find_device
 from tilewright.runtime.device.program import Device
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target import Target
-from tilewright.target.kinds import kind_named, target_kinds
+from tilewright.target.kinds import gpu_kind, kind_named, target_kinds
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "05_add_a_device.md"
 UNFINISHED = ("c",)
@@ -68,6 +68,11 @@ def test_a_part_of_another_class_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         find_device("opencl")
     with pytest.raises(CompilerBug, match=r"BACKEND of tilewright\.backends\.cuda\.backend is no HostBackend"):
         backend_of(Target("cuda"), HostBackend)
+
+
+def test_a_kind_has_all_numbers() -> None:
+    with pytest.raises(CompilerBug, match="the target kind half needs the numbers cores, l1_bytes"):
+        gpu_kind("half", "half a device", cores=1)
 
 
 def test_capabilities_answer_for_architectures() -> None:

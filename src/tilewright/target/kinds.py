@@ -10,7 +10,7 @@ from typing import Final
 
 import tilewright.backends
 from tilewright.backends import slices
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target.capabilities import Capabilities
 
 
@@ -72,21 +72,15 @@ GPU_OPTIONS: Final = (
 )
 
 
-def gpu_numbers(
-    *, cores: int, registers: int, l2_bytes: int, max_threads: int, warp_size: int, shared_bytes: int
-) -> dict[str, int]:
-    """The numbers of a kind of GPU, for `TargetKind.defaults`."""
-    return {
-        "cores": cores,
-        "vector_bits": 128,
-        "vector_registers": registers,
-        "l1_bytes": 0,
-        "l2_bytes": l2_bytes,
-        "l3_bytes": 0,
-        "max_threads": max_threads,
-        "warp_size": warp_size,
-        "shared_bytes": shared_bytes,
-    }
+def gpu_kind(
+    name: str, meaning: str, arch: str = "generic", capabilities: Capabilities = _PLAIN, **numbers: int
+) -> TargetKind:
+    """A kind of devices with blocks of threads; `numbers` are defaults, by the names of a target's fields."""
+    defaults = {"vector_bits": 128, "l1_bytes": 0, "l3_bytes": 0, **numbers}
+    wanted = {option.field for option in GPU_OPTIONS if option.is_number}
+    if wanted != set(defaults):
+        raise CompilerBug(f"the target kind {name} needs the numbers {', '.join(sorted(wanted))}, and no others")
+    return TargetKind(name, meaning, GPU_OPTIONS, is_cpu=False, arch=arch, defaults=defaults, capabilities=capabilities)
 
 
 @lru_cache(maxsize=64)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilewright.target.capabilities import Capabilities
-from tilewright.target.kinds import GPU_OPTIONS, TargetKind, gpu_numbers
+from tilewright.target.kinds import gpu_kind
 
 _GENERATIONS: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 _HOPPER: Final = {"cores": 132, "l2_bytes": 50 << 20, "shared_bytes": 227 << 10}
@@ -29,14 +30,29 @@ def _features(arch: str, cpu: str, features: str) -> frozenset[str]:
     return generations(arch) | {name[1:] for name in features.split(",") if name.startswith("+")}
 
 
-KIND: Final = TargetKind(
-    "cuda",
-    "NVIDIA GPUs",
-    GPU_OPTIONS,
-    is_cpu=False,
-    arch="sm_80",
-    defaults=gpu_numbers(
-        cores=108, registers=255, l2_bytes=40 << 20, max_threads=1024, warp_size=32, shared_bytes=48 << 10
+KIND: Final = replace(
+    gpu_kind(
+        "cuda",
+        "NVIDIA GPUs",
+        "sm_80",
+        Capabilities(
+            warp_shuffles=True,
+            async_copies=True,
+            shared_reuse=True,
+            static_shared_bytes=48 << 10,
+            clusters="sm_90",
+            dependent_launch="sm_90",
+            tensor_cores="sm_80",
+            warp_group_products="sm_90a",
+            precisions=frozenset({"tf32"}),
+            flat_memory=True,
+        ),
+        cores=108,
+        vector_registers=255,
+        l2_bytes=40 << 20,
+        max_threads=1024,
+        warp_size=32,
+        shared_bytes=48 << 10,
     ),
     architectures={
         "sm_90": _HOPPER,
@@ -45,17 +61,5 @@ KIND: Final = TargetKind(
         "sm_100a": _BLACKWELL,
         "sm_100f": _BLACKWELL,
     },
-    capabilities=Capabilities(
-        warp_shuffles=True,
-        async_copies=True,
-        shared_reuse=True,
-        static_shared_bytes=48 << 10,
-        clusters="sm_90",
-        dependent_launch="sm_90",
-        tensor_cores="sm_80",
-        warp_group_products="sm_90a",
-        precisions=frozenset({"tf32"}),
-        flat_memory=True,
-    ),
     features_of=_features,
 )
