@@ -205,8 +205,8 @@ class Pipeline:
         stage = self.starts_at
         verify = settings.VERIFY.get()
         files = _StageFiles(self.name, program)
-        names = [item.name for item in (*self.passes, *([self.ends_with] if self.ends_with else []))]
-        files.require_stages(["input", *names])
+        last = [] if self.ends_with is None else [self.ends_with.name]
+        files.require_stages(["input", *(item.name for item in self.passes), *last])
         current = files.override(0, "input", program)
         files.dump(0, "input", current)
         if verify and stage is not None:
