@@ -4,6 +4,7 @@
     python -m bench.models --models more                     # the second set, which nobody looked at while tuning
     python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
     python -m bench.models --against tilewright              # against itself: 1.00x, or the measurement is off
+    python -m bench.models --no-winograd --unchecked         # any option of a compilation
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
 whose turn it is are stopped. A ratio is the middle of many pairs of runs, one right after the other (`cli/versus.py`),
@@ -24,6 +25,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,8 @@ from bench import harness, zoo
 from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure, versus
-from tilewright.cli.options import positive_int
+from tilewright.cli.options import add_algorithms, algorithm_options, positive_int
+from tilewright.options import key_parts
 from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import plural, table
@@ -46,6 +49,8 @@ PEER_TOLERANCE = 1e-2
 
 _MODELS_HELP = f"comma-separated: {', '.join(zoo.names())}; 'all' of these (default), or 'more' for the second set"
 
+_USUAL = tw.CompileOptions()
+
 Result = dict[str, object]
 
 
@@ -54,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         threads = parse_threads(options.threads)
+        chosen = replace(algorithm_options(options), threads=threads)
         names = parse_models(options.models)
         rivals = process.parse_peers(options.against)
         process.parse_peers(REFERENCE)
@@ -65,13 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, Result] = {}
     try:
         for name in names:
-            results[name] = measure_model(name, threads, processes, rivals, options.rounds, options.seed)
+            results[name] = measure_model(name, chosen, processes, rivals, options.rounds, options.seed)
     finally:
         for worker in processes.values():
             worker.close()
     summary = {
         "models": results,
         "threads": threads,
+        "options": {name: value for name, value in key_parts(chosen).items() if value != getattr(_USUAL, name)},
         "rounds": options.rounds,
         "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
         "between_means": "where the ratio lies, as far as chance and places in memory go",
@@ -94,13 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure_model(
     name: str,
-    threads: int,
+    options: tw.CompileOptions,
     processes: Mapping[str, process.PeerProcess],
     rivals: Sequence[str],
     rounds: int,
     seed: int,
 ) -> Result:
     """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
+    threads = options.threads or harness.all_threads()
     harness.say(f"{name}: building")
     path = zoo.path(name, seed)
     inputs = zoo.inputs(name, seed)
@@ -108,7 +116,7 @@ def measure_model(
     harness.say(f"{name}: compiling")
     start = time.perf_counter()
     try:
-        executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", threads=threads)
+        executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", options=options)
         compile_seconds = time.perf_counter() - start
         # Pinned from the first call on: the pool's threads inherit it when they start.
         with harness.pinned(threads):
@@ -293,6 +301,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"peers, comma-separated: {', '.join(PEERS)}; 'all' others that are installed; '' for none",
     )
     parser.add_argument("--models", default="all", help=_MODELS_HELP)
+    add_algorithms(parser)
     parser.add_argument("--rounds", type=positive_int, default=10, help="rounds of pairs of runs (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile
     from tilewright.ir.function import IRModule
+    from tilewright.options import CompileOptions
     from tilewright.runtime.core.executor import Executable
     from tilewright.runtime.core.load import load
     from tilewright.runtime.core.module import Module
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir", "tune")
 _NAMES = {
     "Compilation": "tilewright.compiler",
+    "CompileOptions": "tilewright.options",
     "CompilerBug": "tilewright.support.errors",
     "Executable": "tilewright.runtime.core.executor",
     "IRModule": "tilewright.ir.function",
@@ -51,6 +53,7 @@ _NAMES = {
 
 __all__ = [
     "Compilation",
+    "CompileOptions",
     "CompilerBug",
     "Executable",
     "IRModule",

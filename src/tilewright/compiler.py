@@ -1,17 +1,18 @@
-"""The compiler: `Compilation` of a model with all its stages, and `build` for loop programs."""
+"""The compiler: `compile_model` from top to bottom, `Compilation` with its stages, and `build` for loop programs."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, Unpack
 
-from tilewright.backends.device import device_kernels, device_module, device_source
+from tilewright.backends.code_stages import staged_assembly, staged_source
+from tilewright.backends.compiler import compiler_of
+from tilewright.backends.device import device_kernels, device_module, shown_source
 from tilewright.backends.host import compile_functions, lower_planned
-from tilewright.backends.llvm import deploy, toolchain
-from tilewright.backends.llvm.compiler import OPT_LEVEL
+from tilewright.backends.llvm import deploy
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
@@ -21,18 +22,18 @@ from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
-from tilewright.ir.passes import watch_overrides
+from tilewright.ir.stage_files import StageText, watch_overrides
 from tilewright.ir.visit import find_all
-from tilewright.lower.kernel import Kernel
+from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
-from tilewright.lower.model import ENTRY, LoweredModel, input_symbols, lower_model
+from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.lower.schedules import use_schedule
-from tilewright.request import CompileRequest, DatabaseLike, ModelLike, TargetLike, any_target, cpu_target, request
+from tilewright.options import CompileOptions, OptionFields, make_options
+from tilewright.request import CompileRequest, ModelLike, TargetLike, any_target, cpu_target, make_request
 from tilewright.runtime.core.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.core.executor import Executable
-from tilewright.runtime.core.keys import SigningKey
-from tilewright.runtime.core.module import Module, export
+from tilewright.runtime.core.module import Exportable, Exporter, Module
 from tilewright.runtime.device.devices import choosing, find_device, split_index
 from tilewright.runtime.device.program import DeviceModule
 from tilewright.support import trace
@@ -46,13 +47,115 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
-from tilewright.topi.schedule.choices import Answer
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-class Compilation:
-    """The compilation of one model with all its stages: what `compile` does, step by step.
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The graph as the model has it."""
+
+    module: IRModule
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """The graph after all graph passes, and likewise for each set of sizes that it is specialized for."""
+
+    module: IRModule
+    variants: tuple[tuple[tuple[int, ...], IRModule], ...]
+    questions: tuple[GraphQuestion, ...]
+    """What graph passes decided for speed alone, by estimates or by what the database says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The machine code of each kernel, by its symbol."""
+
+    kernels: Mapping[str, CompiledKernel]
+
+
+def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | LoweredModel | Compiled | Artifact]:
+    """Compile a model: the whole compiler from top to bottom, stage by stage. Whoever is new here starts reading here.
+
+    It pauses after each stage, so that `Compilation` goes only as far as somebody asks; the last one is the artifact.
+    """
+    # Import: a model file becomes a graph of operators (`frontend`).
+    imported = import_model(request)
+    yield imported
+    # Optimise: the passes of `graph/pipeline.py`, the last of which groups operators; each group becomes a kernel.
+    optimized = optimize_model(imported, request)
+    yield optimized
+    # Plan: a loop program for each group (`topi`, `te`), equal ones shared; where values live, and which kernel when.
+    planned = plan_model(optimized, request)
+    yield planned
+    # Schedule, lower, emit: `lower/kernel.py` does all three for a kernel, in several processes and through the cache.
+    compiled = compile_kernels(planned)
+    yield compiled
+    # Assemble: memory planned around what kernels need, constants arranged for them, the entry that calls them.
+    yield planned.assemble(compiled.kernels, request.options.threads)
+
+
+def import_model(request: CompileRequest) -> Imported:
+    """The graph of a model file; a module is one already."""
+    if not isinstance(request.model, IRModule):
+        with trace.span("import"):
+            return Imported(from_onnx(request.model, shapes=request.options.shapes))
+    if request.options.shapes is not None:
+        raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
+    return Imported(resolve_loop_calls(request.model))
+
+
+def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:
+    """The graph after the passes of `graph_pipeline`, for all sizes and for those that it is specialized for."""
+    half = DataType.of(request.options.precision) if request.options.precision in ("float16", "bfloat16") else None
+    options = GraphOptions(
+        "NHWC",
+        target=request.target,
+        half=half,
+        # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
+        winograd=request.options.winograd and request.target.is_cpu,
+        infinities=request.options.infinities,
+        unchecked=request.options.unchecked,
+        choices=GraphChoices(graph_answers(request.answers)),
+    )
+    with trace.span("optimize"):
+        module = optimize(imported.module, options)
+        questions = tuple(options.choices.asked.values())
+        sizes = [_variant_sizes(imported.module, wanted) for wanted in request.options.specialize]
+        variants = [(tuple(fixed.values()), optimize(bind_symbols(imported.module, fixed), options)) for fixed in sizes]
+    return Optimized(module, tuple(variants), questions)
+
+
+def _variant_sizes(module: IRModule, sizes: Mapping[str, int]) -> dict[Var, int]:
+    """The values of a model's symbols, in their order, by the names that the user knows."""
+    main = module[ENTRY]
+    symbols = input_symbols(main) if isinstance(main, Function) else ()
+    names = [symbol.name for symbol in symbols]
+    if set(sizes) != set(names) or any(not isinstance(size, int) or size < 0 for size in sizes.values()):
+        raise UserError(
+            f"specialize needs a size of every symbolic dimension, not {dict(sizes)}",
+            hint=f"the model has: {', '.join(names) or 'none'}",
+        )
+    return {symbol: sizes[symbol.name] for symbol in symbols}
+
+
+def plan_model(optimized: Optimized, request: CompileRequest) -> LoweredModel:
+    """Kernels, memory plan and steps of an optimised model."""
+    with trace.span("lower_model"):
+        answers = request.answers
+        return lower_model(optimized.module, request.target, optimized.variants, answers, request.host)
+
+
+def compile_kernels(planned: LoweredModel) -> Compiled:
+    """The machine code of all kernels."""
+    watch_overrides()
+    return Compiled(planned.compiled())
+
+
+class Compilation(Exportable):
+    """The compilation of one model with all its stages: `compile_model`, as far as somebody asks.
 
     `imported` and `optimized` are graph modules, `questions` what graph passes decided for speed alone; `lowered` holds
     the kernels, the memory plan and the steps; `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel
@@ -65,17 +168,10 @@ class Compilation:
         target: TargetLike = "native",
         threads: int | None = None,
         *,
-        shapes: Mapping[str, Sequence[int]] | None = None,
-        winograd: bool = True,
-        infinities: bool = False,
-        specialize: Sequence[Mapping[str, int]] = (),
-        database: DatabaseLike = None,
-        precision: str = "float32",
-        unchecked: bool = False,
+        options: CompileOptions | None = None,
+        **changes: Unpack[OptionFields],
     ) -> None:
-        self._start(
-            request(model, target, threads, shapes, winograd, infinities, specialize, database, precision, unchecked)
-        )
+        self._start(make_request(model, target, make_options(options, threads, changes)))
 
     @classmethod
     def of(cls, wanted: CompileRequest) -> Compilation:
@@ -85,13 +181,12 @@ class Compilation:
         return made
 
     def _start(self, wanted: CompileRequest) -> None:
-        if isinstance(wanted.model, IRModule) and wanted.shapes is not None:
-            raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
         self.request = wanted
         self.target = wanted.target
         self.host = wanted.host
-        self.threads = wanted.threads
-        self._choices = GraphChoices(graph_answers(wanted.answers))
+        self.threads = wanted.options.threads
+        self._stages = compile_model(wanted)
+        self._done: dict[type, object] = {}
         self._artifact: Artifact | None = None
 
     def __repr__(self) -> str:
@@ -100,66 +195,39 @@ class Compilation:
         name = repr(model) if isinstance(model, (IRModule, str, os.PathLike)) else type(model).__name__
         return f"Compilation({name} for {self.target.describe()})"
 
-    @cached_property
+    def _stage(self, kind: type[S]) -> S:
+        """What a stage gives; the compilation goes on until there."""
+        try:
+            while kind not in self._done:
+                stage = next(self._stages)
+                self._done[type(stage)] = stage
+        except BaseException:
+            # Whoever asks again gets the same error, or a result where it was interrupted.
+            self._stages, self._done = compile_model(self.request), {}
+            raise
+        found = self._done[kind]
+        assert isinstance(found, kind)
+        return found
+
+    @property
     def imported(self) -> IRModule:
         """The graph as the model has it."""
-        if isinstance(self.request.model, IRModule):
-            return resolve_loop_calls(self.request.model)
-        with trace.span("import"):
-            return from_onnx(self.request.model, shapes=self.request.shapes)
+        return self._stage(Imported).module
 
-    @cached_property
+    @property
     def optimized(self) -> IRModule:
         """The graph after all graph passes."""
-        return self._optimized(self.imported)
-
-    def _optimized(self, module: IRModule) -> IRModule:
-        with trace.span("optimize"):
-            # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
-            winograd = self.request.winograd and self.target.is_cpu
-            half = DataType.of(self.request.precision) if self.request.precision in ("float16", "bfloat16") else None
-            options = GraphOptions(
-                "NHWC",
-                target=self.target,
-                half=half,
-                winograd=winograd,
-                infinities=self.request.infinities,
-                unchecked=self.request.unchecked,
-                choices=self._choices,
-            )
-            return optimize(module, options)
+        return self._stage(Optimized).module
 
     @property
     def questions(self) -> tuple[GraphQuestion, ...]:
         """What graph passes decided for speed alone, by estimates or by what the database says."""
-        # Passes ask while they run.
-        _ = self.optimized
-        return tuple(self._choices.asked.values())
+        return self._stage(Optimized).questions
 
-    @cached_property
+    @property
     def lowered(self) -> LoweredModel:
         """Kernels, memory plan and steps."""
-        variants = [self._variant(sizes) for sizes in self.request.specialize]
-        with trace.span("lower_model"):
-            return lower_model(self.optimized, self.target, variants, self._answers, self.host)
-
-    def _answers(self, symbol: str) -> Mapping[str, Answer]:
-        """What the database says about a kernel's schedule."""
-        return self.request.answers.get(symbol, {})
-
-    def _variant(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], IRModule]:
-        """The model for fixed sizes of its symbols, optimised."""
-        main = self.imported[ENTRY]
-        symbols = input_symbols(main) if isinstance(main, Function) else ()
-        names = [symbol.name for symbol in symbols]
-        if set(sizes) != set(names) or any(not isinstance(size, int) or size < 0 for size in sizes.values()):
-            raise UserError(
-                f"specialize needs a size of every symbolic dimension, not {dict(sizes)}",
-                hint=f"the model has: {', '.join(names) or 'none'}",
-            )
-        fixed = tuple(sizes[name] for name in names)
-        bound = bind_symbols(self.imported, dict(zip(symbols, fixed, strict=True)))
-        return fixed, self._optimized(bound)
+        return self._stage(LoweredModel)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -179,7 +247,7 @@ class Compilation:
 
         There should be none; one is worth a report. It takes compiled kernels to know it.
         """
-        return self.lowered.failed_templates
+        return failed_templates(self._stage(Compiled).kernels)
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""
@@ -192,34 +260,34 @@ class Compilation:
         if self.target.is_cpu:
             raise UserError("kernels for a CPU have no text in another language", hint="see llvm_ir(kernel)")
         return self._with_schedule(
-            kernel, lambda func: device_source(device_kernels(func, self.target).kernels, self.target)
+            kernel, lambda func: shown_source(kernel.symbol, device_kernels(func, self.target).kernels, self.target)
         )
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""
+        return self._staged_ir(kernel).text
+
+    def _staged_ir(self, kernel: Kernel) -> StageText:
         if not self.target.is_cpu:
             raise UserError(
                 f"kernels for the target kind '{self.target.kind}' have no LLVM IR", hint="see source(kernel)"
             )
-        return emit_module([self.lowered_kernel(kernel)], self.target)
+        text = emit_module([self.lowered_kernel(kernel)], self.target)
+        return staged_source(kernel.symbol, text, ".ll", compiler_of(self.target.kind))
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's machine code as assembly text. Labels of two kernels differ, so that texts can be put together."""
-        target = self.target
-        text = toolchain.emit_assembly(
-            self.llvm_ir(kernel), triple=target.triple, cpu=target.cpu, features=target.features, opt_level=OPT_LEVEL
-        )
+        text = staged_assembly(kernel.symbol, self._staged_ir(kernel), compiler_of(self.target.kind), self.target).text
         return re.sub(r"(?<![\w.$])\.L(?=\w)", f".L{self.kernels.index(kernel)}_", text)
 
     def artifact(self) -> Artifact:
         """The compiled model: code, constants and tables."""
         if self._artifact is None:
-            # Stages that were looked at stay those of the result.
-            key = None if "lowered" in self.__dict__ else self.request.key
+            # Kernels that were looked at stay those of the result.
+            key = None if LoweredModel in self._done else self.request.key
             self._artifact = None if key is None else load_model(key)
             if self._artifact is None:
-                watch_overrides()
-                self._artifact = self.lowered.compile(self.threads)
+                self._artifact = self._stage(Artifact)
                 if key is not None:
                     store_model(key, self._artifact)
         return self._artifact
@@ -237,18 +305,8 @@ class Compilation:
                 find_device(self.target.kind)
             return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
 
-    def export_library(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        name: str | None = None,
-        sign: SigningKey | str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Write the compiled model as a shared library, for this machine or another.
-
-        `name` is what its symbols begin with (default: the file's name without its suffix), `sign` a key that signs it.
-        """
-        export(deploy.export_library, self.artifact(), path, name, sign)
+    def _exported(self) -> tuple[Exporter, Artifact]:
+        return deploy.export_library, self.artifact()
 
 
 def build(

@@ -6,13 +6,13 @@ This file imports little: a model whose artifact is in the cache is ready before
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.lower.model_cache import model_key
+from tilewright.options import SHIPPED, CompileOptions, DatabaseLike, key_parts, not_in_key
 from tilewright.runtime.device.devices import choosing, device_kinds, find_device, split_index
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
@@ -26,55 +26,33 @@ if TYPE_CHECKING:
 
 ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
 TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str]"
-DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
-SHIPPED = "shipped"
-"""As a database: the records that come with Tilewright, and no others."""
 _FILES = (str, os.PathLike, bytes)
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
-"""What float32 models may be computed in: as they are, with products of rounded operands, or in half precision."""
 
 
 @dataclass(frozen=True)
 class CompileRequest:
     """One compilation: everything that decides its result."""
 
-    model: ModelLike
+    model: ModelLike = field(metadata=not_in_key("its content is in the key, not its name"))
     target: Target
     host: Target
     """The CPU that runs what a device does not; the target itself where that is a CPU."""
-    threads: int | None
-    shapes: Mapping[str, tuple[int, ...]] | None
-    winograd: bool
-    infinities: bool
-    specialize: tuple[Mapping[str, int], ...]
-    precision: str
-    """One of `PRECISIONS`."""
+    options: CompileOptions
     answers: Mapping[str, Mapping[str, Answer]]
     """Tuned choices of schedules, by the kernel's symbol."""
-    unchecked: bool = False
-    """Whether indices and divisors are not checked when the model runs."""
-    names_device: bool = False
+    names_device: bool = field(default=False, metadata=not_in_key("code is the same wherever the device is"))
     """Whether the user says which device it is for, not just the one that is here: then it may be elsewhere."""
-    device_index: int = 0
-    """Which of the devices of the target's kind it runs on here; the code is the same for all that are alike."""
+    device_index: int = field(default=0, metadata=not_in_key("code is the same for all devices that are alike"))
+    """Which of the devices of the target's kind it runs on here."""
 
     @cached_property
     def key(self) -> str | None:
         """The name of the result in the cache, for a model file; others are compiled anew (kernels are cached)."""
         if not isinstance(self.model, _FILES):
             return None
-        options = {
-            "host": str(self.host),
-            "threads": self.threads,
-            "shapes": self.shapes,
-            "winograd": self.winograd,
-            "infinities": self.infinities,
-            "specialize": self.specialize,
-            "precision": self.precision,
-            "unchecked": self.unchecked,
-            "answers": {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())},
-        }
-        return model_key(self.model, self.target, options)
+        answers = {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())}
+        parts = {**key_parts(self), "options": key_parts(self.options), "answers": answers}
+        return model_key(self.model, (self.target, self.host), parts)
 
     @property
     def runs_here(self) -> bool:
@@ -82,49 +60,22 @@ class CompileRequest:
         return self.host.is_host
 
 
-def request(
-    model: ModelLike,
-    target: TargetLike,
-    threads: int | None,
-    shapes: Mapping[str, Sequence[int]] | None,
-    winograd: bool,
-    infinities: bool,
-    specialize: Sequence[Mapping[str, int]],
-    database: DatabaseLike = None,
-    precision: str = "float32",
-    unchecked: bool = False,
-) -> CompileRequest:
+def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) -> CompileRequest:
     """A checked request; a model for one thread is scheduled as for one core."""
-    if precision not in PRECISIONS:
-        raise UserError(f"there is no precision {precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
     target, index = split_index(target) if isinstance(target, str) else (target, 0)
     with choosing(target.split()[0] if isinstance(target, str) and target.strip() else "", index):
         resolved, host = model_targets(target)
-    if precision == "tf32":
-        if precision not in resolved.capabilities.precisions:
+    if options.precision == "tf32":
+        if options.precision not in resolved.capabilities.precisions:
             raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
         resolved = resolved.replace(features="+tf32")
-    if threads is not None:
-        host = host.replace(cores=threads)
+    if options.threads is not None:
+        host = host.replace(cores=options.threads)
     if resolved.is_cpu:
         resolved = host
-    fixed = None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()}
+    names_device = not resolved.is_cpu and _names_device(target, resolved.kind)
     return CompileRequest(
-        model,
-        resolved,
-        host,
-        threads,
-        fixed,
-        winograd,
-        infinities,
-        tuple(dict(sizes) for sizes in specialize),
-        precision,
-        _answers(database, resolved),
-        unchecked,
-        not resolved.is_cpu and _names_device(target, resolved.kind),
-        index,
+        model, resolved, host, options, _answers(options.database, resolved), names_device, device_index=index
     )
 
 
@@ -148,23 +99,21 @@ def _answers(database: DatabaseLike, target: Target) -> Mapping[str, Mapping[str
 
 
 def _shipped(target: Target) -> Mapping[str, Mapping[str, Answer]]:
-    found: Mapping[str, Mapping[str, Answer]] = import_module("tilewright.lower.shipped").shipped_answers(target)
-    return found
+    from tilewright.lower.shipped import shipped_answers
+
+    return shipped_answers(target)
 
 
 def _read(place: Database | str | os.PathLike[str], target: Target) -> Mapping[str, Mapping[str, Answer]]:
     # Most compilations have no database: what reads one is loaded only then.
-    opened = import_module("tilewright.lower.database").Database
-    if isinstance(place, opened):
-        return _of_target(place, target)
+    from tilewright.lower.database import Database
+
+    if isinstance(place, Database):
+        return place.answers(str(target))
     if not isinstance(place, (str, os.PathLike)):
         raise UserError(f"a database is a path or a tw.tune.Database, not {kind_of(place)}")
-    with opened(place, read_only=True) as file:
-        return _of_target(file, target)
-
-
-def _of_target(database: Database, target: Target) -> Mapping[str, Mapping[str, Answer]]:
-    return database.answers(str(target))
+    with Database(place, read_only=True) as file:
+        return file.answers(str(target))
 
 
 def any_target(target: Target | str) -> Target:

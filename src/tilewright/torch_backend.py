@@ -10,22 +10,39 @@ error that names it, never a silent fall back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.front import compile
 from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch
+from tilewright.options import CompileOptions, make_options
+from tilewright.request import TargetLike
 from tilewright.runtime.core.executor import Executable
 
 Run = Callable[..., Sequence[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How graphs are compiled; without a target, for where their tensors are."""
+
+    target: TargetLike | None
+    options: CompileOptions
+
+
 def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) -> Run:
-    """The backend function that torch calls with a captured graph; `options` go to `tilewright.compile`."""
+    """The backend function that torch calls with a captured graph.
+
+    `torch.compile(model, backend="tilewright", options={"target": "cuda", "precision": "float16"})` takes a target and
+    the fields of `CompileOptions`.
+    """
     from torch._dynamo.backends.common import aot_autograd
 
-    from_options = options.get("options") or {}
+    given = dict(options.get("options") or {})
+    target = given.pop("target", None)
+    how = _How(target, make_options(None, None, given))
     weights = [_is_weight(value) for value in example_inputs]
     held = sum(1 for _ in graph_module.parameters()) + sum(1 for _ in graph_module.buffers())
 
@@ -35,10 +52,10 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
         places = [place for place, flag in enumerate([True] * held + weights) if flag]
         if len(actual) != len(inputs):
             places = []
-        return _compiled(graph, inputs, {place: actual[place] for place in places}, from_options)
+        return _compiled(graph, inputs, {place: actual[place] for place in places}, how)
 
     def for_training(graph: Any, inputs: Sequence[Any]) -> Run:
-        return _compiled(graph, inputs, {}, from_options)
+        return _compiled(graph, inputs, {}, how)
 
     compiler = aot_autograd(
         fw_compiler=_boxed(for_training),
@@ -64,19 +81,19 @@ def _is_weight(value: Any) -> bool:
     return getattr(value, "_dynamo_static_input_type", None) is not None
 
 
-def _compiled(graph: Any, inputs: Sequence[Any], weights: dict[int, Any], options: dict[str, Any]) -> Run:
+def _compiled(graph: Any, inputs: Sequence[Any], weights: dict[int, Any], how: _How) -> Run:
     torch = load_torch()
     sizes = [size for item in inputs for size in (item.shape if isinstance(item, torch.Tensor) else (item,))]
     if any(isinstance(size, (torch.SymInt, torch.SymFloat)) for size in sizes):
-        return GraphByShape(graph, weights, options)
-    return CompiledGraph(graph, inputs, weights, options)
+        return GraphByShape(graph, weights, how)
+    return CompiledGraph(graph, inputs, weights, how)
 
 
 class GraphByShape:
     """A graph of sizes that vary: one compiled graph for each set of sizes that it meets."""
 
-    def __init__(self, graph: Any, weights: dict[int, Any], options: dict[str, Any]) -> None:
-        self.graph, self.weights, self.options = graph, weights, options
+    def __init__(self, graph: Any, weights: dict[int, Any], how: _How) -> None:
+        self.graph, self.weights, self.how = graph, weights, how
         self.known: dict[tuple[Any, ...], CompiledGraph] = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -87,18 +104,16 @@ class GraphByShape:
             from torch.fx.experimental.proxy_tensor import make_fx
 
             fixed = make_fx(self.graph, tracing_mode="fake")(*inputs)
-            found = self.known[key] = CompiledGraph(fixed, inputs, self.weights, self.options)
+            found = self.known[key] = CompiledGraph(fixed, inputs, self.weights, self.how)
         return found(*inputs)
 
 
 class CompiledGraph:
     """A graph with some inputs held as constants as long as nobody changes them."""
 
-    def __init__(self, graph: Any, inputs: Sequence[Any], weights: dict[int, Any], options: dict[str, Any]) -> None:
-        self.graph, self.inputs, self.options = graph, inputs, options
+    def __init__(self, graph: Any, inputs: Sequence[Any], weights: dict[int, Any], how: _How) -> None:
+        self.graph, self.inputs, self.how = graph, inputs, how
         self.on_gpu = any(getattr(item, "is_cuda", False) for item in inputs)
-        if self.on_gpu:
-            self.options = {"target": "cuda", **options}
         self.held = {place: (value.data_ptr(), value._version) for place, value in weights.items()}
         self.executable = self._compile(weights)
 
@@ -108,7 +123,8 @@ class CompiledGraph:
         with unset_fake_temporarily():  # torch captures with tensors that have no elements; weights have theirs
             values = {place: value.cpu() for place, value in constants.items()}
             module, self.given, self.computed = import_graph(self.graph, self.inputs, values)
-        return None if module is None else compile(module, **self.options)
+        target = self.how.target or ("cuda" if self.on_gpu else "native")
+        return None if module is None else compile(module, target, options=self.how.options)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Run the graph on torch tensors."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +18,7 @@ from tilewright.cli import check, reduce
 from tilewright.cli.main import main
 from tilewright.cli.onnx_models import (
     cut_out,
+    fix_shapes,
     make_inputs,
     model_inputs,
     names_read,
@@ -23,7 +26,7 @@ from tilewright.cli.onnx_models import (
     record_values,
     size_choices,
 )
-from tilewright.cli.trial import Failure, Trial, attempt, difference
+from tilewright.cli.trial import ONE_THREAD, Failure, Trial, attempt, difference
 from tilewright.cli.trial_process import TrialProcess
 from tilewright.frontend.onnx import registry
 from tilewright.frontend.onnx.registry import Entry
@@ -63,7 +66,7 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def options(**changes: object) -> argparse.Namespace:
-    given = {"sizes": [], "seed": 0, "tolerance": 1e-3, "threads": 1, **changes}
+    given = {"sizes": [], "seed": 0, "tolerance": 1e-3, "target": None, **changes}
     return argparse.Namespace(**given)
 
 
@@ -93,39 +96,38 @@ def test_the_node_at_fault_is_named(model_file: Path, capsys: Captured) -> None:
     assert "its meaning is at fault" in text
 
 
-def test_wrong_compiled_code_is_told_from_wrong_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = check.run_here
+def run_right(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
+    return check.run_here(model, inputs, "native", ONE_THREAD)
 
-    def run_wrong(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> list[np.ndarray]:
+
+def test_wrong_compiled_code_is_told_from_wrong_meaning() -> None:
+    def run_wrong(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
         names = [info.name for info in model.graph.output]
         return [
             value + 1 if name in ("v5", "v6") else value
-            for name, value in zip(names, right(model, inputs, threads), strict=True)
+            for name, value in zip(names, run_right(model, inputs), strict=True)
         ]
 
-    monkeypatch.setattr(check, "run_here", run_wrong)
-    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1)
+    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, run_wrong)
     assert fault is not None
     assert (fault.name, fault.stage[:17]) == ("tanh_4", "the compiled code")
 
 
-def test_faults_that_need_their_neighbours_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = check.run_here
+def test_faults_that_need_their_neighbours_are_searched_for() -> None:
     late = {"v4", "v5", "v6", "v7", "sum", "y"}
 
-    def run_wrong(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> list[np.ndarray]:
-        results = right(model, inputs, threads)
+    def run_wrong(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
+        results = run_right(model, inputs)
         if len(results) == 1 and model.graph.output[0].name in late:
             return [results[0] + 1]
         return results
 
-    monkeypatch.setattr(check, "run_here", run_wrong)
-    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1)
+    fault = check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, run_wrong)
     assert fault is not None
     assert fault.name == "abs_3"
     assert "together with those before it" in fault.text()
     late.clear()
-    assert check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, 1) is None
+    assert check.find_fault(chain(), {"x": np.ones((2, 3), np.float32)}, 1e-3, run_wrong) is None
 
 
 @pytest.mark.usefixtures("broken_tanh")
@@ -146,7 +148,7 @@ def test_an_error_is_reduced_by_its_message(model_file: Path, monkeypatch: pytes
         raise UnsupportedError("no LeakyRelu today")
 
     monkeypatch.setitem(registry._TABLE, ("", "LeakyRelu"), [Entry(1, 1 << 30, refuse)])
-    small, inputs, failure = reduce.reduce_model(chain(), options(), attempt)
+    small, inputs, failure = reduce.reduce_model(chain(), options(), ONE_THREAD, attempt)
     assert failure == Failure("error", "no LeakyRelu today")
     assert [node.op_type for node in small.graph.node] == ["LeakyRelu"]
     assert not small.graph.node[0].attribute  # it fails without its attribute too
@@ -238,6 +240,37 @@ def test_sizes() -> None:
         size_choices(inputs, {"z": (1,)})
     with pytest.raises(UserError, match="gives no sizes"):
         parse_sizes(["batch"])
+
+
+def test_shapes_fix_open_dimensions_wherever_they_are() -> None:
+    kinds = {"x": (TensorProto.FLOAT, ["batch", 3, None]), "y": (TensorProto.FLOAT, ["batch", "length"])}
+    model = small_models.model([], kinds, {})
+    fixed = fix_shapes(model, {"x": (4, 3, 7)})
+    assert [item.dims for item in model_inputs(fixed)] == [(4, 3, 7), (4, "length")]
+    assert model_inputs(model)[0].dims == ("batch", 3, "x[2]")
+    assert fix_shapes(model, {}) is model
+    for shapes, message in (
+        ({"z": (1,)}, "the model has no input 'z'"),
+        ({"x": (4, 3)}, r"the input 'x' is \(batch, 3, x\[2\]\), not \(4, 3\)"),
+        ({"x": (4, 5, 7)}, r"not \(4, 5, 7\)"),
+        ({"x": (4, 3, 7), "y": (5, 1)}, r"the input 'y' is \(batch, length\), not \(5, 1\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            fix_shapes(model, shapes)
+
+
+def test_a_model_is_checked_as_it_is_compiled(tmp_path: Path, capsys: Captured) -> None:
+    node = helper.make_node("MatMul", ["x", "x"], ["y"])
+    kind = (TensorProto.FLOAT, ["n", "n"])
+    path = tmp_path / "m.onnx"
+    onnx.save(small_models.model([node], {"x": kind}, {"y": kind}), path)
+    words = ["check", str(path), "--shape", "x=96,96"]
+    assert main(words) == 0
+    assert "fixed  y       96x96" in capsys.readouterr().out
+    # Products of halves differ from those of floats.
+    assert main([*words, "--precision", "float16", "--tolerance", "1e-6"]) == 4
+    assert "differs" in capsys.readouterr().out
+    assert main(["check", str(path), "--sizes", "n=4,5", "--specialize", "n=4"]) == 0
 
 
 def test_inputs_that_cannot_be_made_up() -> None:

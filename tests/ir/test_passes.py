@@ -181,7 +181,7 @@ tw.build(te.create_schedule(b.op), [a, b], name="f")
     shutil.copytree(tmp_path / "cpu.f", tmp_path / "cpu.ff")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "read me").write_text("no stage of any program")
-    assert "no program is called cpu.ff; compiled were cpu.f\n" in run(TILEWRIGHT_OVERRIDE_DIR=str(tmp_path))
+    assert "no program is called cpu.ff; compiled were code.f, cpu.f\n" in run(TILEWRIGHT_OVERRIDE_DIR=str(tmp_path))
     shutil.rmtree(tmp_path / "cpu.ff")
     assert run(TILEWRIGHT_OVERRIDE_DIR=str(tmp_path)) == ""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -12,14 +15,14 @@ import pytest
 
 from tilewright.backends.compiler import Compiler, compiler_of
 from tilewright.backends.cuda import compiler as cuda
-from tilewright.backends.llvm import cache
+from tilewright.backends.llvm import cache, toolchain
 from tilewright.backends.llvm import compiler as llvm
 from tilewright.backends.rocm import compiler as hip
+from tilewright.lower import cache_key, model_cache
 from tilewright.lower import kernel as kernel_module
-from tilewright.lower import model_cache
 from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
 from tilewright.support import fingerprint, settings
-from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
+from tilewright.support.fingerprint import NOT_IN_KERNELS, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
 from tilewright.te import compute, placeholder
 from tilewright.te.program import create_prim_func
@@ -32,6 +35,10 @@ def _kernel(factor: float = 2.0) -> Kernel:
     return make_kernel(create_prim_func([a, compute((64, 64), lambda i, j: a[i, j] * factor, "b")]), "scale")
 
 
+def _compiler(version: str) -> Compiler:
+    return Compiler(lambda source, target: b"", lambda: version)
+
+
 def _key(kernel: Kernel, target: Target = TARGET, planned: bool = False) -> str:
     return kernel_module._cache_key(kernel, target, planned)
 
@@ -41,10 +48,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the package's files that fingerprints are taken of, to be changed."""
     root = tmp_path / "tilewright"
     original = fingerprint._ROOT
-    for path in original.rglob("*.py"):
-        place = root / path.relative_to(original)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
+    shutil.copytree(original, root, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(fingerprint, "_ROOT", root)
     source_fingerprint.cache_clear()
     monkeypatch.setattr(fingerprint, "_ROOT", root)
@@ -59,39 +63,67 @@ def test_the_kernel_and_its_choices() -> None:
     assert len(keys) == 4
 
 
-def test_every_number_of_the_target() -> None:
-    keys = {_key(_kernel())}
-    changed = 0
+OTHER_WORDS = {
+    "kind": "opencl",
+    "triple": "aarch64-linux-gnu",
+    "arch": "sm_80",
+    "cpu": "cascadelake",
+    "features": "+avx512vnni",
+}
+"""Other values of the fields of a target that are no numbers."""
+
+
+def test_every_field_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the target that has it in its text: a CPU has no warps, and a GPU no vector registers."""
+    monkeypatch.setattr(cache_key, "compiler_of", lambda kind: _compiler("the same"))
+    kernel, gpu = _kernel(), Target("cuda -arch=sm_90")
+    plain = {_key(kernel, TARGET), _key(kernel, gpu)}
     for field in fields(TARGET):
-        value = getattr(TARGET, field.name)
-        if field.name in ("kind", "arch", "triple", "max_threads", "warp_size", "shared_bytes"):
-            continue
-        other = value * 2 if isinstance(value, int) else {"cpu": "cascadelake", "features": "+avx512vnni"}[field.name]
-        keys.add(_key(_kernel(), TARGET.replace(**{field.name: other})))
-        changed += 1
-    keys.add(_key(_kernel(), Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")))
-    assert len(keys) == changed + 2
+        changed = set()
+        for target in (TARGET, gpu):
+            other = copy.copy(target)
+            value = getattr(target, field.name)
+            object.__setattr__(other, field.name, OTHER_WORDS[field.name] if isinstance(value, str) else value + 1)
+            changed.add(_key(kernel, other))
+        assert not changed <= plain, f"no key says which {field.name} a target has"
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "backends/llvm/toolchain.py",  # LLVM's levels, its tuning of passes, relocation and ABI
-        "backends/llvm/compiler.py",  # the optimiser's level
-        "backends/cuda/compiler.py",  # options of NVRTC
-        "backends/rocm/compiler.py",  # options of hipRTC and clang
-        "backends/vulkan/assembler.py",  # the assembler of SPIR-V
-        "tir/pipeline.py",
-        "topi/schedule/cpu/strategy.py",
-        "support/settings.py",
-    ],
-)
-def test_sources_of_compilers_and_their_options(sources: Path, file: str) -> None:
-    path = sources / file
-    before = _key(_kernel())
-    path.write_text(path.read_text() + "# changed\n")
+def _files(root: Path) -> list[Path]:
+    return [
+        path.relative_to(root) for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts
+    ]
+
+
+def _is_left_out(file: Path) -> bool:
+    return any(file.is_relative_to(place) for place in NOT_IN_KERNELS)
+
+
+def test_every_source_decides_but_those_that_say_why_not(sources: Path) -> None:
+    """A file of each folder, data among them: changed, it changes the key, unless it says why it does not."""
+    before, places = _key(_kernel()), {}
+    for file in _files(sources):
+        places[file.parent, file.suffix, _is_left_out(file)] = file
+    for file in places.values():
+        path = sources / file
+        content = path.read_bytes()
+        path.write_bytes(content + b"\n")
+        source_fingerprint.cache_clear()
+        assert (_key(_kernel()) == before) == _is_left_out(file), file
+        path.write_bytes(content)
+    source_fingerprint.cache_clear()
+    assert _key(_kernel()) == before
+    # A table that is added, whatever it holds, may decide something.
+    (sources / "topi" / "new_table.json").write_text("{}")
     source_fingerprint.cache_clear()
     assert _key(_kernel()) != before
+
+
+def test_what_is_left_out_is_there_and_says_why() -> None:
+    root = Path(fingerprint.__file__).parents[1]
+    assert all((root / place).exists() and reason for place, reason in NOT_IN_KERNELS.items())
+    # What compilers of devices are told, tables of machines and the pipelines are never left out.
+    for file in ("backends/llvm/toolchain.py", "backends/cuda/compiler.py", "tir/pipeline.py", "support/settings.py"):
+        assert (root / file).exists() and not _is_left_out(Path(file))
 
 
 def test_objects_depend_on_the_options_of_llvm(sources: Path) -> None:
@@ -112,33 +144,44 @@ def test_a_file_that_changes_its_name_or_its_end_is_another(sources: Path) -> No
     assert source_fingerprint("tir") != before
 
 
-def _imported(code: str) -> set[str]:
-    listing = f"{code}\nimport sys\nprint(*(name for name in sys.modules if name.startswith('tilewright.')))"
-    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
-    return {name.split(".")[1] for name in done.stdout.split()}
-
-
 def test_all_that_compiling_a_kernel_loads_is_in_the_name() -> None:
-    """By construction: a package that kernels come to depend on is missed here before it is missed in the field."""
-    loaded = _imported("import tilewright.lower.worker, tilewright.tune.builder")
+    """By construction: what kernels come to depend on is missed here before it is missed in the field."""
+    loaded = _loaded("import tilewright.lower.worker, tilewright.tune.builder")
+    root = Path(fingerprint.__file__).parents[1]
+    ours = [name.split(".")[1:] for name in loaded if name.startswith("tilewright.")]
+    files = [
+        Path(*parts, "__init__.py") if (root / Path(*parts)).is_dir() else Path(*parts).with_suffix(".py")
+        for parts in ours
+    ]
     # The request of a tuner's candidate, which says what to build and not how.
-    assert loaded - set(KERNEL_PACKAGES) <= {"tune"}
-    assert set(KERNEL_PACKAGES) <= loaded, "a package that decides nothing makes kernels compile anew for nothing"
+    assert [file for file in files if _is_left_out(file) and file.parts[0] != "tune"] == []
+    # Packages of others whose versions are in the key; llvmlite comes when it is needed.
+    installed = {name.split(".")[0] for name in loaded if "site-packages" in loaded[name]}
+    assert installed - {name.split(".")[0] for name in _loaded("pass")} == {"numpy"}
+
+
+def _loaded(code: str) -> dict[str, str]:
+    """The modules that code loads, with their files."""
+    show = "import json, sys; print(json.dumps({k: str(getattr(m, '__file__', '')) for k, m in sys.modules.items()}))"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
 def test_versions_of_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = _kernel()
     keys = {_key(kernel)}
     for change in (
-        lambda m: m.setattr(llvm, "COMPILER", Compiler(lambda source, target: b"", lambda: "llvmlite 9.9 LLVM 99")),
-        lambda m: m.setattr(kernel_module, "packages_fingerprint", lambda *names: "numpy 99"),
-        lambda m: m.setattr(kernel_module, "source_fingerprint", lambda *names: "other sources"),
+        lambda m: m.setattr(llvm, "COMPILER", _compiler("llvmlite 9.9 LLVM 99")),
+        lambda m: m.setattr(cache_key, "packages_fingerprint", lambda *names: "numpy 99"),
+        lambda m: m.setattr(kernel_module, "kernel_sources", lambda: "other sources"),
     ):
         with monkeypatch.context() as patched:
             change(patched)
             keys.add(_key(kernel))
     assert len(keys) == 4
     assert "numpy" in packages_fingerprint("numpy", "no-such-package") and "cpython" in packages_fingerprint()
+    assert "llvmlite" in toolchain.llvm_version() and "LLVM" in toolchain.llvm_version()
 
 
 class _Nvrtc:
@@ -201,8 +244,8 @@ def test_whole_models_know_the_compiler_of_their_device(monkeypatch: pytest.Monk
     keys = set()
     with settings.CACHE_DIR.override(tmp_path):
         for version in ("nvrtc 13.0", "nvrtc 13.1"):
-            monkeypatch.setattr(cuda, "COMPILER", Compiler(lambda source, target: b"", lambda version=version: version))
-            keys.add(model_cache.model_key(b"model", target, {}))
+            monkeypatch.setattr(cuda, "COMPILER", _compiler(version))
+            keys.add(model_cache.model_key(b"model", [target, TARGET], {}))
     assert len(keys) == 2 and None not in keys
 
 
@@ -249,13 +292,13 @@ def test_settings_are_the_only_variables_that_are_read() -> None:
         "support/settings.py": "the registry of settings",
         "support/fingerprint.py": "variables of compilers inside this process, for the key",
         "backends/rocm/compiler.py": "clang is given a clean environment",
+        "backends/llvm/assemble.py": "PYTHONPATH of a child process",
         "lower/parallel.py": "PYTHONPATH of child processes",
     }
     readers: set[str] = set()
-    for package in KERNEL_PACKAGES:
-        for path in (fingerprint._ROOT / package).rglob("*.py"):
-            text = path.read_text()
-            for node in ast.walk(ast.parse(text)) if "environ" in text or "getenv" in text else ():
-                if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
-                    readers.add(path.relative_to(fingerprint._ROOT).as_posix())
+    for file in _files(fingerprint._ROOT):
+        text = "" if file.suffix != ".py" or _is_left_out(file) else (fingerprint._ROOT / file).read_text()
+        for node in ast.walk(ast.parse(text)) if "environ" in text or "getenv" in text else ():
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+                readers.add(file.as_posix())
     assert readers == set(known)

@@ -152,7 +152,7 @@ def test_what_is_chosen(
     assert any("transpose_nn_conv2d" in kernel.symbol for kernel in again.kernels) == (expected[1] == "together")
     assert choose_algorithms(again, database) is None
     # Another compiler has other kernels: it measures once more, from the estimates on.
-    monkeypatch.setattr(algorithms, "source_fingerprint", lambda *packages: "of another compiler")
+    monkeypatch.setattr(algorithms, "kernel_sources", lambda: "of another compiler")
     assert _chosen(choose_algorithms(again, database)) == _chosen(report)
 
 

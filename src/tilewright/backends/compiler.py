@@ -11,12 +11,21 @@ from tilewright.target.target import Target
 
 
 @dataclass(frozen=True, slots=True)
+class Assembly:
+    """Machine code as assembly, there and back: to look at, and for what a user has changed."""
+
+    emit: Callable[[str, Target], str]
+    assemble: Callable[[str, Target], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Compiler:
     """From a program's text to its code: machine code where it can be made without the device."""
 
     compile: Callable[[str, Target], bytes]
     version: Callable[[], str] = lambda: "text"
     """Name and version of a compiler that is not part of Tilewright: they decide the code. A `UserError` without it."""
+    assembly: Assembly | None = None
 
 
 _DRIVERS_OWN: Final = Compiler(lambda source, target: source.encode())

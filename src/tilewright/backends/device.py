@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.backends.backend import Backend, Template, backend_of, lowered
+from tilewright.backends.code_stages import compile_source, staged_source
 from tilewright.codegen.c.program import device_functions, launches_of, nbytes
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.expr import PrimExpr
@@ -58,29 +59,35 @@ def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
 
 def device_code(split: SplitFunction, source: str, target: Target, show: Callable[[PrimExpr], Extent]) -> DeviceCode:
     """Kernels and their text, compiled for a target. `show` writes extents of launches down."""
-    code = _compiled(source, target)
+    code = _compiled(split.func.name, source, target)
     launches = tuple(replace(launch, dependent=target.has_dependent_launch) for launch in launches_of(split, show))
     return DeviceCode(code, launches, tuple(nbytes(buffer) for buffer in split.workspaces))
 
 
-def _compiled(source: str, target: Target) -> bytes:
-    with trace.span("compile"):
-        return backend_of(target, DeviceBackend).compiler.compile(source, target) if source else b""
+def _compiled(name: str, source: str, target: Target) -> bytes:
+    backend = backend_of(target, DeviceBackend)
+    return compile_source(name, source, backend.language.suffix, backend.compiler, target) if source else b""
+
+
+def shown_source(name: str, kernels: Sequence[DeviceKernel], target: Target) -> str:
+    """The text of kernels as it goes on to the compiler: of a file, if there is one in its place."""
+    backend, source = backend_of(target, DeviceBackend), device_source(kernels, target)
+    return staged_source(name, source, backend.language.suffix, backend.compiler).text if source else ""
 
 
 def device_program(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceProgram:
     """The program of scheduled functions with the given signatures."""
     split = [device_kernels(func, target) for func in funcs]
-    source = device_source([kernel for function in split for kernel in function.kernels], target)
+    source = shown_source(funcs[0].name, [kernel for function in split for kernel in function.kernels], target)
     return DeviceProgram(target.kind, source, device_functions(split, infos))
 
 
 def load_program(program: DeviceProgram, target: Target, device: Device) -> DeviceModule:
     """A program compiled for a device and loaded on it: what a target says of the architecture gives way to it."""
     arch = device.numbers().get("arch")
-    return DeviceModule(
-        program, device, _compiled(program.source, target if arch is None else target.replace(arch=arch))
-    )
+    name = program.functions[0].info.name
+    target = target if arch is None else target.replace(arch=arch)
+    return DeviceModule(program, device, _compiled(name, program.source, target))
 
 
 def device_module(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceModule:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tilewright.backends.backend import Backend, Template, backend_of, lower, lowered
+from tilewright.backends.code_stages import compile_source
 from tilewright.ir.passes import Pipeline
 from tilewright.support import trace
 from tilewright.target.target import Target
@@ -27,6 +28,8 @@ class HostBackend(Backend):
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_cpu)
     language: str
     """The name of the language that functions are written in."""
+    suffix: str
+    """What names of files in it end with."""
     emit: Callable[[Sequence[PrimFunc], Target], str]
     """The text of lowered functions: one C function each, which takes slots and returns a status."""
 
@@ -45,12 +48,12 @@ def lower_planned(func: PrimFunc, target: Target) -> PrimFunc:
 
 def compile_functions(funcs: Sequence[PrimFunc], target: Target) -> bytes:
     """The object of scheduled functions."""
-    return _object(host_source(funcs, target), target)
+    return _object(funcs[0].name, host_source(funcs, target), target)
 
 
 def compile_lowered(func: PrimFunc, target: Target) -> bytes:
     """The object of a function that is lowered already."""
-    return _object(_text([func], target), target)
+    return _object(func.name, _text([func], target), target)
 
 
 def _text(plain: Sequence[PrimFunc], target: Target) -> str:
@@ -58,6 +61,6 @@ def _text(plain: Sequence[PrimFunc], target: Target) -> str:
         return backend_of(target, HostBackend).emit(plain, target)
 
 
-def _object(text: str, target: Target) -> bytes:
-    with trace.span("compile"):
-        return backend_of(target, HostBackend).compiler.compile(text, target)
+def _object(name: str, text: str, target: Target) -> bytes:
+    backend = backend_of(target, HostBackend)
+    return compile_source(name, text, backend.suffix, backend.compiler, target)

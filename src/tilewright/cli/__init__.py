@@ -1,1 +1,1 @@
-"""Floor 10: the command line `tilewright`, and the measuring tools it shares with the benchmarks."""
+"""Floor 13: the command line `tilewright`, and the measuring tools it shares with the benchmarks."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from tilewright.cli.measure import LocalSampler, format_ms, format_ratio, max_relative_error
 from tilewright.cli.models import chosen_inputs, is_library, open_executable
-from tilewright.cli.options import add_algorithms, add_inputs, add_model, positive_int
+from tilewright.cli.options import add_inputs, add_model, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
 from tilewright.cli.versus import Standing, against
 from tilewright.runtime.core.executor import Executable
@@ -39,7 +39,6 @@ _OURS = "tilewright"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser, "an ONNX model, or a library made by `tilewright compile` (which has no peers)")
-    add_algorithms(parser)
     add_inputs(parser)
     parser.add_argument(
         "--against",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from tilewright.cli.onnx_models import (
     Proto,
     Values,
     cut_out,
-    load_model,
     make_inputs,
     model_inputs,
     names_read,
@@ -25,12 +24,14 @@ from tilewright.cli.onnx_models import (
     size_choices,
     with_outputs,
 )
-from tilewright.cli.reduce import add_run_arguments
+from tilewright.cli.options import add_model, compile_target
+from tilewright.cli.reduce import add_run_arguments, open_model
 from tilewright.cli.trial import difference
 from tilewright.front import compile
 from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function
+from tilewright.options import CompileOptions
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 
@@ -45,17 +46,20 @@ Inputs fit their types: normal floats, indices within the tables they pick from,
 is 4 when outputs differ.
 """
 _CHECK_FAILED = 4
+Run = Callable[[Proto, Mapping[str, Array]], list[Array]]
+"""Gives the outputs of a model, compiled as the user asked."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model")
+    add_model(parser, threads=1)
     add_run_arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
-    model = load_model(options.model)
+    model, chosen = open_model(options)
+    run = partial(run_here, target=compile_target(options), options=chosen)
     specs = model_inputs(model)
     generator = np.random.default_rng(options.seed)
     names = [info.name for info in model.graph.output]
@@ -64,7 +68,7 @@ def execute(options: argparse.Namespace) -> int:
     for sizes in size_choices(specs, parse_sizes(options.sizes)):
         inputs = make_inputs(model, specs, sizes, generator)
         expected = run_reference(model, inputs)
-        results = run_here(model, inputs, options.threads)
+        results = run(model, inputs)
         for name, ours, theirs in zip(names, results, expected, strict=True):
             error = difference(ours, theirs)
             differs = error > options.tolerance
@@ -74,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     print(table(["sizes", "output", "shape", "max rel err", ""], rows))
     if guilty is None:
         return 0
-    found = find_fault(model, guilty, options.tolerance, options.threads)
+    found = find_fault(model, guilty, options.tolerance, run)
     print(found.text() if found is not None else "no single node shows the difference when the model is taken apart")
     return _CHECK_FAILED
 
@@ -87,9 +91,9 @@ def _shape_text(value: object) -> str:
     return "x".join(map(str, value.shape)) or "scalar" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def run_here(model: Proto, inputs: Mapping[str, Array], threads: int | None) -> list[Array]:
+def run_here(model: Proto, inputs: Mapping[str, Array], target: str, options: CompileOptions) -> list[Array]:
     """The outputs of a model, compiled with its open dimensions left open (compiling it again comes from the cache)."""
-    return compile(model.SerializeToString(), threads=threads).run(inputs)
+    return compile(model.SerializeToString(), target, options=options).run(inputs)
 
 
 @dataclass(frozen=True)
@@ -112,22 +116,22 @@ class Fault:
         )
 
 
-def find_fault(model: Proto, inputs: Values, tolerance: float, threads: int | None) -> Fault | None:
+def find_fault(model: Proto, inputs: Values, tolerance: float, run: Run) -> Fault | None:
     """The first node at fault; None if no single node can be told."""
     values = record_values(model, inputs)
     names = [name for node in model.graph.node for name in node.output if name in values]
     try:
-        results = run_here(with_outputs(model, names), inputs, threads)
+        results = run(with_outputs(model, names), inputs)
     except UserError:
         # With every value an output the model is another one, which may not compile.
-        return _search(model, inputs, values, names, tolerance, threads)
+        return _search(model, inputs, values, names, tolerance, run)
     errors = {name: difference(ours, values[name]) for name, ours in zip(names, results, strict=True)}
     for place, node in enumerate(model.graph.node):
         wrong = next((name for name in node.output if errors.get(name, 0.0) > tolerance), None)
         if wrong is not None and all(errors.get(name, 0.0) <= tolerance for name in names_read(node)):
             stage = _stage(model, place, values, tolerance)
             return Fault(node_name(node), node.op_type, wrong, errors[wrong], stage)
-    return _search(model, inputs, values, names, tolerance, threads)
+    return _search(model, inputs, values, names, tolerance, run)
 
 
 def _stage(model: Proto, place: int, values: Values, tolerance: float) -> str:
@@ -148,12 +152,12 @@ def _stage(model: Proto, place: int, values: Values, tolerance: float) -> str:
 
 
 def _search(
-    model: Proto, inputs: Values, values: Values, names: Sequence[str], tolerance: float, threads: int | None
+    model: Proto, inputs: Values, values: Values, names: Sequence[str], tolerance: float, run: Run
 ) -> Fault | None:
     """The first value that differs when it is the only output: what is around a node decides how it is compiled."""
 
     def error_of(name: str) -> float:
-        [ours] = run_here(with_outputs(model, [name]), inputs, threads)
+        [ours] = run(with_outputs(model, [name]), inputs)
         return difference(ours, values[name])
 
     low, high = 0, len(names) - 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tilewright.cli.models import as_asked, is_library
+from tilewright.cli.models import is_library
+from tilewright.cli.options import compile_options, compile_target
 from tilewright.compiler import Compilation
 from tilewright.support.errors import UserError
 
@@ -16,4 +17,4 @@ def open_compilation(options: argparse.Namespace) -> Compilation:
             f"{options.model} is a compiled library: this command needs the model it was made from",
             hint="`tilewright run` and `tilewright bench` take libraries too",
         )
-    return Compilation(**as_asked(options))
+    return Compilation(options.model, compile_target(options), options=compile_options(options))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.backends.llvm.link import find_linker
 from tilewright.cli.compilations import open_compilation
-from tilewright.cli.options import add_algorithms, add_model, check_output
+from tilewright.cli.options import add_model, check_output, compile_target
 from tilewright.request import model_targets
 from tilewright.runtime.core.header import library_name
 from tilewright.runtime.core.keys import signing_key
@@ -34,7 +34,6 @@ Compiled kernels are kept in a cache: compiling the same model again takes a fra
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser)
-    add_algorithms(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -55,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
     output: Path = options.output or Path(options.model.with_suffix(".so").name)
     check_output(output, options.model, "model.so")
     if options.model.exists():
-        find_linker(model_targets(options.target or "native")[1].triple)
+        find_linker(model_targets(compile_target(options))[1].triple)
     # Before the work, so that a key that is none is said at once.
     key = None if options.sign is None else signing_key(options.sign)
     start = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tilewright.cli.compilations import open_compilation
 from tilewright.cli.models import chosen_inputs
-from tilewright.cli.options import add_algorithms, add_inputs, add_model
+from tilewright.cli.options import add_inputs, add_model
 from tilewright.compiler import Compilation
 from tilewright.graph.text import to_text
 from tilewright.ir.function import IRModule
@@ -52,7 +52,6 @@ Print a stage of the compilation of a model.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser)
-    add_algorithms(parser)
     parser.add_argument(
         "--stage", default="kernels", choices=list(_STAGES), metavar="STAGE", help="what to print (default: kernels)"
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import functools
 from pathlib import Path
-from typing import Any
 
 from tilewright.cli.input_ranges import ranges_in_file
-from tilewright.cli.options import Array, load_inputs, parse_shapes, parse_sizes
+from tilewright.cli.options import FLAGS, Array, compile_options, compile_target, load_inputs, parse_sizes
 from tilewright.front import compile
+from tilewright.options import CompileOptions
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.load import load
 from tilewright.support.errors import UserError
@@ -29,21 +29,6 @@ def is_library(path: Path) -> bool:
         return path.suffix == ".so"
 
 
-def as_asked(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `compile` that the options are."""
-    return {
-        "model": options.model,
-        "target": options.target or "native",
-        "threads": options.threads,
-        "shapes": parse_shapes(options.shape),
-        "winograd": options.winograd,
-        "infinities": options.infinities,
-        "unchecked": options.unchecked,
-        "database": options.database,
-        "precision": options.precision,
-    }
-
-
 def open_executable(options: argparse.Namespace) -> Executable:
     """The executable of a model file, compiled now, or of an exported library."""
     require, trust = getattr(options, "require", None), getattr(options, "trust", None)
@@ -54,29 +39,27 @@ def open_executable(options: argparse.Namespace) -> Executable:
                 where="--require" if require is not None else "--trust",
                 hint="compile it with `tilewright compile --sign`",
             )
-        return compile(**as_asked(options))
-    given = {
-        "--target": options.target,
-        "--shape": options.shape,
-        "--database": options.database,
-        "--precision": options.precision != "float32",
-        "--no-winograd": not options.winograd,
-        "--infinities": options.infinities,
-        "--unchecked": options.unchecked,
-    }
-    for option, value in given.items():
-        if value:
-            raise UserError(
-                f"{options.model} is compiled already: {option} changes nothing any more",
-                where=option,
-                hint="give the model it was made from, or leave the option out",
-            )
+        return compile(options.model, compile_target(options), options=compile_options(options))
+    _refuse_compile_options(options)
     loaded = load(options.model, require=require, trust=trust)
     if not isinstance(loaded, Executable):
         raise UserError(f"{options.model} holds functions, not a model", hint="load it in Python with tw.load")
     if options.threads is not None:
         loaded.set_num_threads(options.threads)
     return loaded
+
+
+def _refuse_compile_options(options: argparse.Namespace) -> None:
+    """A library is compiled: what would change its code is an error; on how many threads it runs may still be said."""
+    chosen, usual = compile_options(options), CompileOptions()
+    given = {flag: getattr(chosen, name) != getattr(usual, name) for name, flag in FLAGS.items() if name != "threads"}
+    for option, is_given in {"--target": options.target is not None, **given}.items():
+        if is_given:
+            raise UserError(
+                f"{options.model} is compiled already: {option} changes nothing any more",
+                where=option,
+                hint="give the model it was made from, or leave the option out",
+            )
 
 
 def chosen_inputs(executable: Executable, options: argparse.Namespace) -> dict[str, Array]:

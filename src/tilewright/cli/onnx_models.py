@@ -69,6 +69,32 @@ def model_inputs(model: Proto) -> list[ModelInput]:
     return found
 
 
+def fix_shapes(model: Proto, shapes: Mapping[str, Sequence[int]]) -> Proto:
+    """The model with shapes of inputs fixed; an open dimension that gets a size has it in the other inputs, too."""
+    if not shapes:
+        return model
+    specs = {item.name: item.dims for item in model_inputs(model)}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        dims = specs.get(name)
+        if dims is None:
+            raise UserError(f"the model has no input '{name}'", where="--shape", hint=f"it has: {', '.join(specs)}")
+        wanted = {dim: size for dim, size in zip(dims, shape, strict=False) if isinstance(dim, str)}
+        fitting = len(dims) == len(shape) and all(
+            dim == size or sizes.get(str(dim), wanted.get(str(dim))) == size
+            for dim, size in zip(dims, shape, strict=True)
+        )
+        if not fitting:
+            raise UserError(f"the input '{name}' is ({', '.join(map(str, dims))}), not {tuple(shape)}", where="--shape")
+        sizes.update(wanted)
+    made = copy_model(model)
+    for info in made.graph.input:
+        for dim, size in zip(info.type.tensor_type.shape.dim, specs.get(info.name, ()), strict=False):
+            if isinstance(size, str) and size in sizes:
+                dim.dim_value = sizes[size]
+    return made
+
+
 def parse_sizes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """`["batch=1,4"]` -> `{"batch": (1, 4)}`."""
     found: dict[str, tuple[int, ...]] = {}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.input_ranges import draw_integers
-from tilewright.request import PRECISIONS
+from tilewright.options import PRECISIONS, CompileOptions
 from tilewright.runtime.core.artifact import TensorInfo
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.shapes import evaluate, symbols_in
@@ -24,58 +24,104 @@ Ranges = Mapping[str, range]
 """For inputs of whole numbers whose use says it, the values that they may have."""
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model") -> None:
-    """The positional model and the options that decide how it is compiled."""
+FLAGS = {
+    "threads": "--threads",
+    "shapes": "--shape",
+    "winograd": "--no-winograd",
+    "infinities": "--infinities",
+    "specialize": "--specialize",
+    "database": "--database",
+    "precision": "--precision",
+    "unchecked": "--unchecked",
+}
+"""The flag of each field of `CompileOptions`."""
+
+
+def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model", threads: int | None = None) -> None:
+    """The positional model, the target, and the options of a compilation; `threads` is the default of --threads."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=what)
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="INPUT=1,3,224,224",
-        help="fix the shape of an input (repeat for several)",
-    )
     parser.add_argument(
         "--target",
         help="what to compile for: native (this machine, the default), a device (cuda, opencl, webgpu, vulkan, rocm, "
         "metal), or for example 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
     )
     parser.add_argument(
-        "--threads",
+        FLAGS["threads"],
         type=positive_int,
+        default=threads,
         metavar="N",
-        help="threads to run on (default: every core); with 1, the code has no parallel loops at all",
+        help=f"threads to run on (default: {threads or 'every core'}); with 1, the code has no parallel loops at all",
     )
     parser.add_argument(
-        "--precision",
+        FLAGS["shapes"],
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,224,224",
+        help="fix the shape of an input (repeat for several)",
+    )
+    parser.add_argument(
+        FLAGS["specialize"],
+        action="append",
+        default=[],
+        metavar="SYMBOL=N,...",
+        help="code of its own for these sizes of all symbolic dimensions (repeat for several)",
+    )
+    add_algorithms(parser)
+
+
+def add_algorithms(parser: argparse.ArgumentParser) -> None:
+    """The options of a compilation that are the same for every model: what is computed how."""
+    parser.add_argument(
+        FLAGS["precision"],
         choices=PRECISIONS,
         default="float32",
         help="what float32 models are computed in (default: float32): tf32 (NVIDIA GPUs), float16 or bfloat16",
     )
     parser.add_argument(
-        "--database",
+        FLAGS["database"],
         type=Path,
         metavar="FILE",
         help="database of measured schedules (default: the user's own, which `tilewright tune` makes)",
     )
-
-
-def add_algorithms(parser: argparse.ArgumentParser) -> None:
-    """Options that forbid algorithms which round differently from the plain ones or spread infinities, or checks."""
     parser.add_argument(
-        "--no-winograd",
+        FLAGS["winograd"],
         dest="winograd",
         action="store_false",
         help="compute 3 x 3 convolutions directly: slower, and closer to the exact result",
     )
     parser.add_argument(
-        "--infinities",
+        FLAGS["infinities"],
         action="store_true",
         help="infinities and NaN reach only what is computed from them: no algorithms that spread them",
     )
     parser.add_argument(
-        "--unchecked",
-        action="store_true",
-        help="do not check indices and divisors when the model runs",
+        FLAGS["unchecked"], action="store_true", help="do not check indices and divisors when the model runs"
+    )
+
+
+def compile_target(given: argparse.Namespace) -> str:
+    """The target that the flags of `add_model` say."""
+    return given.target or "native"
+
+
+def compile_options(given: argparse.Namespace) -> CompileOptions:
+    """The options that the flags of `add_model` say."""
+    return replace(
+        algorithm_options(given),
+        threads=given.threads,
+        shapes=parse_shapes(given.shape),
+        specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
+    )
+
+
+def algorithm_options(given: argparse.Namespace) -> CompileOptions:
+    """The options that the flags of `add_algorithms` say."""
+    return CompileOptions(
+        winograd=given.winograd,
+        infinities=given.infinities,
+        database=given.database,
+        precision=given.precision,
+        unchecked=given.unchecked,
     )
 
 
@@ -170,14 +216,14 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
     return shapes or None
 
 
-def parse_sizes(items: Sequence[str]) -> dict[str, int]:
+def parse_sizes(items: Sequence[str], option: str = "--size") -> dict[str, int]:
     """`["batch=4"]` -> `{"batch": 4}`."""
     sizes: dict[str, int] = {}
     for item in items:
         name, separator, size = item.rpartition("=")
         if not separator or not name or not size.strip().isdecimal():
-            raise UserError(f"'{item}' is not a size", where="--size", hint="write it as SYMBOL=128")
-        _once(name, sizes, "--size")
+            raise UserError(f"'{item}' is not a size", where=option, hint="write it as SYMBOL=128")
+        _once(name, sizes, option)
         sizes[name] = int(size)
     return sizes
 

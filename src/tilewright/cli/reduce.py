@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +16,7 @@ from tilewright.cli.onnx_models import (
     Values,
     copy_model,
     cut_out,
+    fix_shapes,
     load_model,
     make_inputs,
     model_inputs,
@@ -22,9 +25,17 @@ from tilewright.cli.onnx_models import (
     run_reference,
     size_choices,
 )
-from tilewright.cli.options import check_output, natural_int, positive_int, positive_number
+from tilewright.cli.options import (
+    add_model,
+    check_output,
+    compile_options,
+    compile_target,
+    natural_int,
+    positive_number,
+)
 from tilewright.cli.trial import TOLERANCE, Failure, Trial, attempt
 from tilewright.cli.trial_process import TrialProcess
+from tilewright.options import CompileOptions
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 from tilewright.support.progress import Progress
@@ -45,7 +56,7 @@ _T = TypeVar("_T")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model that fails")
+    add_model(parser, "an ONNX model that fails", threads=1)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.onnx", help="the small model")
     add_run_arguments(parser)
     parser.add_argument(
@@ -72,19 +83,18 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=natural_int, default=0, metavar="N", help="seed of the random inputs (default: 0)"
     )
-    parser.add_argument("--threads", type=positive_int, default=1, metavar="N", help="threads to run on (default: 1)")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
     check_output(options.output, options.model, "small.onnx")
-    model = load_model(options.model)
+    model, chosen = open_model(options)
     if options.in_process:
-        found = reduce_model(model, options, attempt)
+        found = reduce_model(model, options, chosen, attempt)
     else:
         process = TrialProcess()
         try:
-            found = reduce_model(model, options, process.attempt)
+            found = reduce_model(model, options, chosen, process.attempt)
         finally:
             process.stop()
     small, inputs, failure = found
@@ -100,9 +110,21 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def reduce_model(model: Proto, options: argparse.Namespace, run: Attempt) -> tuple[Proto, Values, Failure]:
+def open_model(options: argparse.Namespace) -> tuple[Proto, CompileOptions]:
+    """The model with the shapes that were asked for, and the other options that it is compiled with."""
+    chosen = compile_options(options)
+    model = fix_shapes(load_model(options.model), chosen.shapes or {})
+    return model, replace(chosen, shapes=None)
+
+
+def reduce_model(
+    model: Proto, options: argparse.Namespace, chosen: CompileOptions, run: Attempt
+) -> tuple[Proto, Values, Failure]:
     """A small part of a model that fails as the whole does, the values of its inputs, and the failure."""
-    inputs, failure = _find_failure(model, options, run)
+    run_whole = partial(run_trial, options=options, chosen=chosen, run=run, must_run=True)
+    inputs, failure = _find_failure(model, options, run_whole)
+    # The sizes of a part's inputs are those that were recorded: nothing is left to specialize.
+    run_part = partial(run_trial, options=options, chosen=replace(chosen, specialize=()), run=run)
     values = record_values(model, inputs)
     signature = failure.signature
 
@@ -112,7 +134,7 @@ def reduce_model(model: Proto, options: argparse.Namespace, run: Attempt) -> tup
     def fails(made: tuple[Proto, Values] | None) -> bool:
         if made is None:
             return False
-        found = _trial(made[0], made[1], options, run)
+        found = run_part(made[0], made[1])
         return found is not None and found.signature == signature
 
     with Progress("reducing") as line:
@@ -138,13 +160,15 @@ def reduce_model(model: Proto, options: argparse.Namespace, run: Attempt) -> tup
             best = (smaller, best[1])
 
 
-def _find_failure(model: Proto, options: argparse.Namespace, run: Attempt) -> tuple[Values, Failure]:
+def _find_failure(
+    model: Proto, options: argparse.Namespace, run: Callable[[Proto, Values], Failure | None]
+) -> tuple[Values, Failure]:
     """Inputs for which the model fails."""
     specs = model_inputs(model)
     generator = np.random.default_rng(options.seed)
     for sizes in size_choices(specs, parse_sizes(options.sizes)):
         inputs = make_inputs(model, specs, sizes, generator)
-        failure = _trial(model, inputs, options, run, must_run=True)
+        failure = run(model, inputs)
         if failure is not None:
             return inputs, failure
     raise UserError(
@@ -153,8 +177,14 @@ def _find_failure(model: Proto, options: argparse.Namespace, run: Attempt) -> tu
     )
 
 
-def _trial(
-    model: Proto, inputs: Values, options: argparse.Namespace, run: Attempt, *, must_run: bool = False
+def run_trial(
+    model: Proto,
+    inputs: Values,
+    *,
+    options: argparse.Namespace,
+    chosen: CompileOptions,
+    run: Attempt,
+    must_run: bool = False,
 ) -> Failure | None:
     """What becomes of a model; one that onnxruntime does not accept is no failure of ours."""
     try:
@@ -163,7 +193,7 @@ def _trial(
         if must_run:
             raise
         return None
-    return run(Trial(model.SerializeToString(), inputs, expected, options.tolerance, options.threads))
+    return run(Trial(model.SerializeToString(), inputs, expected, options.tolerance, compile_target(options), chosen))
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:

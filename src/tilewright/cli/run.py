@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.models import chosen_inputs, open_executable
-from tilewright.cli.options import add_algorithms, add_inputs, add_model, add_trust
+from tilewright.cli.options import add_inputs, add_model, add_trust
 from tilewright.support.files import replacing
 from tilewright.support.text import shorten
 
@@ -31,7 +31,6 @@ tables that an ONNX model picks from with them, small integers elsewhere.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model(parser, "an ONNX model, or a library made by `tilewright compile`")
-    add_algorithms(parser)
     add_inputs(parser)
     add_trust(parser)
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")

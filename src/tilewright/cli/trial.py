@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.front import compile
+from tilewright.options import CompileOptions
 from tilewright.support.errors import CompilerBug, UserError
 
 Array = npt.NDArray[Any]
@@ -21,6 +22,7 @@ _UNFORESEEN = (ArithmeticError, AssertionError, AttributeError, LookupError, Mem
 """What code that is wrong raises: just what is looked for."""
 _PARTICULARS = re.compile(r"""("[^"]*"|'[^']*'|[0-9]+)""")
 """What differs between messages of one cause."""
+ONE_THREAD = CompileOptions(threads=1)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Trial:
     inputs: Mapping[str, Array]
     expected: Sequence[Any]
     tolerance: float = TOLERANCE
-    threads: int | None = 1
+    target: str = "native"
+    options: CompileOptions = ONE_THREAD
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Failure:
 def attempt(trial: Trial) -> Failure | None:
     """Run a trial in this process; None if all is well."""
     try:
-        executable = compile(trial.model, threads=trial.threads)
+        executable = compile(trial.model, trial.target, options=trial.options)
         results = executable.run(trial.inputs)
     except UserError as error:
         return Failure("error", error.message)

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 from tilewright.cli.models import is_library
-from tilewright.cli.options import add_model, natural_int, parse_shapes, positive_int
+from tilewright.cli.options import add_model, compile_options, compile_target, natural_int, positive_int
 from tilewright.lower.database import default_database
 from tilewright.rpc.pool import connect_tracker
 from tilewright.rpc.security import given_token
@@ -101,16 +101,13 @@ def execute(options: argparse.Namespace) -> int:
     with _measurer(options) as measurer:
         report = tune_model(
             options.model,
-            options.target or "native",
-            options.threads,
+            compile_target(options),
+            options=compile_options(options),
             trials=trials,
             seconds=seconds,
-            database=options.database,
             search=options.search,
             cost_model=options.cost_model,
             seed=options.seed,
-            shapes=parse_shapes(options.shape),
-            precision=options.precision,
             in_graph=options.in_graph,
             measurer=measurer,
             on_algorithms=watch.algorithms,

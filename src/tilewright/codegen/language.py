@@ -13,6 +13,8 @@ class KernelLanguage(ABC):
     """A language that kernels are written in."""
 
     name: ClassVar[str]
+    suffix: ClassVar[str] = ".txt"
+    """What names of files in it end with."""
 
     @abstractmethod
     def emit(self, kernels: Sequence[DeviceKernel]) -> str:

@@ -8,11 +8,8 @@
 
 A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. While a pipeline runs:
 
-- `TILEWRIGHT_TRACE=time` times each pass; `TILEWRIGHT_TRACE=dump` writes the program after each pass to
-  `TILEWRIGHT_DUMP_DIR/<pipeline>.<name>/<number>_<pass>.py`;
-- a file of the same name under `TILEWRIGHT_OVERRIDE_DIR` takes the place of the result of that pass. A file that
-  matches no stage of its program is an error; a folder that matches no program is named at the end of the process,
-  which alone knows all programs that it compiled (`watch_overrides`);
+- `TILEWRIGHT_TRACE=time` times each pass;
+- the program after each pass can be written to a file, and a changed file takes its place (`ir/stage_files.py`);
 - `TILEWRIGHT_VERIFY=1` checks, after each pass that changes something, the contract of the stage that it leaves the
   program in;
 - instruments (`with instrumented(...)`) see the program before and after each pass.
@@ -20,23 +17,18 @@ A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. Wh
 
 from __future__ import annotations
 
-import atexit
 import inspect
-import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from tilewright.ir.codec import codec_for, to_text
 from tilewright.ir.function import BaseFunction, IRModule
+from tilewright.ir.stage_files import StageFiles, StageText
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug, TilewrightError, UserError
-from tilewright.support.files import cannot_write
 
 F = TypeVar("F", bound=BaseFunction)
 T = TypeVar("T")
@@ -204,11 +196,8 @@ class Pipeline:
             raise CompilerBug(f"a pipeline does not run on a {type(program).__name__}")
         stage = self.starts_at
         verify = settings.VERIFY.get()
-        files = _StageFiles(self.name, program)
-        last = [] if self.ends_with is None else [self.ends_with.name]
-        files.require_stages(["input", *(item.name for item in self.passes), *last])
-        current = files.override(0, "input", program)
-        files.dump(0, "input", current)
+        files = self._files(program)
+        current = _through_files(files, 0, program)
         if verify and stage is not None:
             self._verify(current, stage, "the input")
         with trace.span(f"pipeline:{self.name}"):
@@ -218,8 +207,7 @@ class Pipeline:
                 before = current
                 with trace.span(f"pass:{item.name}"):
                     current = self._apply(item, before)
-                current = files.override(number, item.name, current)
-                files.dump(number, item.name, current)
+                current = _through_files(files, number, current)
                 for instrument in _instruments.get():
                     instrument.after(self.name, item.name, current)
                 reached, stage = stage, item.leaves or stage
@@ -235,9 +223,12 @@ class Pipeline:
             result = self.ends_with.function(program)
         if not isinstance(result, kind):
             raise CompilerBug(f"the pipeline {self.name} ends in a {type(result).__name__}, not in a {kind.__name__}")
-        text = partial(self.ends_with.text, result)
-        _StageFiles(self.name, program).exit(1 + len(self.passes), self.ends_with.name, text)
+        self._files(program).show(1 + len(self.passes), ".txt", f"{self.ends_with.text(result)}\n")
         return result
+
+    def _files(self, program: Program) -> StageFiles:
+        last = [] if self.ends_with is None else [self.ends_with.name]
+        return StageFiles(self.name, _name(program), ["input", *(item.name for item in self.passes), *last])
 
     def _apply(self, item: Pass[object], program: Program) -> Program:
         try:
@@ -290,123 +281,40 @@ def _parameter_kind(function: Callable[..., object]) -> str:
     return str(text).rsplit(".", 1)[-1]
 
 
-_met: Final[set[Path]] = set()
-"""Folders for stage files of the programs that pipelines ran on in this process."""
-_watched: Final[set[Path]] = set()
+def _name(program: Program) -> str:
+    return program.name if isinstance(program, BaseFunction) else str(program.attributes.get("name", "module"))
 
 
-def watch_overrides() -> None:
-    """Have folders of `TILEWRIGHT_OVERRIDE_DIR` that match no program of this process named when it ends."""
-    root = settings.OVERRIDE_DIR.get()
-    if root is not None and root not in _watched:
-        _watched.add(root)
-        atexit.register(_name_unused, root)
+def _through_files(files: StageFiles, number: int, program: Program) -> Program:
+    """A program as it goes on: what a file gives in its place, if there is one; dumped if that is asked for."""
+    codec = codec_for(program)
+    suffix = codec.suffix if codec else ".txt"
+    override = files.override(number, suffix)
+    if override is not None:
+        program = _parsed(override, files.stages[number], program)
+    current = program
+    files.dump(number, suffix, lambda: to_text(current) + "\n")
+    return current
 
 
-def _name_unused(root: Path) -> None:
-    unused = unused_overrides(root)
-    known = sorted(path.name for path in _met if path.parent == root)
-    if unused and known:
-        print(
-            f"tilewright: {root} ({settings.OVERRIDE_DIR.name}): no program is called {', '.join(unused)}; "
-            f"compiled were {', '.join(known)}",
-            file=sys.stderr,
+def _parsed(override: StageText, stage: str, program: Program) -> Program:
+    """The program in a file that takes the place of another one."""
+    codec, where = codec_for(program), str(override.place)
+    if codec is None:
+        raise UserError(f"the stage {stage} has no text that can be read back", where=where)
+    if codec.parse_beside is not None:
+        result = codec.parse_beside(override.text, where, program)
+    else:
+        result = codec.parse(override.text, where)
+    if type(result) is not type(program):
+        raise UserError(
+            f"the file holds a {type(result).__name__}, the stage is a {type(program).__name__}", where=where
         )
-
-
-def unused_overrides(root: Path) -> list[str]:
-    """Folders with stage files for programs that no pipeline of this process ran on."""
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    return [path.name for path in folders if path not in _met and any(path.glob("[0-9][0-9]_*"))]
-
-
-class _StageFiles:
-    """Reads and writes the program after each pass as files."""
-
-    def __init__(self, pipeline: str, program: Program) -> None:
-        name = program.name if isinstance(program, BaseFunction) else str(program.attributes.get("name", "module"))
-        self._folder = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{pipeline}.{name}")
-        self._dump = settings.DUMP_DIR.get() if "dump" in settings.TRACE.get() else None
-        self._override = settings.OVERRIDE_DIR.get()
-        if self._override is not None and not self._override.is_dir():
-            raise UserError(
-                f"there is no folder {self._override}",
-                where=f"setting {settings.OVERRIDE_DIR.name}",
-                hint="it holds stage files, named as TILEWRIGHT_TRACE=dump names them",
-            )
-        if self._override is not None:
-            _met.add(self._override / self._folder)
-
-    def require_stages(self, names: Sequence[str]) -> None:
-        """Refuse files that would take the place of no stage: a wrong name must not pass unnoticed."""
-        folder = None if self._override is None else self._override / self._folder
-        if folder is None or not folder.is_dir():
-            return
-        known = [f"{number:02d}_{name}" for number, name in enumerate(names)]
-        for path in sorted(folder.iterdir()):
-            if path.name.partition(".")[0] not in known:
-                raise UserError(
-                    f"the file {path.name} takes the place of no stage of {self._folder}",
-                    where=str(path),
-                    hint=f"its stages: {', '.join(known)}",
-                )
-
-    def _path(self, root: Path, number: int, name: str, program: Program) -> Path:
-        codec = codec_for(program)
-        return root / self._folder / f"{number:02d}_{name}{codec.suffix if codec else '.txt'}"
-
-    def dump(self, number: int, name: str, program: Program) -> None:
-        """Write a stage, if dumping is asked for."""
-        if self._dump is not None:
-            _write_stage(self._path(self._dump, number, name, program), to_text(program))
-
-    def exit(self, number: int, name: str, text: Callable[[], str]) -> None:
-        """Write what came out of the last stage, if dumping is asked for; refuse a file that says something else."""
-        place = Path(self._folder, f"{number:02d}_{name}.txt")
-        if self._dump is not None:
-            _write_stage(self._dump / place, text())
-        path = None if self._override is None else self._override / place
-        if path is not None and path.is_file() and path.read_text(encoding="utf-8") != text() + "\n":
-            raise UserError(
-                f"the stage {name} has no text that can be read back",
-                where=str(path),
-                hint="change a file of an earlier stage, and delete this one",
-            )
-
-    def override(self, number: int, name: str, program: Program) -> Program:
-        """The stage that a file gives in place of `program`, if there is one."""
-        if self._override is None:
-            return program
-        path = self._path(self._override, number, name, program)
-        if not path.is_file():
-            return program
-        codec = codec_for(program)
-        if codec is None:
-            raise UserError(f"the stage {name} has no text that can be read back", where=str(path))
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read the stage {name}: {error}", where=str(path)) from None
-        if codec.parse_beside is not None:
-            result = codec.parse_beside(text, str(path), program)
-        else:
-            result = codec.parse(text, str(path))
-        if type(result) is not type(program):
-            raise UserError(
-                f"the file holds a {type(result).__name__}, the stage is a {type(program).__name__}", where=str(path)
-            )
-        if isinstance(result, BaseFunction) and isinstance(program, BaseFunction) and result.name != program.name:
-            raise UserError(
-                f"the file defines the function {result.name}, the stage's function is {program.name}", where=str(path)
-            )
-        if isinstance(result, IRModule) and isinstance(program, IRModule) and set(result) != set(program):
-            raise UserError("the functions in the file are not those of the stage", where=str(path))
-        return result
-
-
-def _write_stage(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(path, error) from None
+    if isinstance(result, BaseFunction) and isinstance(program, BaseFunction) and result.name != program.name:
+        raise UserError(
+            f"the file defines the function {result.name}, the stage's function is {program.name}", where=where
+        )
+    if isinstance(result, IRModule) and isinstance(program, IRModule) and set(result) != set(program):
+        raise UserError("the functions in the file are not those of the stage", where=where)
+    assert isinstance(result, (BaseFunction, IRModule))
+    return result

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.backends.backend import lower
-from tilewright.backends.compiler import compiler_of
 from tilewright.backends.host import compile_lowered, lower_planned
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
 from tilewright.ir.structural import structural_key
+from tilewright.lower.cache_key import target_parts
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
 from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
@@ -20,7 +20,7 @@ from tilewright.lower.schedules import use_schedule
 from tilewright.runtime.core.artifact import DeviceKernelInfo
 from tilewright.support import settings, trace
 from tilewright.support.errors import CompilerBug
-from tilewright.support.fingerprint import KERNEL_PACKAGES, packages_fingerprint, source_fingerprint
+from tilewright.support.fingerprint import kernel_sources
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs
 from tilewright.tir.function import PrimFunc
@@ -165,12 +165,8 @@ def _store() -> ObjectCache | None:
 
 
 def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
-    """The name of everything that decides a kernel's bytes; `tests/lower/test_kernel_key.py` has the list."""
-    # The whole target: schedules depend on its caches and on how many cores share the work.
+    """The name of everything that decides a kernel's bytes; `tests/lower/test_kernel_key.py` changes each of them."""
     answers = json.dumps(answers_to_json(kernel.answers))
     memory = "planned" if planned else "own"
-    compiler = compiler_of(target.kind).version()
-    # A changed schedule, pass or option of a compiler never meets an old object.
-    sources = source_fingerprint(*KERNEL_PACKAGES)
-    parts = (kernel.symbol, str(target), answers, memory, compiler, sources, packages_fingerprint("numpy"))
+    parts = (kernel.symbol, answers, memory, *target_parts(target), kernel_sources())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from tilewright.backends.llvm.cache import compile_cached
+from tilewright.backends.code_stages import compile_source
+from tilewright.backends.llvm.compiler import llvm_compiler
 from tilewright.backends.llvm.entry import emit_entry
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.passes.plan_memory import MemoryPlan, PlannedStep
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
+from tilewright.ir.stage_files import StageFiles
 from tilewright.ir.types import TupleType
 from tilewright.lower.constants import ConstantStore
 from tilewright.lower.device_kernel import kernel_on_host
@@ -29,7 +32,7 @@ from tilewright.target import Target, detect_host
 from tilewright.topi.schedule.choices import Answer
 
 ENTRY = "main"
-_ENTRY_OPT_LEVEL = 1
+_ENTRY_COMPILER = llvm_compiler(opt_level=1)
 
 
 @dataclass(slots=True)
@@ -57,14 +60,8 @@ class LoweredModel:
     @property
     def plans(self) -> tuple[MemoryPlan, ...]:
         """The final memory plan of each segment; most models are one segment. It takes compiled kernels to know it."""
-        by_symbol = self._compiled()
+        by_symbol = self.compiled()
         return tuple(segment.with_kernels(by_symbol).plan for segment in self.segments)
-
-    @property
-    def failed_templates(self) -> dict[str, str]:
-        """Why a kernel's template failed, by its symbol, for those that have a plainer schedule than they should."""
-        compiled = self._compiled()
-        return {symbol: kernel.failed_template for symbol, kernel in compiled.items() if kernel.failed_template}
 
     def nodes_by_symbol(self) -> dict[str, tuple[str, ...]]:
         """For each kernel, the user's nodes that it computes somewhere in the model."""
@@ -82,13 +79,14 @@ class LoweredModel:
                 counts[segment.info.kernels[step.kernel].symbol] += 1
         return counts
 
-    def compile(self, threads: int | None) -> Artifact:
-        """Compile kernels and entries; the result runs on `threads` threads by default."""
-        by_symbol = self._compiled()
+    def assemble(self, by_symbol: Mapping[str, CompiledKernel], threads: int | None) -> Artifact:
+        """The model of compiled kernels, by their symbols; it runs on `threads` threads by default."""
         _warn_of_failures(by_symbol)
         with trace.span("memory"):
             segments = [segment.with_kernels(by_symbol) for segment in self.segments]
             special = [(fixed, segment.with_kernels(by_symbol)) for fixed, segment in self.variants]
+        for segment in (*segments, *(segment for _, segment in special)):
+            _dump_plan(segment)
         with trace.span("constants"):
             store = ConstantStore(by_content=bool(self.variants))
             parts = [_with_constants(segment, by_symbol, store) for segment in segments]
@@ -119,15 +117,9 @@ class LoweredModel:
         return artifact.with_threads(threads)
 
     def _entry(self, info: ModelInfo) -> bytes:
-        return compile_cached(
-            emit_entry(info),
-            triple=self.target.triple,
-            cpu=self.target.cpu,
-            features=self.target.features,
-            opt_level=_ENTRY_OPT_LEVEL,
-        )
+        return compile_source(f"{info.name}_entry", emit_entry(info), ".ll", _ENTRY_COMPILER, self.target)
 
-    def _compiled(self) -> dict[str, CompiledKernel]:
+    def compiled(self) -> dict[str, CompiledKernel]:
         """The kernels compiled, by their symbols: for the target, and for the host those that the target refuses."""
         processes = settings.COMPILE_PROCESSES.get() or detect_host().cores
         with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
@@ -141,13 +133,23 @@ class LoweredModel:
         return found
 
 
+def _dump_plan(segment: Segment) -> None:
+    """The memory plan is a stage to look at: it follows from the graph and the kernels."""
+    StageFiles("plan", segment.info.name, ("memory",)).show(0, ".txt", f"{segment.plan}\n")
+
+
+def failed_templates(compiled: Mapping[str, CompiledKernel]) -> dict[str, str]:
+    """Why a kernel's template failed, by its symbol, for those that have a plainer schedule than they should."""
+    return {symbol: kernel.failed_template for symbol, kernel in compiled.items() if kernel.failed_template}
+
+
 def _warn_of_failures(compiled: Mapping[str, CompiledKernel]) -> None:
     """Say once a model which kernels are slower than they should be: nothing is wrong with what they compute."""
-    failed = [(symbol, kernel.failed_template) for symbol, kernel in compiled.items() if kernel.failed_template]
-    for symbol, reason in failed:
+    failed = failed_templates(compiled)
+    for symbol, reason in failed.items():
         trace.LOGGER.warning("kernel %s: %s", symbol, reason)
     if failed:
-        symbol, reason = failed[0]
+        symbol, reason = next(iter(failed.items()))
         warnings.warn(
             f"the schedule template of {plural(len(failed), 'kernel')} failed: slower code took its place. This is a "
             f"defect of Tilewright, please report it: {symbol}: {reason} (all: Compilation.failed_templates, or "
@@ -194,13 +196,13 @@ def lower_model(
     module: IRModule,
     target: Target,
     variants: Sequence[tuple[Sequence[int], IRModule]] = (),
-    answers: Callable[[str], Mapping[str, Answer]] = lambda symbol: {},
+    answers: Mapping[str, Mapping[str, Answer]] = MappingProxyType({}),
     host: Target | None = None,
 ) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised and fused module; a program where it is no straight run.
 
     `variants` are the same model for fixed values of its symbols (in the order of `input_symbols`), optimised likewise.
-    `answers` gives the tuned choices of a kernel's schedule, by the kernel's symbol. `host` is the CPU beside a target
+    `answers` are tuned choices of schedules, by the kernel's symbol. `host` is the CPU beside a target
     that is none.
     """
     host = target if host is None else host
@@ -226,8 +228,8 @@ def lower_model(
     return LoweredModel(target, host, _tuned(kernels, answers), (segment,), segment.info, None, tuple(special))
 
 
-def _tuned(kernels: KernelSet, answers: Callable[[str], Mapping[str, Answer]]) -> tuple[Kernel, ...]:
-    return tuple(replace(kernel, answers=answers(kernel.symbol)) for kernel in kernels.kernels)
+def _tuned(kernels: KernelSet, answers: Mapping[str, Mapping[str, Answer]]) -> tuple[Kernel, ...]:
+    return tuple(replace(kernel, answers=answers.get(kernel.symbol, {})) for kernel in kernels.kernels)
 
 
 def input_symbols(main: Function) -> tuple[Symbol, ...]:

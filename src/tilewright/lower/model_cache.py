@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tilewright.backends.compiler import compiler_of
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
-from tilewright.backends.llvm.toolchain import llvm_version
+from tilewright.lower.cache_key import target_parts
 from tilewright.runtime.core.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.core.convert import Array
 from tilewright.support import settings, trace
@@ -31,17 +30,16 @@ _EXTERNAL_DATA = b"\x0a\x08location"
 """How a reference to a file beside the model starts in a protobuf: that file is not part of the key."""
 _LARGEST_SHARE = 4
 """A model that takes more than one part in so many of the cache is not kept."""
-_PACKAGES = ("onnx", "numpy")
 
 
 def model_key(
     model: str | os.PathLike[str] | bytes,
-    target: Target,
-    options: Mapping[str, object],
+    targets: Iterable[Target],
+    parts: Mapping[str, object],
 ) -> str | None:
-    """The name of what a model file compiles to; None where it must be compiled anew.
+    """The name of what a model file compiles to for some targets; None where it must be compiled anew.
 
-    `options` are everything else that decides the result, of plain values.
+    `parts` are everything else that decides the result, of plain values.
     """
     if shared_cache() is None or settings.VERIFY.get() or settings.stages_are_files() or is_extended():
         return None
@@ -55,13 +53,13 @@ def model_key(
     if _EXTERNAL_DATA in content:
         return None
     digest = hashlib.sha256(content)
-    plain = sorted((key, repr(value)) for key, value in options.items())
+    plain = sorted((key, repr(value)) for key, value in parts.items())
     try:
-        compilers = [llvm_version(), compiler_of(target.kind).version()]
+        compilers = [part for target in targets for part in target_parts(target)]
     except UserError:
         # The compiler says what it misses.
         return None
-    for part in (str(target), repr(plain), *compilers, packages_fingerprint(*_PACKAGES), source_fingerprint()):
+    for part in (repr(plain), *compilers, packages_fingerprint("onnx"), source_fingerprint()):
         digest.update(b"\0" + part.encode())
     return digest.hexdigest()
 

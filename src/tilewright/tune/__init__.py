@@ -1,4 +1,4 @@
-"""Floor 11: the learned tuner. Spaces of schedules, features, cost models, search, measurement.
+"""Floor 12: the learned tuner. Spaces of schedules, features, cost models, search, measurement.
 
     report = tw.tune.tune_model("resnet18.onnx", trials=500, threads=1)
     exe = tw.compile("resnet18.onnx", threads=1)          # asks the same database

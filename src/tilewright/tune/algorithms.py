@@ -21,7 +21,7 @@ from tilewright.lower.database import Database
 from tilewright.lower.records import Selection
 from tilewright.runtime.core.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
-from tilewright.support.fingerprint import source_fingerprint
+from tilewright.support.fingerprint import kernel_sources
 from tilewright.support.text import plural
 from tilewright.tune.in_graph import check_straight
 from tilewright.tune.turns import Maker, Times, compare_in_turns, most_models, time_in_chunks
@@ -30,8 +30,6 @@ _CLEARLY = 0.98
 """What part of the estimated algorithm's time an alternative may take."""
 _COMPILER = "compiler"
 """Under this name the database keeps, beside an answer, which compiler's kernels were measured."""
-_KERNEL_SOURCES = ("arith", "backends", "codegen", "graph", "ir", "lower", "te", "tir", "topi")
-"""The packages that make kernels."""
 
 OnStep = Callable[[str], None]
 """Called with what is being done."""
@@ -77,12 +75,12 @@ def choose_algorithms(
     in one comparison. An `UnsupportedError` where a model's kernels cannot be tried in it.
     """
     began = time.monotonic()
-    compiler = source_fingerprint(*_KERNEL_SOURCES)[:12]
+    compiler = kernel_sources()[:12]
     known = compilation.request.answers
     done = {key for key, found in known.items() if found.get(_COMPILER) == compiler}
     if all(item.key in done for item in compilation.questions):
         return None
-    if compilation.request.specialize:
+    if compilation.request.options.specialize:
         raise UnsupportedError("algorithms are tried in models of one size only: this one is specialized")
     check_straight(compilation.lowered)
     # What is asked again starts as estimated.
@@ -90,8 +88,10 @@ def choose_algorithms(
 
     def form(answers: Mapping[str, str]) -> Compilation:
         stored = {key: stored_answer(answer) for key, answer in answers.items()}
-        wanted = replace(compilation.request, model=compilation.imported, shapes=None, answers={**kept, **stored})
-        return Compilation.of(wanted)
+        # The imported module has the shapes already.
+        options = replace(compilation.request.options, shapes=None)
+        request = replace(compilation.request, model=compilation.imported, options=options, answers={**kept, **stored})
+        return Compilation.of(request)
 
     first = present = form({})
     choices: list[AlgorithmChoice] = []

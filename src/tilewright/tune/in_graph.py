@@ -68,8 +68,8 @@ def choose_in_graph(
     codes: dict[str, list[CompiledKernel]] = {}
     for task in tasks:
         measurer.prepare(task, points[task.key])
-    kernels = tuple(replace(kernel, answers={}) for kernel in lowered.kernels)
-    artifact = replace(lowered, kernels=kernels).compile(None)
+    model = replace(lowered, kernels=tuple(replace(kernel, answers={}) for kernel in lowered.kernels))
+    artifact = model.assemble(model.compiled(), None)
     assert artifact.device is not None
     on_host = [info.symbol for info in artifact.device.kernels if info.on_host]
     if on_host:

@@ -124,4 +124,5 @@ def _of_place(options: Mapping[str, Sequence[Answers]], place: int) -> dict[str,
 
 def _compiled(lowered: LoweredModel, threads: int | None, answers: Mapping[str, Answers]) -> Executable:
     kernels = tuple(replace(kernel, answers=dict(answers.get(kernel.symbol, {}))) for kernel in lowered.kernels)
-    return executable(replace(lowered, kernels=kernels).compile(threads), threads)
+    tuned = replace(lowered, kernels=kernels)
+    return executable(tuned.assemble(tuned.compiled(), threads), threads)

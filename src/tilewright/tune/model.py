@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 from tilewright.compiler import Compilation
 from tilewright.lower.database import Database, default_database
-from tilewright.request import SHIPPED, ModelLike, TargetLike
+from tilewright.options import SHIPPED, CompileOptions, OptionFields, make_options
+from tilewright.request import ModelLike, TargetLike
 from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.processors import usable_cpus
@@ -44,76 +46,102 @@ def tune_model(
     target: TargetLike = "native",
     threads: int | None = None,
     *,
+    options: CompileOptions | None = None,
     trials: int = 500,
     seconds: float = 0.0,
-    database: Database | str | os.PathLike[str] | None = None,
     search: str | None = None,
     cost_model: str = "trees",
     seed: int = 0,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    specialize: Sequence[Mapping[str, int]] = (),
-    precision: str = "float32",
     in_graph: bool = True,
     measurer: Measurer | None = None,
     on_algorithms: OnStep = lambda text: None,
     on_tasks: Callable[[Sequence[Task]], None] = lambda tasks: None,
     on_batch: OnBatch = lambda tasks, task, trials: None,
     on_exchange: OnExchange = lambda task, before, now: None,
+    **changes: Unpack[OptionFields],
 ) -> Report:
     """Measure schedules of a model's kernels for at most `trials` candidates and `seconds` (0: no limit).
 
-    Records go to `database` (None: the user's own), from which `tw.compile` takes the best ones; tuning again goes on
-    where it stopped. `search` is one of `tuner.SEARCHES` (None: what suits the target); those that ask a cost model ask
-    `trees` (extra `tune`) or a `neural` one, which needs no extra. Where measuring takes place here, on a CPU or on a
-    device (`target="cuda"`), the best candidates of each kernel are in the end tried in the whole model (`in_graph`),
-    and what is quickest there is what compilation takes; on a CPU algorithms are chosen in it likewise before their
-    kernels are tuned. `on_algorithms` is told what is being done there, `on_tasks` what will be tuned, `on_batch(tasks,
-    task, trials)` what each batch brought, `on_exchange(task, before, now)` what the model takes after each kernel that
-    was tried in it (on a device).
+    The model is compiled as `tw.compile` does it with the same `options`, or keywords by the names of their fields.
+    Records go to the `database` among them (None: the user's own), from which `tw.compile` takes the best ones; tuning
+    again goes on where it stopped. `search` is one of `tuner.SEARCHES` (None: what suits the target); those that ask a
+    cost model ask `trees` (extra `tune`) or a `neural` one, which needs no extra. Where measuring takes place here, on
+    a CPU or on a device (`target="cuda"`), the best candidates of each kernel are in the end tried in the whole model
+    (`in_graph`), and what is quickest there is what compilation takes; on a CPU algorithms are chosen in it likewise
+    before their kernels are tuned. `on_algorithms` is told what is being done there, `on_tasks` what will be tuned,
+    `on_batch(tasks, task, trials)` what each batch brought, `on_exchange(task, before, now)` what the model takes after
+    each kernel that was tried in it (on a device).
     """
+    chosen = make_options(options, threads, changes)
+    database = chosen.database
     if isinstance(database, (str, os.PathLike)) and os.fspath(database) == SHIPPED:
         raise UserError("the shipped records are read only", hint="tune into a database of your own")
     if cost_model not in COST_MODELS:
         raise UserError(f"unknown cost model {cost_model!r}", hint=f"one of {', '.join(COST_MODELS)}")
-    compilation = Compilation(model, target, threads, shapes=shapes, specialize=specialize, precision=precision)
-    resolved = compilation.target
-    search = usual_search(resolved) if search is None else search
+    compilation = Compilation(model, target, options=replace(chosen, database=None))
+    search = usual_search(compilation.target) if search is None else search
     if cost_model == "trees" and search in GUIDED:
         TreeModel.check_installed()
-    made = COST_MODELS[cost_model]
-    options = TuneOptions(trials=trials, seconds=seconds, search=search, seed=seed, model=made).checked()
-    if not resolved.is_cpu:
-        options = replace(options, batch=_device_batch(), early_stop=_DEVICE_PATIENCE)
+    spending = TuneOptions(
+        trials=trials, seconds=seconds, search=search, seed=seed, model=COST_MODELS[cost_model]
+    ).checked()
     if measurer is None:
         _check_here(compilation)
-    is_here = measurer is None or isinstance(measurer, LocalMeasurer if resolved.is_cpu else DeviceMeasurer)
     held = nullcontext(database) if isinstance(database, Database) else Database(database or default_database())
     with held as opened:
         if database is not None:
             # The kernels to be tuned are those of the algorithms that this database asks for, and no other.
-            compilation = _with_answers(compilation, opened.answers(str(resolved)))
-        began = time.monotonic()
-        algorithms = None
-        if in_graph and resolved.is_cpu and is_here:
-            try:
-                algorithms = _algorithms(compilation, opened, seconds, on_algorithms)
-            except KeyboardInterrupt:
-                return Report((), 0, time.monotonic() - began, 0.0, True)
-        if algorithms is not None:
-            known = compilation.request.answers
-            compilation = _with_answers(compilation, {**known, **opened.answers(str(resolved))})
-        spent = time.monotonic() - began
-        if seconds:
-            options = replace(options, seconds=max(seconds - spent, _NO_TIME))
-        tasks = extract_tasks(compilation.lowered)
-        on_tasks(tasks)
-        with _measuring(measurer, compilation) as measuring:
-            report = tune(tasks, opened, options, measurer=measuring, on_batch=on_batch)
-            total, measuring_seconds = report.seconds + spent, report.measuring_seconds + spent
-            report = replace(report, algorithms=algorithms, seconds=total, measuring_seconds=measuring_seconds)
-            if not in_graph or report.stopped or not is_here:
-                return report
-            return _with_choice(report, _in_model(compilation, opened, measuring, seconds, on_exchange))
+            compilation = _with_answers(compilation, opened.answers(str(compilation.target)))
+        heard = _Heard(on_algorithms, on_tasks, on_batch, on_exchange)
+        return _tune_compilation(compilation, opened, spending, measurer, heard, in_graph=in_graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """Who is told what tuning does."""
+
+    on_algorithms: OnStep
+    on_tasks: Callable[[Sequence[Task]], None]
+    on_batch: OnBatch
+    on_exchange: OnExchange
+
+
+def _tune_compilation(
+    compilation: Compilation,
+    database: Database,
+    spending: TuneOptions,
+    measurer: Measurer | None,
+    heard: _Heard,
+    *,
+    in_graph: bool,
+) -> Report:
+    """Algorithms in the whole model, then kernels by themselves, then the best of these in the whole model."""
+    target, seconds = compilation.target, spending.seconds
+    if not target.is_cpu:
+        spending = replace(spending, batch=_device_batch(), early_stop=_DEVICE_PATIENCE)
+    is_here = measurer is None or isinstance(measurer, LocalMeasurer if target.is_cpu else DeviceMeasurer)
+    began = time.monotonic()
+    algorithms = None
+    if in_graph and target.is_cpu and is_here:
+        try:
+            algorithms = _algorithms(compilation, database, seconds, heard.on_algorithms)
+        except KeyboardInterrupt:
+            return Report((), 0, time.monotonic() - began, 0.0, True)
+    if algorithms is not None:
+        known = compilation.request.answers
+        compilation = _with_answers(compilation, {**known, **database.answers(str(target))})
+    spent = time.monotonic() - began
+    if seconds:
+        spending = replace(spending, seconds=max(seconds - spent, _NO_TIME))
+    tasks = extract_tasks(compilation.lowered)
+    heard.on_tasks(tasks)
+    with _measuring(measurer, compilation) as measuring:
+        report = tune(tasks, database, spending, measurer=measuring, on_batch=heard.on_batch)
+        total, measuring_seconds = report.seconds + spent, report.measuring_seconds + spent
+        report = replace(report, algorithms=algorithms, seconds=total, measuring_seconds=measuring_seconds)
+        if not in_graph or report.stopped or not is_here:
+            return report
+        return _with_choice(report, _in_model(compilation, database, measuring, seconds, heard.on_exchange))
 
 
 def _with_answers(compilation: Compilation, answers: Mapping[str, Mapping[str, Answer]]) -> Compilation:

@@ -28,6 +28,7 @@ class CudaDialect(Dialect):
     """CUDA C++: one address space in the text, mathematics by type."""
 
     name: ClassVar[str] = "CUDA"
+    suffix: ClassVar[str] = ".cu"
     types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings((2, 4), CPP_VECTORS, types)

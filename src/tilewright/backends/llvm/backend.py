@@ -8,4 +8,4 @@ from tilewright.backends.host import HostBackend
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.backends.llvm.target import KIND
 
-BACKEND: Final = HostBackend(kind=KIND, language="LLVM IR", emit=emit_module)
+BACKEND: Final = HostBackend(kind=KIND, language="LLVM IR", suffix=".ll", emit=emit_module)

@@ -15,6 +15,7 @@ class MetalDialect(Dialect):
     """Metal's C++: address spaces are written out, functions are overloaded and named with their precision."""
 
     name: ClassVar[str] = "Metal"
+    suffix: ClassVar[str] = ".metal"
     types: ClassVar[dict[str, str]] = SHORT_TYPES
     function_prefix: ClassVar[str] = "static inline "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(

@@ -15,6 +15,7 @@ class OpenCLDialect(Dialect):
     """OpenCL C: address spaces are written out, builtin functions are overloaded."""
 
     name: ClassVar[str] = "OpenCL"
+    suffix: ClassVar[str] = ".cl"
     types: ClassVar[dict[str, str]] = {**SHORT_TYPES, "float64": "double"}
     function_prefix: ClassVar[str] = "inline "
     # PoCL 3.1 joins a condition after such a loop with the same condition inside it, and takes the way of one

@@ -47,6 +47,7 @@ class HipDialect(Dialect):
     """HIP C++ in terms of clang's attributes and builtin functions."""
 
     name: ClassVar[str] = "HIP"
+    suffix: ClassVar[str] = ".hip"
     types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __attribute__((device, always_inline)) inline "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings(

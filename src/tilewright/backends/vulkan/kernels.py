@@ -33,6 +33,7 @@ class SpirvLanguage(KernelLanguage):
     """The language of Vulkan."""
 
     name: ClassVar[str] = "Vulkan"
+    suffix: ClassVar[str] = ".spvasm"
 
     def emit(self, kernels: Sequence[DeviceKernel]) -> str:
         """One module with an entry point a kernel."""

@@ -31,6 +31,7 @@ class WgslLanguage(KernelLanguage):
     """The language of WebGPU."""
 
     name: ClassVar[str] = "WebGPU"
+    suffix: ClassVar[str] = ".wgsl"
 
     def emit(self, kernels: Sequence[DeviceKernel]) -> str:
         """One module with an entry point a kernel."""

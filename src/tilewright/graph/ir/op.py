@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy.typing as npt
@@ -132,9 +131,6 @@ def operator(
 
 def get_operator(name: str) -> Operator:
     """The operator of a name."""
-    if name not in _REGISTRY:
-        # Operators register themselves when their package is loaded, which nobody may have done yet.
-        import_module("tilewright.graph.ops")
     if name not in _REGISTRY:
         close = [known for known in _REGISTRY if name.split(".")[-1] in known][:5]
         raise UserError(f"unknown operator {name!r}", hint=f"did you mean: {', '.join(close)}" if close else None)

@@ -9,7 +9,6 @@ Calls are thread-safe: each takes a workspace of its own, reused when it is free
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +20,8 @@ from tilewright.runtime.core.artifact import Artifact, TensorInfo
 from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage
 from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.core.function_table import check_repeats
-from tilewright.runtime.core.keys import SigningKey
 from tilewright.runtime.core.library import Library, check_threads, thread_setter
-from tilewright.runtime.core.module import Exporter, TimingResult, export, exported_bytes, timed
+from tilewright.runtime.core.module import Exportable, Exporter, TimingResult, exported_bytes, timed
 from tilewright.runtime.core.outputs import as_list, copy_into, user_arrays
 from tilewright.runtime.core.profiler import Profile, profile_entry, profile_program
 from tilewright.runtime.device.array import DeviceArray
@@ -35,7 +33,7 @@ from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import plural
 
 
-class Executable:
+class Executable(Exportable):
     """A compiled model. `threads` is the number of threads it runs on (None: every core this process may use).
 
     A model for a device runs on `device`; `library` then has what the host computes. Where that device is `absent`, for
@@ -192,19 +190,8 @@ class Executable:
             return profile_device(self._runner, kept, repeat)
         return profile_program(self._runner, kept, repeat)
 
-    def export_library(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        name: str | None = None,
-        sign: SigningKey | str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Write the model as one shared library (code, constants, entry point), with a C header beside it.
-
-        `name` is what its symbols begin with (default: the file's name without its suffix): `model.so` has `model_run`.
-        `sign` is a key, or the file of one, that signs the library (`tw.load(..., require="signed")`).
-        """
-        export(self._exporter, self.artifact.with_threads(self.threads), path, name, sign)
+    def _exported(self) -> tuple[Exporter | None, Artifact]:
+        return self._exporter, self.artifact.with_threads(self.threads)
 
     def to_bytes(self) -> bytes:
         """The model as the bytes of a shared library, for `tw.load`; it is what pickles of an executable hold."""

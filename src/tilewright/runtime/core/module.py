@@ -13,6 +13,7 @@ import statistics
 import struct
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,7 +189,31 @@ def timed(run: Callable[[], object], number: int, repeat: int, wait: Callable[[]
     return TimingResult(tuple(results))
 
 
-class Module(FunctionTable[CompiledFunction]):
+class Exportable(ABC):
+    """What can be written as a shared library: a compiled model, or compiled functions."""
+
+    @abstractmethod
+    def _exported(self) -> tuple[Exporter | None, Artifact]:
+        """What writes it, and what is written."""
+
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        sign: SigningKey | str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write one shared library (code, constants, entry point), with a C header beside it.
+
+        `name` is what its symbols begin with, but for those of functions of your own (default: the file's name without
+        its suffix): `model.so` has `model_run`. `sign` is a key, or the file of one, that signs the library
+        (`tw.load(..., require="signed")`).
+        """
+        exporter, artifact = self._exported()
+        export(exporter, artifact, path, name, sign)
+
+
+class Module(FunctionTable[CompiledFunction], Exportable):
     """Functions by name; calling the module itself calls the only one."""
 
     def __init__(self, artifact: Artifact, library: Library, exporter: Exporter | None = None) -> None:
@@ -236,19 +261,8 @@ class Module(FunctionTable[CompiledFunction]):
 
         return evaluate
 
-    def export_library(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        name: str | None = None,
-        sign: SigningKey | str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Write the module as a shared library, with a C header beside it.
-
-        `name` is what the symbols that are not the module's own functions begin with (default: the file's name without
-        its suffix). `sign` is a key, or the file of one, that signs the library (`load(..., require="signed")`).
-        """
-        export(self._exporter, self.artifact, path, name, sign)
+    def _exported(self) -> tuple[Exporter | None, Artifact]:
+        return self._exporter, self.artifact
 
     def to_bytes(self) -> bytes:
         """The module as the bytes of a shared library, for `load`."""

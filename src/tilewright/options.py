@@ -1,0 +1,115 @@
+"""`CompileOptions`: everything that can be said of a compilation beside the model and the target, in one object.
+
+It goes as it is through `compile`, `Compilation`, the request, the name of the result in the cache, the command line,
+`torch.compile` and tuning. A field that is added here is in all of these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+from tilewright.support.errors import UserError
+from tilewright.support.text import kind_of
+
+if TYPE_CHECKING:
+    from tilewright.lower.database import Database
+
+DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
+SHIPPED = "shipped"
+"""As a database: the records that come with Tilewright, and no others."""
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+"""What float32 models may be computed in: as they are, with products of rounded operands, or in half precision."""
+_NOT_IN_KEY = "not in the key"
+
+
+def not_in_key(reason: str) -> dict[str, str]:
+    """The metadata of a dataclass field that `key_parts` leaves out, and why its value does not decide the result."""
+    return {_NOT_IN_KEY: reason}
+
+
+def key_parts(value: Any) -> dict[str, object]:
+    """The fields of a dataclass that decide a result, for its name in a cache: all but those that say why not."""
+    return {item.name: getattr(value, item.name) for item in fields(value) if _NOT_IN_KEY not in item.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How a model is compiled: `tw.compile(model, threads=1)`, or `options=CompileOptions(threads=1)`.
+
+    Values are checked, and sequences become tuples, when it is made.
+    """
+
+    threads: int | None = None
+    """Threads to run on (None: every core this process may use); with one, kernels have no parallel code."""
+    shapes: Mapping[str, Sequence[int]] | None = None
+    """Shapes of inputs, by their names, where a model file leaves them open."""
+    winograd: bool = True
+    """Whether 3 x 3 convolutions may be computed by Winograd's algorithm; the direct one rounds a little less."""
+    infinities: bool = False
+    """Whether infinities and NaN among values mean something: they then reach only what is computed from them.
+
+    Convolutions are not rewritten to forms that multiply them by zero or subtract them from each other.
+    """
+    specialize: Sequence[Mapping[str, int]] = ()
+    """Sizes of all symbolic dimensions that get code of their own: `[{"batch": 1, "length": 128}, ...]`."""
+    database: DatabaseLike = field(
+        default=None, metadata=not_in_key("what it says of the kernels (`CompileRequest.answers`) is in the key")
+    )
+    """Measured schedules, which `tilewright tune` finds.
+
+    None: the user's own, where there is one, and those that come with Tilewright; "shipped": these alone.
+    """
+    precision: str = "float32"
+    """What float32 models are computed in; inputs and results keep their types.
+
+    "tf32" lets tensor cores of NVIDIA GPUs round the operands of products. In "float16" and "bfloat16" products and
+    what lies between them are computed, with sums in float32.
+    """
+    unchecked: bool = False
+    """Whether data is not checked when the model runs.
+
+    An index out of range then reads or writes some other element (never outside the data), and what a division of whole
+    numbers by zero gives is anything.
+    """
+
+    def __post_init__(self) -> None:
+        threads = self.threads
+        if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
+            raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
+        if self.precision not in PRECISIONS:
+            raise UserError(f"there is no precision {self.precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
+        for name in ("winograd", "infinities", "unchecked"):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f"the option {name} is True or False, not {getattr(self, name)!r}")
+        if self.shapes is not None:
+            object.__setattr__(self, "shapes", {name: tuple(shape) for name, shape in self.shapes.items()})
+        object.__setattr__(self, "specialize", tuple(dict(sizes) for sizes in self.specialize))
+
+
+class OptionFields(TypedDict, total=False):
+    """The fields of `CompileOptions` as keywords of a call, but for `threads`, which may come after the target."""
+
+    shapes: Mapping[str, Sequence[int]] | None
+    winograd: bool
+    infinities: bool
+    specialize: Sequence[Mapping[str, int]]
+    database: DatabaseLike
+    precision: str
+    unchecked: bool
+
+
+def make_options(
+    options: CompileOptions | None, threads: int | None, changes: Mapping[str, Any] | OptionFields
+) -> CompileOptions:
+    """The options of a call: `options` (None: the defaults) with what the call says by itself in place of theirs."""
+    if options is not None and not isinstance(options, CompileOptions):
+        raise UserError(f"options are a tw.CompileOptions, not {kind_of(options)}", hint="tw.CompileOptions(threads=1)")
+    known = [item.name for item in fields(CompileOptions)]
+    for name in changes:
+        if name not in known:
+            raise UserError(f"there is no option {name!r}", hint=f"options: {', '.join(known)}")
+    given = {**changes, **({} if threads is None else {"threads": threads})}
+    return replace(options or CompileOptions(), **given)
