@@ -30,7 +30,7 @@ def staged_source(name: str, text: str, suffix: str, compiler: Compiler) -> Stag
 
 
 def staged_assembly(name: str, source: StageText, compiler: Compiler, target: Target) -> StageText:
-    """The assembly of a program: what its compiler, which must have one, makes of the text, or the file in its place."""
+    """The assembly of a program: what its compiler, which has one, makes of the text, or the file in its place."""
 
     def emit() -> str:
         assert compiler.assembly is not None

@@ -223,7 +223,8 @@ class Pipeline:
             result = self.ends_with.function(program)
         if not isinstance(result, kind):
             raise CompilerBug(f"the pipeline {self.name} ends in a {type(result).__name__}, not in a {kind.__name__}")
-        self._files(program).show(1 + len(self.passes), ".txt", f"{self.ends_with.text(result)}\n")
+        show, exit_text = self._files(program).show, self.ends_with.text
+        show(1 + len(self.passes), ".txt", lambda: f"{exit_text(result)}\n")
         return result
 
     def _files(self, program: Program) -> StageFiles:
@@ -291,7 +292,8 @@ def _through_files(files: StageFiles, number: int, program: Program) -> Program:
     suffix = codec.suffix if codec else ".txt"
     override = files.override(number, suffix)
     if override is not None:
-        program = _parsed(override, files.stages[number], program)
+        with override.blamed():
+            program = _parsed(override, files.stages[number], program)
     current = program
     files.dump(number, suffix, lambda: to_text(current) + "\n")
     return current

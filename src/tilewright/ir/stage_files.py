@@ -54,6 +54,10 @@ def unused_overrides(root: Path) -> list[str]:
     return [path.name for path in folders if path not in _met and any(path.glob("[0-9][0-9]_*"))]
 
 
+class StageFileError(UserError):
+    """A file that cannot take the place of a stage. Whoever tries several ways must not go on with another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageText:
     """A stage that is a text, and the file that it was read from where one took the place of what the compiler made."""
@@ -69,8 +73,10 @@ class StageText:
         except (CompilerBug, UserError) as error:
             if self.place is None:
                 raise
-            message = error.message if isinstance(error, UserError) else str(error.args[0])
-            raise UserError(message, where=str(self.place)) from error
+            if isinstance(error, CompilerBug):
+                raise StageFileError(str(error.args[0]), where=str(self.place)) from error
+            where = error.where if error.where and str(self.place) in error.where else str(self.place)
+            raise StageFileError(error.message, where=where, hint=error.hint) from error
 
 
 class StageFiles:
@@ -87,7 +93,7 @@ class StageFiles:
     def _require_stages(self, root: Path) -> None:
         """Refuse files that would take the place of no stage: a wrong name must not pass unnoticed."""
         if not root.is_dir():
-            raise UserError(
+            raise StageFileError(
                 f"there is no folder {root}",
                 where=f"setting {settings.OVERRIDE_DIR.name}",
                 hint="it holds stage files, named as TILEWRIGHT_TRACE=dump names them",
@@ -97,7 +103,7 @@ class StageFiles:
         known = [self._name(number) for number in range(len(self.stages))]
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if path.name.partition(".")[0] not in known:
-                raise UserError(
+                raise StageFileError(
                     f"the file {path.name} takes the place of no stage of {self._folder}",
                     where=str(path),
                     hint=f"its stages: {', '.join(known)}",
@@ -124,13 +130,16 @@ class StageFiles:
         try:
             return StageText(path.read_text(encoding="utf-8"), path)
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read the stage {self.stages[number]}: {error}", where=str(path)) from None
+            raise StageFileError(f"cannot read the stage {self.stages[number]}: {error}", where=str(path)) from None
 
-    def show(self, number: int, suffix: str, text: str) -> None:
-        """Write a stage that can only be looked at, if dumping is asked for; a file that says something else is refused."""
+    def show(self, number: int, suffix: str, make: Callable[[], str]) -> None:
+        """Write a stage that can only be looked at, if dumping is asked for; a file that says otherwise is refused."""
+        if self._dump is None and self._override is None:
+            return
+        text = make()
         stage = self.text(number, suffix, lambda: text)
         if stage.text != text:
-            raise UserError(
+            raise StageFileError(
                 f"the stage {self.stages[number]} has no text that can be read back",
                 where=str(stage.place),
                 hint="change a file of an earlier stage, and delete this one",

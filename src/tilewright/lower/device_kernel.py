@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.backends.device import device_code, device_kernels, device_source
 from tilewright.codegen.c.program import nbytes
 from tilewright.ir.expr import IntImm, const_value
+from tilewright.ir.stage_files import StageFileError
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
 from tilewright.lower.symbols import SymbolTable
@@ -40,6 +41,8 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     try:
         split = device_kernels(scheduled, target)
         source = device_source(split.kernels, target)
+    except StageFileError:
+        raise
     except (UnsupportedError, UserError) as error:
         # What the device cannot do, or has no room for; the host computes it instead.
         return DeviceKernelCode(refused=str(error))

@@ -135,7 +135,7 @@ class LoweredModel:
 
 def _dump_plan(segment: Segment) -> None:
     """The memory plan is a stage to look at: it follows from the graph and the kernels."""
-    StageFiles("plan", segment.info.name, ("memory",)).show(0, ".txt", f"{segment.plan}\n")
+    StageFiles("plan", segment.info.name, ("memory",)).show(0, ".txt", lambda: f"{segment.plan}\n")
 
 
 def failed_templates(compiled: Mapping[str, CompiledKernel]) -> dict[str, str]:
