@@ -7,7 +7,7 @@ import inspect
 import pickle
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,11 +15,10 @@ import pytest
 
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model
-from tilewright import front, options, request, torch_backend
+from tilewright import front, request, torch_backend
 from tilewright.cli.main import parser
 from tilewright.cli.options import FLAGS, compile_options
 from tilewright.compiler import Compilation
-from tilewright.lower.database import Database
 from tilewright.options import CompileOptions, OptionFields, key_parts, make_options
 from tilewright.request import CompileRequest, make_request
 from tilewright.support import extensions, settings
@@ -68,8 +67,8 @@ def test_every_field_is_tried_here() -> None:
 
 
 def test_keywords_are_the_fields() -> None:
-    types = get_type_hints(CompileOptions, vars(options) | {"Database": Database})
-    keywords = get_type_hints(OptionFields, vars(options) | {"Database": Database})
+    types = CompileOptions.__annotations__
+    keywords = {name: kind.__forward_arg__ for name, kind in OptionFields.__annotations__.items()}
     assert {"threads": types["threads"], **keywords} == types
     for function in (tw.compile, Compilation.__init__, tune_model_module.tune_model):
         parameters = inspect.signature(function).parameters
