@@ -102,8 +102,6 @@ def import_model(request: CompileRequest) -> Imported:
     if not isinstance(request.model, IRModule):
         with trace.span("import"):
             return Imported(from_onnx(request.model, shapes=request.options.shapes))
-    if request.options.shapes is not None:
-        raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
     return Imported(resolve_loop_calls(request.model))
 
 
@@ -144,8 +142,7 @@ def _variant_sizes(module: IRModule, sizes: Mapping[str, int]) -> dict[Var, int]
 def plan_model(optimized: Optimized, request: CompileRequest) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised model."""
     with trace.span("lower_model"):
-        answers = request.answers
-        return lower_model(optimized.module, request.target, optimized.variants, answers, request.host)
+        return lower_model(optimized.module, request.target, optimized.variants, request.answers, request.host)
 
 
 def compile_kernels(planned: LoweredModel) -> Compiled:

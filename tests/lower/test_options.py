@@ -219,6 +219,12 @@ def test_what_a_database_says_is_in_the_key(tmp_path: Path, monkeypatch: pytest.
     assert make_request(small(), "native", chosen).key != before
 
 
+def test_a_module_has_its_shapes() -> None:
+    module = tw.frontend.from_onnx(small())
+    with pytest.raises(UserError, match="shapes are given when a model is imported"):
+        tw.Compilation(module, shapes={"x": (2, 8)})
+
+
 def test_precision_decides_the_target() -> None:
     made = make_request(small(), Target("cuda -arch=sm_90"), CompileOptions(precision="tf32"))
     assert "+tf32" in str(made.target)

@@ -1,0 +1,63 @@
+"""`compile_model`: its stages in order, only as far as somebody asks, and from the beginning after a failure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.integration.small_models import classifier
+from tilewright import compiler
+from tilewright.backends.llvm import deploy
+from tilewright.compiler import Compiled, Imported, Optimized, compile_model
+from tilewright.lower.model import LoweredModel
+from tilewright.options import CompileOptions
+from tilewright.request import make_request
+from tilewright.runtime.core.artifact import Artifact
+from tilewright.support.errors import UserError
+
+MODEL = bytes(classifier().SerializeToString())
+IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+
+
+def test_the_stages_in_order() -> None:
+    stages = list(compile_model(make_request(MODEL, "native", CompileOptions(threads=1))))
+    assert [type(stage) for stage in stages] == [Imported, Optimized, LoweredModel, Compiled, Artifact]
+    artifact, compilation = stages[-1], tw.Compilation(MODEL, threads=1)
+    assert isinstance(artifact, Artifact) and artifact.objects == compilation.artifact().objects
+    np.testing.assert_array_equal(deploy.executable(artifact)(IMAGE), tw.compile(MODEL, threads=1)(IMAGE))
+    planned, compiled = stages[2], stages[3]
+    assert isinstance(planned, LoweredModel) and isinstance(compiled, Compiled)
+    assert list(compiled.kernels) == [kernel.symbol for kernel in planned.kernels]
+    assert artifact.objects == planned.assemble(planned.compiled(), 1).objects
+
+
+def test_a_compilation_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("import_model", "optimize_model", "plan_model", "compile_kernels"):
+        real = getattr(compiler, name)
+        monkeypatch.setattr(compiler, name, lambda *args, name=name, real=real: (done.append(name), real(*args))[1])
+    compilation = tw.Compilation(MODEL, threads=1)
+    assert done == []
+    assert compilation.imported is compilation.imported and done == ["import_model"]
+    assert compilation.questions and compilation.optimized and done == ["import_model", "optimize_model"]
+    assert compilation.kernels and compilation.lowered is compilation.lowered and len(done) == 3
+    assert compilation.failed_templates == {} and len(done) == 4
+    compilation.artifact()
+    assert done == ["import_model", "optimize_model", "plan_model", "compile_kernels"]
+
+
+def test_what_failed_or_was_interrupted_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilation = tw.Compilation(MODEL, threads=1)
+    imported = compilation.imported
+    for error in (UserError("not today"), KeyboardInterrupt()):
+        with monkeypatch.context() as patched:
+
+            def fail(*args: object, error: BaseException = error) -> None:
+                raise error
+
+            patched.setattr(compiler, "plan_model", fail)
+            for _ in range(2):
+                with pytest.raises(type(error)):
+                    compilation.artifact()
+    assert compilation.artifact().objects and compilation.imported is not imported
