@@ -28,7 +28,7 @@ class HostBackend(Backend):
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_cpu)
     language: str
     """The name of the language that functions are written in."""
-    suffix: str
+    suffix: str = ".txt"
     """What names of files in it end with."""
     emit: Callable[[Sequence[PrimFunc], Target], str]
     """The text of lowered functions: one C function each, which takes slots and returns a status."""
