@@ -85,7 +85,7 @@ def device_program(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], tar
 def load_program(program: DeviceProgram, target: Target, device: Device) -> DeviceModule:
     """A program compiled for a device and loaded on it: what a target says of the architecture gives way to it."""
     arch = device.numbers().get("arch")
-    name = program.functions[0].info.name
+    name = program.functions[0].info.symbol
     target = target if arch is None else target.replace(arch=arch)
     return DeviceModule(program, device, _compiled(name, program.source, target))
 
