@@ -6,17 +6,18 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from tilewright.codegen.operators import KernelOperators
 from tilewright.codegen.statements import KernelStatements
-from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.tir.stmt import LetStmt
 
 OPERATORS: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
 """Operators that are written between their operands."""
+BITWISE: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
 
-class BracedValues(KernelValues):
+class BracedValues(KernelOperators):
     """Expressions of one kernel as text."""
 
     @abstractmethod
@@ -34,6 +35,14 @@ class BracedValues(KernelValues):
     def connect(self, conjunction: bool, a: str, b: str) -> str:
         """Both of two conditions, or one of them."""
         return f"({a} {'&&' if conjunction else '||'} {b})"
+
+    def invert(self, condition: str) -> str:
+        """The opposite of a condition."""
+        return f"(!{condition})"
+
+    def variable_value(self, var: Var) -> str:
+        """A variable, by its name."""
+        return self.name(var)
 
     def declare(self, kind: str, text: str) -> str:
         """A constant of a value; gives its name."""
@@ -61,18 +70,6 @@ class BracedValues(KernelValues):
         text = side()
         self.line(f"{name} = {text};")
         self.leave()
-
-
-def variable_text(c: BracedValues, expr: PrimExpr) -> str:
-    """A variable, by its name."""
-    assert isinstance(expr, Var)
-    return c.name(expr)
-
-
-def not_text(c: BracedValues, expr: PrimExpr) -> str:
-    """The opposite of a condition."""
-    assert isinstance(expr, e.Not)
-    return f"(!{c.value(expr.a)})"
 
 
 B = TypeVar("B", bound=BracedValues)

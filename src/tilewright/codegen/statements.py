@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from tilewright.codegen.c.lanes import Lanes
-from tilewright.codegen.values import KernelValues
+from tilewright.codegen.lanes import Lanes
+from tilewright.codegen.operators import KernelOperators, reads_memory
 from tilewright.ir.expr import Call, PrimExpr, Range, StringImm
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
@@ -27,7 +27,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 
-E = TypeVar("E", bound=KernelValues)
+E = TypeVar("E", bound=KernelOperators)
 
 SURE_SHARED_BYTES: Final = 16384
 """Memory of a workgroup that every device of WebGPU and Vulkan has."""
@@ -36,7 +36,6 @@ SURE_SHARED_BYTES: Final = 16384
 class KernelStatements(ABC, Generic[E]):
     """One kernel being emitted. What values are is up to the language: texts, or numbers of results."""
 
-    language: str
     alone: Stmt | None = None
     """A statement that is not joined with its neighbours."""
 
@@ -44,6 +43,11 @@ class KernelStatements(ABC, Generic[E]):
         self.kernel = kernel
         self.values = expressions
         self.lanes = Lanes()
+
+    @property
+    def language(self) -> str:
+        """Whose kernels they are, for messages."""
+        return self.values.language
 
     # ---------------------------------------------------------------- what a language says in its own way
 
@@ -219,7 +223,7 @@ def merged(stmts: Sequence[Stmt], alone: Stmt | None = None) -> list[Stmt]:
             and stmt.condition.dtype.is_scalar
             and stmt.else_body is None
             and last.else_body is None
-            and not any(isinstance(item, BufferLoad) for item in pre_order(stmt.condition))
+            and not reads_memory(stmt.condition)
         ):
             result[-1] = last.replace(then_body=seq(last.then_body, stmt.then_body))
         else:

@@ -7,13 +7,11 @@ nothing overflows, in 64 bits otherwise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 
 _LOW, _HIGH = INT32.min_value(), INT32.max_value()
@@ -48,26 +46,6 @@ class KernelValues(ABC):
     @abstractmethod
     def widen(self, text: str) -> str:
         """An index of 32 bits in 64."""
-
-    @abstractmethod
-    def truth(self, value: bool) -> str:
-        """A constant condition."""
-
-    @abstractmethod
-    def connect(self, conjunction: bool, a: str, b: str) -> str:
-        """Both of two conditions, or one of them."""
-
-    @abstractmethod
-    def select(self, kind: str, condition: str, a: str, b: str) -> str:
-        """One of two values of a type; both may be computed."""
-
-    @abstractmethod
-    def choice(self, condition: str, kind: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
-        """A value of one of two sides, only one of which is computed."""
-
-    def needs_branch(self, expr: PrimExpr) -> bool:
-        """Whether an expression that is not always computed must stand in a branch of its own: if it reads memory."""
-        return any(isinstance(item, BufferLoad) for item in pre_order(expr))
 
     # ---------------------------------------------------------------- names and lines
 
@@ -203,26 +181,3 @@ class KernelValues(ABC):
         """Come back out of it."""
         self._known.pop()
         self.depth -= 1
-
-
-def logical_value(c: KernelValues, expr: PrimExpr) -> str:
-    """Both or one of two conditions; the second is computed where the first does not decide."""
-    assert isinstance(expr, (e.And, e.Or))
-    conjunction = isinstance(expr, e.And)
-    a = c.value(expr.a)
-    if not c.needs_branch(expr.b):
-        return c.connect(conjunction, a, c.value(expr.b))
-    # What the second declares must not stand before the decision of the first.
-    if conjunction:
-        return c.choice(a, c.type_of(expr), lambda: c.value(expr.b), lambda: c.truth(False))
-    return c.choice(a, c.type_of(expr), lambda: c.truth(True), lambda: c.value(expr.b))
-
-
-def select_value(c: KernelValues, expr: PrimExpr) -> str:
-    """One of two values; a side that reads memory is computed where it is chosen."""
-    assert isinstance(expr, e.Select)
-    condition, kind = c.value(expr.condition), c.type_of(expr)
-    side = c.value if c.is_narrow(expr) else c.full
-    if c.needs_branch(expr.a) or c.needs_branch(expr.b):
-        return c.choice(condition, kind, lambda: side(expr.a), lambda: side(expr.b))
-    return c.select(kind, condition, side(expr.a), side(expr.b))

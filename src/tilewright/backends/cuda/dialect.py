@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from tilewright.backends.cuda.instructions import function_name, instruction_text
 from tilewright.backends.cuda.row_instructions import row_instruction_text
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS
+from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
@@ -24,7 +25,7 @@ def _on_hopper(instruction: str) -> str:
     return f'#if __CUDA_ARCH__ >= 900\nasm volatile("{instruction}" ::: "memory");\n#endif'
 
 
-class CudaDialect(Dialect):
+class CudaDialect(CLanguage):
     """CUDA C++: one address space in the text, mathematics by type."""
 
     name: ClassVar[str] = "CUDA"
@@ -32,6 +33,8 @@ class CudaDialect(Dialect):
     types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings((2, 4), CPP_VECTORS, types)
+    long_suffix: ClassVar[str] = "LL"
+    least_int64: ClassVar[str] = "((long long)(-9223372036854775807LL) - 1)"
     infinity: ClassVar[str] = "__int_as_float(0x7f800000)"
     not_a_number: ClassVar[str] = "__int_as_float(0x7fc00000)"
 

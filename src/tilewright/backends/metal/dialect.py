@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import SHORT_TYPES, Dialect
+from tilewright.codegen.c.dialect import SHORT_TYPES
+from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
 _SPACES: Final = {"shared": "threadgroup ", "local": "thread "}
 
 
-class MetalDialect(Dialect):
+class MetalDialect(CLanguage):
     """Metal's C++: address spaces are written out, functions are overloaded and named with their precision."""
 
     name: ClassVar[str] = "Metal"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.codegen.c.dialect import SHORT_TYPES, Dialect
+from tilewright.codegen.c.dialect import SHORT_TYPES
+from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
-class OpenCLDialect(Dialect):
+class OpenCLDialect(CLanguage):
     """OpenCL C: address spaces are written out, builtin functions are overloaded."""
 
     name: ClassVar[str] = "OpenCL"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, Dialect
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS
+from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
@@ -43,7 +44,7 @@ _FAR: Final = """
 """Angles so large that the expansions leave them alone: reduced in doubles, then the hardware's functions."""
 
 
-class HipDialect(Dialect):
+class HipDialect(CLanguage):
     """HIP C++ in terms of clang's attributes and builtin functions."""
 
     name: ClassVar[str] = "HIP"

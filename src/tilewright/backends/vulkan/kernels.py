@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from tilewright.backends.vulkan.convert import to_storage
 from tilewright.backends.vulkan.expressions import SpirvExpressions
 from tilewright.backends.vulkan.intrinsics import reinterpret
 from tilewright.backends.vulkan.module import SIZES, SpirvModule
@@ -45,8 +44,6 @@ class SpirvLanguage(KernelLanguage):
 
 class _Kernel(KernelStatements[SpirvExpressions]):
     """One kernel being emitted. Variables of a function stand at its beginning, wherever they are needed."""
-
-    language = "Vulkan"
 
     def __init__(self, kernel: DeviceKernel, values: SpirvExpressions) -> None:
         super().__init__(kernel, values)
@@ -187,25 +184,22 @@ class _Kernel(KernelStatements[SpirvExpressions]):
         extent = c.value(loop.extent) if kind == "%u32" else c.full(loop.extent)
         end = c.op("OpIAdd", kind, first, extent)
         c.line(f"OpStore {counter} {first}")
-        head, test, inside, again, after = (c.fresh() for _ in range(5))
-        c.line(f"OpBranch {head}")
-        c.begin(head)
-        c.line(f"OpLoopMerge {after} {again} None")
-        c.line(f"OpBranch {test}")
-        c.begin(test)
-        value = c.op("OpLoad", kind, counter)
-        c.line(f"OpBranchConditional {c.op('OpSLessThan', '%bool', value, end)} {inside} {after}")
-        c.begin(inside)
-        c.variables[loop.var] = value
-        body()
-        c.line(f"OpBranch {again}")
-        c.begin(again)
-        c.line(f"OpStore {counter} {c.op('OpIAdd', kind, value, c.integer(1, kind))}")
-        c.line(f"OpBranch {head}")
-        c.begin(after)
+
+        def test() -> str:
+            c.variables[loop.var] = c.op("OpLoad", kind, counter)
+            return c.op("OpSLessThan", "%bool", c.variables[loop.var], end)
+
+        def advance() -> None:
+            c.line(f"OpStore {counter} {c.op('OpIAdd', kind, c.variables[loop.var], c.integer(1, kind))}")
+
+        self._frame(test, body, advance)
 
     def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
         """A loop whose first blocks decide whether it goes on."""
+        self._frame(condition, body, lambda: None)
+
+    def _frame(self, condition: Callable[[], str], body: Callable[[], None], advance: Callable[[], None]) -> None:
+        """The blocks of a loop: `advance` is done after each iteration."""
         c = self.values
         head, test, inside, again, after = (c.fresh() for _ in range(5))
         c.line(f"OpBranch {head}")
@@ -218,6 +212,7 @@ class _Kernel(KernelStatements[SpirvExpressions]):
         body()
         c.line(f"OpBranch {again}")
         c.begin(again)
+        advance()
         c.line(f"OpBranch {head}")
         c.begin(after)
 
@@ -264,7 +259,7 @@ class _Kernel(KernelStatements[SpirvExpressions]):
         """A store."""
         c = self.values
         if buffer in c.storage:
-            text = to_storage(c, text, buffer.dtype)
+            text = c.to_storage(text, buffer.dtype)
         pointer, _ = c.place(buffer, c.index(index))
         c.line(f"OpStore {pointer} {text}")
 

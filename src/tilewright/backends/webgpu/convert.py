@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tilewright.backends.webgpu.types import LONG, integer_text, register_type
+from tilewright.codegen.braces import BracedValues
+from tilewright.codegen.operators import holds_all
 from tilewright.ir.dtype import DataType
-from tilewright.support.errors import UnsupportedError
 
 
 def wrapped(text: str, dtype: DataType) -> str:
@@ -48,83 +49,61 @@ def to_bits(text: str, dtype: DataType) -> str:
     return text
 
 
-def convert(text: str, source: DataType, target: DataType) -> str:
-    """A value of one type as another; half-precision floats are rounded."""
-    if source is target:
-        return text
-    if target.is_bool:
-        return _to_bool(text, source)
-    if target.is_float:
-        return _to_float(text, source, target)
-    if source.is_float:
-        return _float_to_integer(text, target)
-    return _to_integer(text, source, target)
+class WgslConversions(BracedValues):
+    """Values that change their types."""
 
+    def to_bool(self, value: str, source: DataType) -> str:
+        """A comparison with zero."""
+        if source.is_float:
+            return f"tw_is_true({value})"
+        if register_type(source) == LONG:
+            return f"any({value} != {LONG}(0u, 0u))"
+        return f"({value} != {integer_text(0, source)})"
 
-def _to_bool(text: str, source: DataType) -> str:
-    if source.is_float:
-        return f"tw_is_true({text})"
-    if register_type(source) == LONG:
-        return f"any({text} != {LONG}(0u, 0u))"
-    return f"({text} != {integer_text(0, source)})"
+    def to_float(self, value: str, source: DataType, target: DataType) -> str:
+        """A float32; half precision is rounded to its bits and back."""
+        register_type(target)
+        if source.is_bool:
+            return f"select(0.0f, 1.0f, {value})"
+        if target.name == "float16":
+            if source.is_integer and source.bits == 32:
+                # What is beyond these is infinite, what is not is exact as a float32: it is rounded once.
+                bounded = f"clamp({value}, -131072, 131072)" if source.is_int else f"min({value}, 131072u)"
+                single = f"f32({bounded})"
+            else:
+                # A 64-bit integer that a float32 does not hold is beyond the range of a half too.
+                single = _single(value, source)
+            return f"tw_half_value(tw_half_bits({single}))"
+        single = _single(value, source)
+        return f"tw_brain_value(tw_brain_bits({single}))" if target.name == "bfloat16" else single
 
+    def float_to_integer(self, value: str, source: DataType, target: DataType) -> str:
+        """A function of the range."""
+        if register_type(target) == LONG:
+            return f"tw_to_{target.name}({value})"
+        high = integer_text(target.max_value(), target)
+        if target.is_uint:
+            return f"tw_to_uint({value}, {high})"
+        return f"tw_to_int({value}, {integer_text(target.min_value(), target)}, {high})"
 
-def _to_float(text: str, source: DataType, target: DataType) -> str:
-    register_type(target)
-    if source.is_bool:
-        return f"select(0.0f, 1.0f, {text})"
-    if target.name == "float16":
-        if source.is_integer and source.bits == 32:
-            # What is beyond these is infinite, what is not is exact as a float32: it is rounded once.
-            bounded = f"clamp({text}, -131072, 131072)" if source.is_int else f"min({text}, 131072u)"
-            text = f"f32({bounded})"
-        else:
-            # A 64-bit integer that a float32 does not hold is beyond the range of a half too.
-            text = _single(text, source)
-        return f"tw_half_value(tw_half_bits({text}))"
-    single = _single(text, source)
-    return f"tw_brain_value(tw_brain_bits({single}))" if target.name == "bfloat16" else single
+    def to_integer(self, value: str, source: DataType, target: DataType) -> str:
+        """The low word, or a pair of words; small types are kept in range."""
+        wide = register_type(target) == LONG
+        if source.is_bool:
+            bit = f"select(0u, 1u, {value})"
+            return f"{LONG}({bit}, 0u)" if wide else f"i32({bit})" if target.is_int else bit
+        if register_type(source) == LONG:
+            if wide:
+                return value
+            low = f"{value}.x"
+            return wrapped(low if target.is_uint else f"bitcast<i32>({low})", target)
+        if wide:
+            return f"tw_long({value})" if source.is_int else f"{LONG}({value}, 0u)"
+        cast = value if source.is_int == target.is_int else f"bitcast<{register_type(target)}>({value})"
+        return cast if holds_all(source, target) else wrapped(cast, target)
 
 
 def _single(text: str, source: DataType) -> str:
     if source.is_float:
         return text
     return f"tw_{source.name}_to_float({text})" if register_type(source) == LONG else f"f32({text})"
-
-
-def _float_to_integer(text: str, target: DataType) -> str:
-    if register_type(target) == LONG:
-        return f"tw_to_{target.name}({text})"
-    high = integer_text(target.max_value(), target)
-    if target.is_uint:
-        return f"tw_to_uint({text}, {high})"
-    return f"tw_to_int({text}, {integer_text(target.min_value(), target)}, {high})"
-
-
-def _to_integer(text: str, source: DataType, target: DataType) -> str:
-    wide = register_type(target) == LONG
-    if source.is_bool:
-        bit = f"select(0u, 1u, {text})"
-        return f"{LONG}({bit}, 0u)" if wide else f"i32({bit})" if target.is_int else bit
-    if register_type(source) == LONG:
-        if wide:
-            return text
-        low = f"{text}.x"
-        return wrapped(low if target.is_uint else f"bitcast<i32>({low})", target)
-    if wide:
-        return f"tw_long({text})" if source.is_int else f"{LONG}({text}, 0u)"
-    same = source.is_int == target.is_int
-    cast = text if same else f"bitcast<{register_type(target)}>({text})"
-    fits = (same and source.bits <= target.bits) or (source.is_uint and source.bits < target.bits)
-    return cast if fits else wrapped(cast, target)
-
-
-def reinterpret(text: str, source: DataType, target: DataType) -> str:
-    """The same bits as another type of the same width."""
-    if source.bits == 64 and source.is_integer and target.is_integer:
-        return text
-    if source.lanes != 1 or target.lanes != 1 or source.bits > 32:
-        raise UnsupportedError(f"WebGPU kernels do not reinterpret {source} as {target}")
-    if source.is_integer and target.is_integer:
-        return convert(text, source, target)
-    return from_bits(to_bits(text, source), target)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.backends.webgpu.convert import reinterpret, wrapped
+from tilewright.backends.webgpu.convert import WgslConversions, from_bits, to_bits, wrapped
 from tilewright.backends.webgpu.types import LONG, register_type
-from tilewright.ir.dtype import DataType
+from tilewright.codegen.braces import BITWISE
+from tilewright.codegen.operators import IntrinsicRule, by_intrinsic
 from tilewright.ir.expr import Call
 from tilewright.support.errors import UnsupportedError
 
@@ -25,49 +26,40 @@ _FUNCTIONS: Final = {
     "isinf": "tw_is_inf",
     "isfinite": "tw_is_finite",
 }
-_BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
 
-def call(expr: Call, values: list[str]) -> str:
-    """The text of a call of its arguments' texts."""
-    name, dtype = expr.name, expr.dtype
-    if name == "reinterpret":
-        return reinterpret(values[0], expr.args[0].dtype, dtype)
-    if name == "likely":
+def _function(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    return f"{_FUNCTIONS[expr.name]}({', '.join(values)})"
+
+
+def _absolute(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    if expr.dtype.is_uint:
         return values[0]
-    if name in _FUNCTIONS:
-        return f"{_FUNCTIONS[name]}({', '.join(values)})"
-    wide = register_type(dtype) == LONG
-    if name == "abs":
-        return _absolute(values[0], dtype, wide)
-    if name in _BITS:
-        return f"({values[0]} {_BITS[name]} {values[1]})"
-    if name == "bitwise_not":
-        return wrapped(f"(~{values[0]})", dtype)
-    if name in ("shift_left", "shift_right"):
-        return _shift(values, dtype, name == "shift_left", wide)
-    if name in ("popcount", "clz"):
-        return _count(values[0], dtype, name == "clz", wide)
-    raise UnsupportedError(f"WebGPU kernels do not know the intrinsic {name!r}")
+    wide = register_type(expr.dtype) == LONG
+    return f"tw_abs_int64({values[0]})" if wide else wrapped(f"abs({values[0]})", expr.dtype)
 
 
-def _absolute(value: str, dtype: DataType, wide: bool) -> str:
-    if dtype.is_uint:
-        return value
-    return f"tw_abs_int64({value})" if wide else wrapped(f"abs({value})", dtype)
+def _bitwise(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    return f"({values[0]} {BITWISE[expr.name]} {values[1]})"
 
 
-def _shift(values: list[str], dtype: DataType, left: bool, wide: bool) -> str:
-    if wide:
+def _invert(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    return wrapped(f"(~{values[0]})", expr.dtype)
+
+
+def _shift(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    """The count is taken modulo the width."""
+    dtype, left = expr.dtype, expr.name == "shift_left"
+    if register_type(dtype) == LONG:
         function = "tw_shl" if left else f"tw_shr_{dtype.name}"
         return f"{function}({values[0]}, {values[1]}.x)"
-    # The count is taken modulo the width.
     count = f"(u32({values[1]}) & {dtype.bits - 1}u)"
     return wrapped(f"({values[0]} << {count})", dtype) if left else f"({values[0]} >> {count})"
 
 
-def _count(value: str, dtype: DataType, leading: bool, wide: bool) -> str:
-    if wide:
+def _count(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    dtype, value, leading = expr.dtype, values[0], expr.name == "clz"
+    if register_type(dtype) == LONG:
         # The low word counts for leading zeros only where the high one is zero.
         low, high = (f"{'countLeadingZeros' if leading else 'countOneBits'}({value}.{part})" for part in "xy")
         total = f"({high} + select(0u, {low}, {value}.y == 0u))" if leading else f"({low} + {high})"
@@ -77,3 +69,27 @@ def _count(value: str, dtype: DataType, leading: bool, wide: bool) -> str:
         bits = f"({bits} & {(1 << dtype.bits) - 1}u)"
     text = f"countLeadingZeros({bits}) - {32 - dtype.bits}u" if leading else f"countOneBits({bits})"
     return f"i32({text})" if dtype.is_int else f"({text})"
+
+
+def _reinterpret(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    source, target = expr.args[0].dtype, expr.dtype
+    if source.bits == 64 and source.is_integer and target.is_integer:
+        return values[0]
+    if source.lanes != 1 or target.lanes != 1 or source.bits > 32:
+        raise UnsupportedError(f"WebGPU kernels do not reinterpret {source} as {target}")
+    if source.is_integer and target.is_integer:
+        return c.convert(values[0], source, target)
+    return from_bits(to_bits(values[0], source), target)
+
+
+INTRINSICS: Final[dict[str, IntrinsicRule]] = by_intrinsic(
+    _FUNCTIONS,
+    function=_function,
+    test=_function,
+    absolute=_absolute,
+    bitwise=_bitwise,
+    invert=_invert,
+    shift=_shift,
+    count=_count,
+    same=_reinterpret,
+)

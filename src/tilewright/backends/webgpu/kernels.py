@@ -42,7 +42,6 @@ class WgslLanguage(KernelLanguage):
 class _Kernel(BracedStatements[WgslExpressions]):
     """One kernel being emitted; what it declares outside functions has a prefix of its own."""
 
-    language = "WebGPU"
     forever = "loop"
 
     def __init__(self, kernel: DeviceKernel, prefix: str) -> None:

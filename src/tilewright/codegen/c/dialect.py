@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.kernels import emit_kernels
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import CompilerBug, UnsupportedError
-from tilewright.tir.passes.split_host_device import DeviceKernel
 
 CPP_TYPES: Final = {
     "bool": "bool",
@@ -64,14 +61,13 @@ class Dialect(KernelLanguage):
     """What stands before helper functions."""
     meets_after_loops: ClassVar[bool] = False
     """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
+    long_suffix: ClassVar[str] = "L"
+    """What constants of 64-bit integers end in."""
+    least_int64: ClassVar[str] = "(-9223372036854775807L - 1)"
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
     vector_types: ClassVar[dict[tuple[str, int], str]] = {}
     """Types of 2 and 4 neighbouring elements, by the spelling of an element; what is missing is accessed singly."""
-
-    def emit(self, kernels: Sequence[DeviceKernel]) -> str:
-        """One program of several kernels."""
-        return emit_kernels(kernels, self)
 
     def register_type(self, dtype: DataType) -> str:
         """The type of a value of a data type in a register."""

@@ -8,112 +8,84 @@ Indices are computed in 32 bits where bounds prove that nothing overflows, in 64
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import ClassVar
 
-from tilewright.codegen.braces import OPERATORS, BracedValues, not_text, variable_text
-from tilewright.codegen.c.convert import cast, load_value
-from tilewright.codegen.c.helpers import Helpers
-from tilewright.codegen.c.intrinsics import call
-from tilewright.codegen.operators import by_family
-from tilewright.codegen.values import logical_value, select_value
+from tilewright.codegen.braces import OPERATORS
+from tilewright.codegen.c.convert import CConversions
+from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.c.intrinsics import INTRINSICS
+from tilewright.codegen.operators import Division, IntrinsicRule
 from tilewright.ir import expr as e
-from tilewright.ir.build import const, floordiv, floormod
 from tilewright.ir.dtype import INDEX, INT32, DataType
-from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
-from tilewright.support.errors import CompilerBug, UnsupportedError
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import BufferLoad
 
-if TYPE_CHECKING:
-    from tilewright.codegen.c.dialect import Dialect
-
-_LOW, _HIGH = INT32.min_value(), INT32.max_value()
+_LOW = INT32.min_value()
 
 
-class Expressions(BracedValues):
+class Expressions(CConversions):
     """Expressions of one kernel, emitted into lines of C."""
 
-    def __init__(self, dialect: Dialect, helpers: Helpers) -> None:
-        super().__init__()
-        self.dialect = dialect
-        self.helpers = helpers
-        self.own_places: dict[Buffer, PrimExpr] = {}
-        """The index of the thread's own element in buffers of a warp, which are registers."""
-        self.cluster: tuple[Var, int] | None = None
-        """The number of this block in its cluster, and how many blocks that has."""
-        self.guards: list[PrimExpr] = []
-        """The conditions around the statement at hand."""
+    intrinsics: ClassVar[Mapping[str, IntrinsicRule]] = INTRINSICS
 
-    def part_of_cluster(self, buffer: Buffer, index: PrimExpr, own: bool = False) -> tuple[PrimExpr, PrimExpr]:
-        """The block of the cluster that holds an element, and its place there; `own`: it must be this block."""
-        assert self.cluster is not None and isinstance(buffer.shape[0], e.IntImm)
-        rank, count = self.cluster
-        size = const(buffer.shape[0].value // count)
-        with self.analyzer.assume(*self.guards):
-            block = self.analyzer.simplify(floordiv(index, size))
-            place = self.analyzer.simplify(floormod(index, size))
-        if own and block is not rank:
-            raise UnsupportedError("a block stores to the shared memory of another one")
-        return block, place
+    def integer_constant(self, value: int, dtype: DataType) -> str:
+        """An integer constant of a type."""
+        return integer_text(value, dtype, self.dialect)
 
-    def emit(self, expr: PrimExpr) -> str:
-        """The text of an expression that was not met before."""
-        handler = _DISPATCH.get(type(expr))
-        if handler is None:
-            raise UnsupportedError(f"{self.dialect.name} kernels have no {type(expr).__name__}")
-        return handler(self, expr)
+    def float_constant(self, value: float, dtype: DataType) -> str:
+        """A float constant."""
+        return float_text(value, dtype, self.dialect)
 
-    def load_first(self, value: PrimExpr) -> None:
-        """Read what a value surely reads of global memory before any of it is computed.
+    def load(self, expr: BufferLoad) -> str:
+        """An element: of memory, of another thread's register, of another block."""
+        buffer, index, scope = expr.buffer, expr.indices[0], expr.buffer.scope
+        if scope == "warp":
+            name = self.name(buffer)
+            place = name if index is self.own_places[buffer] else self.dialect.shuffle(name, self.value(index))
+        elif scope == "shared.cluster":
+            block, index = self.part_of_cluster(buffer, index)
+            helper = self.helpers.cluster_load(self.dialect.memory_type(buffer.dtype), 1)
+            place = f"{helper}({self.name(buffer)} + {self.value(index)}, {self.value(block)})"
+        else:
+            place = f"{self.name(buffer)}[{self.value(index)}]"
+        return self.from_memory(place, buffer.dtype)
 
-        Functions have branches inside, across which compilers move no loads: these would wait one for another.
-        """
-        if not any(isinstance(item, e.Call) and item.dtype.is_float for item in pre_order(value)):
-            return
-        found: dict[PrimExpr, None] = {}
-        stack = [value]
-        while stack:
-            item = stack.pop()
-            if isinstance(item, BufferLoad):
-                if item.buffer.scope == "global":
-                    found.setdefault(item)
-            elif not isinstance(item, (e.Select, e.And, e.Or)):
-                stack += [child for child in item.children() if isinstance(child, PrimExpr)]
-        for load in found if len(found) > 1 else ():
-            self.know(load, self.share(load, self.emit(load)))
+    def calculate(self, kind: type, a: str, b: str, dtype: DataType) -> str:
+        """An operator."""
+        return f"({a} {'/' if kind is e.Div else OPERATORS[kind]} {b})"
 
-    def constant(self, kind: str, name: str, text: str) -> str:
-        """The declaration of a constant."""
-        return f"const {kind} {name} = {text};"
+    def wrapping(self, kind: type, a: str, b: str, dtype: DataType) -> str:
+        """An operator on unsigned types: signed overflow means nothing in C."""
+        unsigned = self.dialect.types[f"uint{max(32, dtype.bits)}"]
+        return f"(({self.dialect.register_type(dtype)})(({unsigned}){a} {OPERATORS[kind]} ({unsigned}){b}))"
 
-    def variable(self, kind: str, name: str) -> str:
-        """The declaration of a variable that is given its value later."""
-        return f"{kind} {name};"
+    def float_remainder(self, a: str, b: str, dtype: DataType) -> str:
+        """The function of C's mathematics."""
+        return f"{self.dialect.math('fmod', dtype)}({a}, {b})"
 
-    def needs_branch(self, expr: PrimExpr) -> bool:
-        """Whether an expression would put a constant that reads memory in front of the statement."""
-        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
-            return False
-        return any(
-            isinstance(item, PrimExpr)
-            and self._uses.get(item, 0) > 1
-            and not isinstance(item, (Var, e.IntImm, e.FloatImm))
-            and any(isinstance(inner, (BufferLoad, e.Select)) for inner in pre_order(item))
-            for item in pre_order(expr)
-        )
+    def divide_naturals(self, division: Division, a: str, b: str, dtype: DataType) -> str:
+        """An operator; C makes an `int` of two small operands."""
+        text = f"({a} {division.sign} {b})"
+        return f"(({self.dialect.register_type(dtype)}){text})" if dtype.is_uint else text
 
-    def type_of(self, expr: PrimExpr) -> str:
-        """The C type of an expression's text."""
-        return self.dialect.types["int32"] if self.is_narrow(expr) else self.dialect.register_type(expr.dtype)
+    def divide(self, division: Division, a: str, b: str, dtype: DataType) -> str:
+        """A function."""
+        return f"{self.helpers.divide(division, dtype)}({a}, {b})"
 
-    def widen(self, text: str) -> str:
-        """An index of 32 bits in 64."""
-        return f"({self.dialect.types['int64']}){text}"
+    def extreme(self, lesser: bool, a: str, b: str, dtype: DataType) -> str:
+        """A function."""
+        return f"{self.helpers.extreme(dtype, lesser)}({a}, {b})"
 
-    def select(self, kind: str, condition: str, a: str, b: str) -> str:
-        """One of two values; only one of them is computed."""
-        return f"({condition} ? {a} : {b})"
+    def compare(self, kind: type, a: str, b: str, dtype: DataType) -> str:
+        """An operator."""
+        return f"({a} {OPERATORS[kind]} {b})"
+
+    def unknown_call(self, expr: e.Call, values: list[str]) -> str:
+        """An instruction of the device, if it has one of that name."""
+        instruction = self.helpers.instruction(expr.name)
+        if instruction is None:
+            return super().unknown_call(expr, values)
+        return f"{instruction}({', '.join(values)})"
 
 
 def integer_text(value: int, dtype: DataType, dialect: Dialect) -> str:
@@ -128,20 +100,9 @@ def integer_text(value: int, dtype: DataType, dialect: Dialect) -> str:
             return f"(({dialect.register_type(dtype)}){text})"
         return f"({text})" if value < 0 else text
     wide = dialect.types["int64" if dtype.is_int else "uint64"]
-    if value == dtype.min_value() and dtype.is_int:
-        return f"(({wide})(-{dtype.max_value()}LL) - 1)" if dialect.name == "CUDA" else f"(-{dtype.max_value()}L - 1)"
-    suffix = "LL" if dialect.name == "CUDA" else "L"
-    return f"(({wide}){value}{'U' if dtype.is_uint else ''}{suffix})"
-
-
-def _integer(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.IntImm)
-    return integer_text(expr.value, INT32 if c.is_narrow(expr) else expr.dtype, c.dialect)
-
-
-def _float(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.FloatImm)
-    return float_text(expr.value, expr.dtype, c.dialect)
+    if value == INDEX.min_value():
+        return dialect.least_int64
+    return f"(({wide}){value}{'U' if dtype.is_uint else ''}{dialect.long_suffix})"
 
 
 def float_text(value: float, dtype: DataType, dialect: Dialect) -> str:
@@ -154,95 +115,3 @@ def float_text(value: float, dtype: DataType, dialect: Dialect) -> str:
     short = repr(value)
     text = short if len(short) <= 8 and ("." in short or "e" in short) else value.hex()
     return f"({text})" if double and value < 0 else text if double else f"({text}f)" if value < 0 else f"{text}f"
-
-
-def _load(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, BufferLoad)
-    if expr.buffer.scope == "warp":
-        name, index = c.name(expr.buffer), expr.indices[0]
-        held = name if index is c.own_places[expr.buffer] else c.dialect.shuffle(name, c.value(index))
-        return load_value(c, held, expr.buffer.dtype)
-    if expr.buffer.scope == "shared.cluster":
-        block, index = c.part_of_cluster(expr.buffer, expr.indices[0])
-        helper = c.helpers.cluster_load(c.dialect.memory_type(expr.buffer.dtype), 1)
-        text = f"{helper}({c.name(expr.buffer)} + {c.value(index)}, {c.value(block)})"
-        return load_value(c, text, expr.buffer.dtype)
-    return load_value(c, f"{c.name(expr.buffer)}[{c.value(expr.indices[0])}]", expr.buffer.dtype)
-
-
-def _arithmetic(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.BinaryExpr)
-    operator = OPERATORS[type(expr)]
-    dtype = expr.dtype
-    if dtype.is_float:
-        if dtype.bits == 16:
-            raise CompilerBug(f"{dtype} arithmetic reached the code generator")
-        return f"({c.value(expr.a)} {operator} {c.value(expr.b)})"
-    if dtype is INDEX:
-        if c.is_narrow(expr):
-            return f"({c.value(expr.a)} {operator} {c.value(expr.b)})"
-        a, b = c.full(expr.a), c.full(expr.b)
-        if not any(isinstance(item, BufferLoad) for item in pre_order(expr)):
-            return f"({a} {operator} {b})"
-    else:
-        a, b = c.value(expr.a), c.value(expr.b)
-    # Signed overflow means nothing in C: data wraps in unsigned types.
-    unsigned = c.dialect.types[f"uint{max(32, dtype.bits)}"]
-    return f"(({c.dialect.register_type(dtype)})(({unsigned}){a} {operator} ({unsigned}){b}))"
-
-
-def _division(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.BinaryExpr)
-    kind = type(expr)
-    if expr.dtype.is_float:
-        if kind is e.Mod:
-            return f"{c.dialect.math('fmod', expr.dtype)}({c.value(expr.a)}, {c.value(expr.b)})"
-        return f"({c.value(expr.a)} / {c.value(expr.b)})"
-    quotient = kind in (e.FloorDiv, e.Div)
-    operator = "/" if quotient else "%"
-    a, b, dtype = c.pair(expr.a, expr.b)
-    positive = isinstance(expr.b, e.IntImm) and expr.b.value > 0
-    if expr.dtype.is_uint and positive:
-        return f"(({c.dialect.register_type(dtype)})({a} {operator} {b}))"
-    if expr.dtype is INDEX and c.divides_naturals(expr.a, expr.b):
-        return c.widened(expr, f"({a} {operator} {b})", dtype)
-    floors = kind in (e.FloorDiv, e.FloorMod) and not expr.dtype.is_uint
-    return c.widened(expr, f"{c.helpers.divide(dtype, floors, quotient)}({a}, {b})", dtype)
-
-
-def _extreme(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.BinaryExpr)
-    lesser = isinstance(expr, e.Min)
-    a, b, dtype = c.pair(expr.a, expr.b)
-    if dtype.is_bool:
-        return c.connect(lesser, a, b)
-    return c.widened(expr, f"{c.helpers.extreme(dtype, lesser)}({a}, {b})", dtype)
-
-
-def _compare(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.CompareExpr)
-    a, b, _ = c.pair(expr.a, expr.b)
-    return f"({a} {OPERATORS[type(expr)]} {b})"
-
-
-def _cast(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Cast)
-    return cast(c, expr)
-
-
-def _call(c: Expressions, expr: PrimExpr) -> str:
-    assert isinstance(expr, e.Call)
-    return call(c, expr)
-
-
-_DISPATCH: Final[dict[type, Callable[[Expressions, PrimExpr], str]]] = {
-    Var: variable_text,
-    e.IntImm: _integer,
-    e.FloatImm: _float,
-    **by_family(arithmetic=_arithmetic, division=_division, extreme=_extreme, compare=_compare, logical=logical_value),
-    e.Not: not_text,
-    e.Select: select_value,
-    e.Cast: _cast,
-    e.Call: _call,
-    BufferLoad: _load,
-}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilewright.codegen.c.dialect import Dialect
+from tilewright.codegen.operators import Division
 from tilewright.ir.dtype import DataType
-
-if TYPE_CHECKING:
-    from tilewright.codegen.c.dialect import Dialect
 
 
 class Helpers:
@@ -26,15 +23,14 @@ class Helpers:
             self.texts[name] = f"{self._dialect.function_prefix}{result} {name}({parameters}) {{ {body} }}"
         return name
 
-    def divide(self, dtype: DataType, floors: bool, quotient: bool) -> str:
+    def divide(self, division: Division, dtype: DataType) -> str:
         """Integer division that never traps: 0 for a divisor of 0, wrap-around for the least integer by -1."""
         kind = self._dialect.register_type(dtype)
+        quotient, floors = division.quotient, division.floors and not dtype.is_uint
         name = f"tw_{'floor' if floors else ''}{'div' if quotient else 'mod'}_{dtype.name}"
         parameters = f"{kind} a, {kind} b"
         if dtype.is_uint:
-            return self._define(
-                name, kind, parameters, f"return b == 0 ? 0 : ({kind})(a {'/' if quotient else '%'} b);"
-            )
+            return self._define(name, kind, parameters, f"return b == 0 ? 0 : ({kind})(a {division.sign} b);")
         unsigned = self._dialect.types[f"uint{max(32, dtype.bits)}"]
         negated = f"({kind})(({unsigned})0 - ({unsigned})a)" if quotient else "0"
         steps = f"if (b == 0) return 0; if (b == -1) return {negated}; {kind} r = ({kind})(a % b); "
@@ -97,7 +93,7 @@ class Helpers:
         self.texts.setdefault("tw_half_value", self._dialect.half_helpers()["tw_half_value"])
         return "tw_half_value"
 
-    def brain_bits(self) -> str:
+    def bfloat16_bits(self) -> str:
         """The bits of the nearest bfloat16 of a float, ties to even; NaN stays NaN."""
         dialect = self._dialect
         if "tw_brain_bits" in dialect.half_helpers():
@@ -110,7 +106,7 @@ class Helpers:
         )
         return self._define("tw_brain_bits", short, "float x", body)
 
-    def brain_value(self) -> str:
+    def bfloat16_value(self) -> str:
         """The float of the bits of a bfloat16."""
         dialect = self._dialect
         value = dialect.bits(f"(({dialect.types['uint32']})bits << 16)", DataType.of("uint32"), DataType.of("float32"))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.codegen.braces import BracedStatements
-from tilewright.codegen.c.convert import load_value, store_value
+from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.release import release_point, wait_point
 from tilewright.codegen.c.vectors import VectorMemory
+from tilewright.codegen.operators import reads_memory
 from tilewright.codegen.statements import element_count
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
-from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.annotations import ROLLED
@@ -24,8 +23,13 @@ from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt
 
-if TYPE_CHECKING:
-    from tilewright.codegen.c.dialect import Dialect
+
+class CLanguage(Dialect):
+    """A C-like language that kernels can be emitted in."""
+
+    def emit(self, kernels: Sequence[DeviceKernel]) -> str:
+        """One program of several kernels."""
+        return emit_kernels(kernels, self)
 
 
 def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
@@ -44,7 +48,6 @@ class _Kernel(BracedStatements[Expressions]):
 
     def __init__(self, kernel: DeviceKernel, dialect: Dialect, helpers: Helpers) -> None:
         super().__init__(kernel, Expressions(dialect, helpers))
-        self.language = dialect.name
         self._dialect = dialect
         self._vectors = VectorMemory(self.values, self.lanes)
         self.alone = wait_point(kernel.func.body, kernel.constants)
@@ -95,7 +98,7 @@ class _Kernel(BracedStatements[Expressions]):
         kind, passed = dialect.register_type(param.dtype), dialect.memory_type(param.dtype)
         if kind == passed:
             return f"const {kind} {name}"
-        c.line(f"const {kind} {name} = {load_value(c, f'{name}bits', param.dtype)};")
+        c.line(f"const {kind} {name} = {c.from_memory(f'{name}bits', param.dtype)};")
         return f"const {passed} {name}bits"
 
     def _lines(self, text: str) -> None:
@@ -215,7 +218,7 @@ class _Kernel(BracedStatements[Expressions]):
 
     def store_whole(self, stmt: BufferStore, texts: Sequence[str]) -> bool:
         """Store a vector, if its elements lie next to each other."""
-        stored = [store_value(self.values, text, stmt.buffer.dtype) for text in texts]
+        stored = [self.values.to_memory(text, stmt.buffer.dtype) for text in texts]
         return self._vectors.store(stmt.buffer, stmt.indices[0], stored)
 
     def _store_either(self, stmt: BufferStore) -> bool:
@@ -224,7 +227,7 @@ class _Kernel(BracedStatements[Expressions]):
         if not isinstance(value, Select) or self._vectors.is_read_anyway(value):
             return False
         condition = value.condition.value if isinstance(value.condition, Broadcast) else value.condition
-        if not condition.dtype.is_scalar or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+        if not condition.dtype.is_scalar or reads_memory(condition):
             return False
         self.choose(IfThenElse(condition, stmt.replace(value=value.a), stmt.replace(value=value.b)))
         return True
@@ -235,7 +238,7 @@ class _Kernel(BracedStatements[Expressions]):
         if buffer.scope == "shared.cluster":
             _, index = c.part_of_cluster(buffer, index, own=True)
         place = c.name(buffer) if buffer.scope == "warp" else f"{c.name(buffer)}[{c.value(index)}]"
-        c.line(f"{place} = {store_value(c, text, buffer.dtype)};")
+        c.line(f"{place} = {c.to_memory(text, buffer.dtype)};")
 
 
 def _place(dialect: Dialect, axis: str, cluster: int, blocks: Sequence[str] | None) -> str:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from tilewright.codegen.c.convert import load_value
+from tilewright.codegen.c.convert import CConversions
+from tilewright.codegen.lanes import Lanes
 from tilewright.ir.build import const, floormod
 from tilewright.ir.expr import And, Broadcast, Call, FloatImm, IntImm, Or, PrimExpr, Ramp, Select, is_const_int
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import BufferStore
-
-if TYPE_CHECKING:
-    from tilewright.codegen.c.expressions import Expressions
-    from tilewright.codegen.c.lanes import Lanes
 
 _WIDEST = 16
 """Bytes of the widest access. Buffers of kernels start at multiples of it."""
@@ -23,7 +19,7 @@ _IN_REGISTERS = ("local", "warp")
 class VectorMemory:
     """Vector accesses of one kernel."""
 
-    def __init__(self, c: Expressions, lanes: Lanes) -> None:
+    def __init__(self, c: CConversions, lanes: Lanes) -> None:
         self._c = c
         self._lanes = lanes
 
@@ -66,7 +62,7 @@ class VectorMemory:
                     text = c.dialect.load_vector(element, width, place, load.buffer.scope)
                 vector = c.declare(kind, text)
                 for lane in range(width):
-                    text = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                    text = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
                     c.know(self._lanes.of(load, start + lane), text)
         for choice in _certain_choices(value):
             self._read_if(choice)
@@ -108,7 +104,7 @@ class VectorMemory:
             place = f"{c.name(load.buffer)} + ({inside} ? {c.value(self._lanes.of(load.indices[0], start))} : 0)"
             vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
             for lane in range(width):
-                part = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                part = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
                 c.know(self._lanes.of(choice, start + lane), c.declare(register, f"{inside} ? {part} : {outside}"))
 
     def _read_after_test(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
@@ -125,7 +121,7 @@ class VectorMemory:
         c.depth += 1
         vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
         for lane, name in enumerate(names):
-            part = load_value(c, f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+            part = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
             c.line(f"{name} = {part};")
             c.know(self._lanes.of(choice, lane), name)
         c.depth -= 1
