@@ -1,9 +1,9 @@
-"""Single lanes of vector expressions: GPUs compute scalars in each thread, vectors live in memory accesses only."""
+"""Single lanes of vector expressions, for languages without vectors: GPUs compute scalars in each thread."""
 
 from __future__ import annotations
 
 from tilewright.ir import expr as e
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.buffer import BufferLoad
 
@@ -12,10 +12,10 @@ class Lanes:
     """The scalar expression of one lane, remembered by expression."""
 
     def __init__(self) -> None:
-        self._memo: dict[tuple[PrimExpr, int], PrimExpr] = {}
+        self._memo: dict[tuple[PrimExpr, int | Var], PrimExpr] = {}
 
-    def of(self, expr: PrimExpr, lane: int) -> PrimExpr:
-        """Lane number `lane` of an expression; a scalar is all its lanes."""
+    def of(self, expr: PrimExpr, lane: int | Var) -> PrimExpr:
+        """Lane number `lane` of an expression, a variable for any of them; a scalar is all its lanes."""
         if expr.dtype.is_scalar and not isinstance(expr, (e.Ramp, e.Broadcast)):
             return expr
         key = (expr, lane)
@@ -24,7 +24,7 @@ class Lanes:
             found = self._memo[key] = self._lane(expr, lane)
         return found
 
-    def _lane(self, expr: PrimExpr, lane: int) -> PrimExpr:
+    def _lane(self, expr: PrimExpr, lane: int | Var) -> PrimExpr:
         match expr:
             case e.Ramp():
                 return expr.base + expr.stride * lane
@@ -44,4 +44,4 @@ class Lanes:
             case e.Call() if all(arg.dtype.lanes == expr.dtype.lanes for arg in expr.args):
                 return e.Call(expr.name, tuple(self.of(arg, lane) for arg in expr.args), expr.dtype.element)
             case _:
-                raise UnsupportedError(f"kernels for a GPU have no lanes of {type(expr).__name__} {expr.dtype}")
+                raise UnsupportedError(f"kernels without vectors have no lanes of {type(expr).__name__} {expr.dtype}")

@@ -39,8 +39,7 @@ class KernelStatements(ABC, Generic[E]):
     alone: Stmt | None = None
     """A statement that is not joined with its neighbours."""
 
-    def __init__(self, kernel: DeviceKernel, expressions: E) -> None:
-        self.kernel = kernel
+    def __init__(self, expressions: E) -> None:
         self.values = expressions
         self.lanes = Lanes()
 

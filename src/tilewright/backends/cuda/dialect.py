@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tilewright.backends.cuda.instructions import function_name, instruction_text
 from tilewright.backends.cuda.row_instructions import row_instruction_text
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
@@ -82,7 +82,7 @@ class CudaDialect(CLanguage):
 
     def math(self, name: str, dtype: DataType) -> str:
         """The function of the CUDA mathematics for the type."""
-        base = {"round": "rint", "abs": "fabs"}.get(name, name)
+        base = math_name(name)
         return base if dtype.bits == 64 or base in ("isnan", "isinf", "isfinite") else f"{base}f"
 
     def bits(self, value: str, source: DataType, target: DataType) -> str:

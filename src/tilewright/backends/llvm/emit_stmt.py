@@ -19,10 +19,10 @@ from tilewright.backends.llvm.emit_memory import emit_store
 from tilewright.backends.llvm.emit_prefetch import emit_prefetches
 from tilewright.backends.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
 from tilewright.backends.llvm.types import memory_type, register_type
+from tilewright.codegen.captures import Capture, free_captures
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
-from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, variables
+from tilewright.ir.visit import variables
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION
@@ -45,8 +45,6 @@ from tilewright.tir.stmt import (
 SCRATCH_ALIGNMENT: Final = 64
 FAILED_ASSERT: Final = 1
 OUT_OF_MEMORY: Final = 2
-
-Capture = Var | Buffer
 
 
 @dataclass
@@ -354,27 +352,6 @@ def _emit_parallel_body(module: ModuleContext, name: str, loop: For, captured: t
     arguments += ["i64 %begin", "i64 %end"]
     lines += [f"  %code = call i32 @{name}_run({', '.join(arguments)})", "  ret i32 %code", "}"]
     module.functions.append("\n".join(lines))
-
-
-def free_captures(stmt: Stmt) -> tuple[Capture, ...]:
-    """Variables and buffers that a statement uses but does not define, by first use."""
-    bound: set[Node] = set()
-    used: dict[Capture, None] = {}
-    for item in pre_order(stmt):
-        match item:
-            case For() | LetStmt():
-                bound.add(item.var)
-            case Allocate():
-                bound.add(item.buffer)
-                for dim in item.buffer.shape:
-                    used.update(dict.fromkeys(variables(dim)))
-            case BufferStore() | BufferLoad():
-                used.setdefault(item.buffer)
-            case Var():
-                used.setdefault(item)
-            case _:
-                pass
-    return tuple(item for item in used if item not in bound)
 
 
 def _bytes(buffer: Buffer) -> PrimExpr:

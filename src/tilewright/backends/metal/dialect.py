@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import SHORT_TYPES
+from tilewright.codegen.c.dialect import SHORT_TYPES, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
@@ -61,7 +61,7 @@ class MetalDialect(CLanguage):
         """The function of the library, the precise one: without it mathematics is fast and loose."""
         if name in ("isnan", "isinf", "isfinite", "copysign"):
             return name
-        return f"precise::{ {'round': 'rint', 'abs': 'fabs'}.get(name, name) }"
+        return f"precise::{math_name(name)}"
 
     def bits(self, value: str, source: DataType, target: DataType) -> str:
         """`as_type`."""

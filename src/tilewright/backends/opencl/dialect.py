@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.codegen.c.dialect import SHORT_TYPES
+from tilewright.codegen.c.dialect import SHORT_TYPES, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
@@ -57,7 +57,7 @@ class OpenCLDialect(CLanguage):
 
     def math(self, name: str, dtype: DataType) -> str:
         """The builtin function."""
-        return {"round": "rint", "abs": "fabs"}.get(name, name)
+        return math_name(name)
 
     def bits(self, value: str, source: DataType, target: DataType) -> str:
         """`as_type`."""

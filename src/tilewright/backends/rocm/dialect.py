@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
 
-_BUILTIN: Final = {
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "rint",
-    "trunc": "trunc",
-    "abs": "fabs",
-    "fma": "fma",
-    "fmod": "fmod",
-    "copysign": "copysign",
-}
+_BUILTIN: Final = ("sqrt", "floor", "ceil", "round", "trunc", "abs", "fma", "fmod", "copysign")
 _TESTS: Final = ("isnan", "isinf", "isfinite")
 _LIBRARY: Final = (
     "exp exp2 log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2"
@@ -99,7 +89,7 @@ class HipDialect(CLanguage):
         if name in _TESTS:
             return f"__builtin_{name}"
         if name in _BUILTIN:
-            return f"__builtin_{_BUILTIN[name]}{'' if dtype.bits == 64 else 'f'}"
+            return f"__builtin_{math_name(name)}{'' if dtype.bits == 64 else 'f'}"
         return f"__ocml_{name}_f64" if dtype.bits == 64 else f"tw_far_{name}"
 
     def bits(self, value: str, source: DataType, target: DataType) -> str:

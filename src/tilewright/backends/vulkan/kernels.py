@@ -46,7 +46,8 @@ class _Kernel(KernelStatements[SpirvExpressions]):
     """One kernel being emitted. Variables of a function stand at its beginning, wherever they are needed."""
 
     def __init__(self, kernel: DeviceKernel, values: SpirvExpressions) -> None:
-        super().__init__(kernel, values)
+        super().__init__(values)
+        self.kernel = kernel
         self._module = values.module
         self._variables: list[str] = []
 

@@ -48,7 +48,8 @@ class _Kernel(BracedStatements[WgslExpressions]):
         params = [param for param in kernel.func.params if isinstance(param, Buffer)]
         # Threads that store small elements of one word do so bit by bit.
         storage = {param: param in kernel.written and is_packed(param.dtype) for param in params}
-        super().__init__(kernel, WgslExpressions(storage))
+        super().__init__(WgslExpressions(storage))
+        self.kernel = kernel
         self._prefix = prefix
         self._head: list[str] = []
 

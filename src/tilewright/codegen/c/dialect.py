@@ -1,11 +1,10 @@
-"""What one C-like language spells in its own way: types, qualifiers, thread indices, barriers, mathematics."""
+"""What one C-like language spells in its own way: types, constants, mathematics, vectors, instructions."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar, Final
 
-from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import CompilerBug, UnsupportedError
 
@@ -52,15 +51,19 @@ SHORT_TYPES: Final = {
 """The types of elements where `long` is 64 bits and unsigned types have short names: OpenCL C and Metal."""
 
 
-class Dialect(KernelLanguage):
-    """A C-like language for kernels. Half-precision values live in registers as float, in memory as their bits."""
+def math_name(name: str) -> str:
+    """What C calls a function of mathematics."""
+    return {"round": "rint", "abs": "fabs"}.get(name, name)
 
+
+class Dialect(ABC):
+    """A C-like language. Half-precision values live in registers as float, in memory as their bits."""
+
+    name: ClassVar[str]
     types: ClassVar[dict[str, str]]
     """The spelling of each scalar type that a register may hold."""
     function_prefix: ClassVar[str]
     """What stands before helper functions."""
-    meets_after_loops: ClassVar[bool] = False
-    """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
     long_suffix: ClassVar[str] = "L"
     """What constants of 64-bit integers end in."""
     least_int64: ClassVar[str] = "(-9223372036854775807L - 1)"
@@ -87,30 +90,6 @@ class Dialect(KernelLanguage):
         if name in ("float16", "bfloat16"):
             return self.types["uint16"]
         return self.types["uint8"] if name == "bool" else self.register_type(dtype)
-
-    @abstractmethod
-    def preamble(self, uses_double: bool) -> str:
-        """The text before everything else."""
-
-    @abstractmethod
-    def signature(self, name: str, parameters: list[str], threads: int) -> str:
-        """The head of a kernel that runs in blocks of so many threads."""
-
-    @abstractmethod
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
-        """A buffer parameter; `is_constant`: no kernel writes it."""
-
-    @abstractmethod
-    def shared(self, element: str, name: str, size: int) -> str:
-        """The declaration of memory that a block of threads shares."""
-
-    @abstractmethod
-    def axis(self, name: str) -> str:
-        """The place of a thread or block along an axis, as an int."""
-
-    @abstractmethod
-    def barrier(self, scope: str) -> str:
-        """The statement at which the threads of a block meet; memory of the scope is then seen by all."""
 
     def shuffle(self, value: str, thread: str) -> str:
         """The value that a register has in another thread of the same warp, by its number in the block."""
@@ -151,25 +130,6 @@ class Dialect(KernelLanguage):
         """The statement that stores a vector at an address in memory of a scope, a multiple of its size."""
         kind = self.vector_type(element, len(values))
         return f"*({kind}*)({place}) = make_{kind}({', '.join(values)});"
-
-    def wait_for_predecessors(self) -> str:
-        """What a kernel begins with that may be started before the kernels in front of it are done."""
-        return ""
-
-    def release_successors(self) -> str:
-        """What lets the kernels behind it start."""
-        return ""
-
-    def shared_array(self, size: int, is_dynamic: bool) -> str | None:
-        """The declaration of `tw_shared`, one array of bytes for all shared buffers of a kernel.
-
-        None where each buffer is declared by itself. `is_dynamic`: whether the launch gives its size.
-        """
-        return None
-
-    def private(self, element: str, name: str, size: int) -> str:
-        """The declaration of memory of one thread."""
-        return f"{element} {name}[{size}];"
 
     def instruction_helper(self, name: str) -> tuple[str, str] | None:
         """The function that is an instruction of the device (see `tir.machine`), and its text; None if it has none."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
-from tilewright.codegen.braces import BracedStatements
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.release import release_point, wait_point
+from tilewright.codegen.c.statements import CStatements
 from tilewright.codegen.c.vectors import VectorMemory
+from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.operators import reads_memory
 from tilewright.codegen.statements import element_count
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
+from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.annotations import ROLLED
@@ -24,15 +27,61 @@ from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt
 
 
-class CLanguage(Dialect):
-    """A C-like language that kernels can be emitted in."""
+class CLanguage(Dialect, KernelLanguage):
+    """A C-like language for kernels: qualifiers, places of threads, barriers."""
+
+    meets_after_loops: ClassVar[bool] = False
+    """Whether a barrier follows each loop with barriers inside, for the sake of the language's compilers."""
 
     def emit(self, kernels: Sequence[DeviceKernel]) -> str:
         """One program of several kernels."""
         return emit_kernels(kernels, self)
 
+    @abstractmethod
+    def preamble(self, uses_double: bool) -> str:
+        """The text before everything else."""
 
-def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
+    @abstractmethod
+    def signature(self, name: str, parameters: list[str], threads: int) -> str:
+        """The head of a kernel that runs in blocks of so many threads."""
+
+    @abstractmethod
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+        """A buffer parameter; `is_constant`: no kernel writes it."""
+
+    @abstractmethod
+    def shared(self, element: str, name: str, size: int) -> str:
+        """The declaration of memory that a block of threads shares."""
+
+    @abstractmethod
+    def axis(self, name: str) -> str:
+        """The place of a thread or block along an axis, as an int."""
+
+    @abstractmethod
+    def barrier(self, scope: str) -> str:
+        """The statement at which the threads of a block meet; memory of the scope is then seen by all."""
+
+    def wait_for_predecessors(self) -> str:
+        """What a kernel begins with that may be started before the kernels in front of it are done."""
+        return ""
+
+    def release_successors(self) -> str:
+        """What lets the kernels behind it start."""
+        return ""
+
+    def shared_array(self, size: int, is_dynamic: bool) -> str | None:
+        """The declaration of `tw_shared`, one array of bytes for all shared buffers of a kernel.
+
+        None where each buffer is declared by itself. `is_dynamic`: whether the launch gives its size.
+        """
+        return None
+
+    def private(self, element: str, name: str, size: int) -> str:
+        """The declaration of memory of one thread."""
+        return f"{element} {name}[{size}];"
+
+
+def emit_kernels(kernels: Sequence[DeviceKernel], dialect: CLanguage) -> str:
     """One program of several kernels."""
     helpers = Helpers(dialect)
     bodies = [_Kernel(kernel, dialect, helpers).emit() for kernel in kernels]
@@ -41,13 +90,12 @@ def emit_kernels(kernels: Sequence[DeviceKernel], dialect: Dialect) -> str:
     return "\n".join(part for part in parts if part)
 
 
-class _Kernel(BracedStatements[Expressions]):
+class _Kernel(CStatements):
     """One kernel being emitted."""
 
-    forever = "for (;;)"
-
-    def __init__(self, kernel: DeviceKernel, dialect: Dialect, helpers: Helpers) -> None:
-        super().__init__(kernel, Expressions(dialect, helpers))
+    def __init__(self, kernel: DeviceKernel, dialect: CLanguage, helpers: Helpers) -> None:
+        super().__init__(Expressions(dialect, helpers))
+        self.kernel = kernel
         self._dialect = dialect
         self._vectors = VectorMemory(self.values, self.lanes)
         self.alone = wait_point(kernel.func.body, kernel.constants)
@@ -65,8 +113,7 @@ class _Kernel(BracedStatements[Expressions]):
                 written, constant = param in kernel.written, param in kernel.constants
                 parameters.append(dialect.pointer(element, c.name(param), written, constant))
             else:
-                c.decide(param, narrow=False)
-                parameters.append(self._scalar(param))
+                parameters.append(self.scalar_parameter(param))
         self._declare_shared()
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
@@ -91,15 +138,6 @@ class _Kernel(BracedStatements[Expressions]):
         extents = dict(self.kernel.axes.values())
         counts = [extents.get(axis, ONE) for axis in BLOCK_AXES]
         return [str(n.value) if isinstance(n, IntImm) else f"(int)({self.values.value(n)})" for n in counts]
-
-    def _scalar(self, param: Var) -> str:
-        """A parameter that is a number; it comes as it lies in memory: half precision as bits, bool as a byte."""
-        c, dialect, name = self.values, self._dialect, self.values.name(param)
-        kind, passed = dialect.register_type(param.dtype), dialect.memory_type(param.dtype)
-        if kind == passed:
-            return f"const {kind} {name}"
-        c.line(f"const {kind} {name} = {c.from_memory(f'{name}bits', param.dtype)};")
-        return f"const {passed} {name}bits"
 
     def _lines(self, text: str) -> None:
         for line in text.splitlines():
@@ -164,23 +202,17 @@ class _Kernel(BracedStatements[Expressions]):
                 texts.append(c.value(place))
         c.line(f"{helper}({', '.join(texts)});")
 
-    def loop(self, loop: For, body: Callable[[], None]) -> None:
-        """A `for`."""
-        c = self.values
-        kind = "int" if c.is_narrow(loop.var) else self._dialect.types["int64"]
-        low = c.value(loop.min)
-        end = c.declare(kind, f"{low} + {c.value(loop.extent)}") if not _is_plain(loop) else None
-        limit = end or str(_end(loop))
-        name = c.name(loop.var)
+    def before_loop(self, loop: For) -> None:
+        """Whether the compiler is to unroll a loop."""
         if loop.kind is LoopKind.UNROLLED:
-            c.line("#pragma unroll")
+            self.values.line("#pragma unroll")
         elif ROLLED.of(loop):
-            c.line("#pragma unroll 1")
-        c.line(f"for ({kind} {name} = {low}; {name} < {limit}; ++{name}) {{")
-        self.inside(body)
-        c.line("}")
+            self.values.line("#pragma unroll 1")
+
+    def after_loop(self, loop: For) -> None:
+        """A barrier, where compilers of the language want it."""
         if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
-            c.line(self._dialect.barrier("shared"))
+            self.values.line(self._dialect.barrier("shared"))
 
     def under(self, condition: PrimExpr, stmt: Stmt) -> None:
         """A statement that runs where a condition holds, which says more about its indices."""
@@ -192,10 +224,6 @@ class _Kernel(BracedStatements[Expressions]):
         """An array of the function."""
         element = self._dialect.memory_type(buffer.dtype)
         self.values.line(self._dialect.private(element, self.values.name(buffer), element_count(buffer)))
-
-    def hold(self, value: PrimExpr, text: str) -> str:
-        """A constant."""
-        return self.values.declare(self._dialect.register_type(value.dtype), text)
 
     # ---------------------------------------------------------------- stores
 
@@ -237,11 +265,13 @@ class _Kernel(BracedStatements[Expressions]):
         c = self.values
         if buffer.scope == "shared.cluster":
             _, index = c.part_of_cluster(buffer, index, own=True)
-        place = c.name(buffer) if buffer.scope == "warp" else f"{c.name(buffer)}[{c.value(index)}]"
-        c.line(f"{place} = {c.to_memory(text, buffer.dtype)};")
+        if buffer.scope == "warp":
+            c.line(f"{c.name(buffer)} = {c.to_memory(text, buffer.dtype)};")
+        else:
+            super().assign(buffer, index, text)
 
 
-def _place(dialect: Dialect, axis: str, cluster: int, blocks: Sequence[str] | None) -> str:
+def _place(dialect: CLanguage, axis: str, cluster: int, blocks: Sequence[str] | None) -> str:
     """The place of a block or thread along an axis; blocks of a cluster follow each other along the first one.
 
     `blocks` are the numbers of blocks along the axes where all stand in a row.
@@ -265,12 +295,3 @@ def own_places(kernel: DeviceKernel) -> dict[Buffer, PrimExpr]:
     """Where a thread's own element of each buffer of a warp lies: where it is stored."""
     stores = (item for item in all_statements(kernel.func.body) if isinstance(item, BufferStore))
     return {store.buffer: store.indices[0] for store in stores if store.buffer.scope == "warp"}
-
-
-def _is_plain(loop: For) -> bool:
-    return isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
-
-
-def _end(loop: For) -> int:
-    assert isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
-    return loop.min.value + loop.extent.value
