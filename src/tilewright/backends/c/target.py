@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.target.kinds import CPU_OPTIONS, TargetKind
-from tilewright.target.resolve import effective_features
 
-KIND: Final = TargetKind("c", "C source for a CPU", CPU_OPTIONS, is_cpu=True, features_of=effective_features)
+# No features: C has no word for the instructions that features stand for. The compiler knows the processor.
+KIND: Final = TargetKind("c", "C source for a CPU, through the system's C compiler", CPU_OPTIONS, is_cpu=True)

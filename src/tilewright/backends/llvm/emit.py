@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from tilewright.backends.llvm.context import ModuleContext
 from tilewright.backends.llvm.emit_expr import DISPATCH
 from tilewright.backends.llvm.emit_stmt import FunctionEmitter
-from tilewright.backends.llvm.names import check_symbol
 from tilewright.backends.llvm.types import memory_type
+from tilewright.codegen.symbols import check_symbols
 from tilewright.ir.dtype import DataType
 from tilewright.support import trace
-from tilewright.support.errors import UserError
 from tilewright.target.target import Target
 from tilewright.tir.analysis.in_place import in_place_pairs
 from tilewright.tir.buffer import Buffer
@@ -25,12 +24,8 @@ from tilewright.tir.function import PrimFunc
 def emit_module(funcs: Sequence[PrimFunc], target: Target, *, entry_ir: str = "") -> str:
     """The LLVM IR of lowered functions; `entry_ir` is further text for the module (see `entry.emit_entry`)."""
     module = ModuleContext(target, DISPATCH)
-    names: set[str] = set()
+    check_symbols(func.name for func in funcs)
     for func in funcs:
-        if func.name in names:
-            raise UserError(f"two functions named {func.name} in one module", hint="rename one of them")
-        names.add(func.name)
-        check_symbol(func.name)
         with trace.span(f"emit:{func.name}"):
             _emit_function(module, func)
     defined = {_symbol(text) for text in [*module.functions, *entry_ir.split("\n")] if text.startswith("define ")}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.backends.llvm.extents import DECLARATIONS, ExtentEmitter
-from tilewright.backends.llvm.names import check_symbol
+from tilewright.codegen.symbols import check_symbol
 from tilewright.runtime.core.artifact import ArgKind, ArgRef, Extent, ModelInfo, Step
 from tilewright.runtime.core.checks import FIRST_CODE
 from tilewright.runtime.core.library import ERROR_ASSERT

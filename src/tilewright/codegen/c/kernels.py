@@ -20,7 +20,7 @@ from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Se
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.annotations import ROLLED
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS
 from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
@@ -192,15 +192,7 @@ class _Kernel(CStatements):
         helper = c.helpers.instruction(call.name)
         if helper is None:
             raise UnsupportedError(f"{self._dialect.name} kernels have no instruction {call.name}")
-        places = [arg.args[1] if isinstance(arg, Call) and arg.name == "access_ptr" else arg for arg in call.args]
-        c.start(*(place.indices[0] if isinstance(place, BufferLoad) else place for place in places))
-        texts: list[str] = []
-        for place in places:
-            if isinstance(place, BufferLoad):
-                texts.append(f"{c.name(place.buffer)} + {c.value(place.indices[0])}")
-            else:
-                texts.append(c.value(place))
-        c.line(f"{helper}({', '.join(texts)});")
+        c.line(f"{helper}({', '.join(self.arguments(call.args))});")
 
     def before_loop(self, loop: For) -> None:
         """Whether the compiler is to unroll a loop."""

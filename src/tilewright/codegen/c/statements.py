@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.codegen.braces import BracedStatements
 from tilewright.codegen.c.expressions import Expressions
-from tilewright.ir.expr import PrimExpr, Var, const_value
-from tilewright.tir.buffer import Buffer
+from tilewright.ir.expr import Call, PrimExpr, Var, const_value
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import For
 
 
@@ -25,6 +25,16 @@ class CStatements(BracedStatements[Expressions]):
             return f"const {kind} {name}"
         c.line(f"const {kind} {name} = {c.from_memory(f'{name}bits', param.dtype)};")
         return f"const {passed} {name}bits"
+
+    def arguments(self, args: Sequence[PrimExpr]) -> list[str]:
+        """Arguments of a call that is a statement: numbers, and addresses of elements."""
+        c = self.values
+        places = [arg.args[1] if isinstance(arg, Call) and arg.name == "access_ptr" else arg for arg in args]
+        c.start(*(place.indices[0] if isinstance(place, BufferLoad) else place for place in places))
+        return [
+            f"{c.name(place.buffer)} + {c.value(place.indices[0])}" if isinstance(place, BufferLoad) else c.value(place)
+            for place in places
+        ]
 
     def before_loop(self, loop: For) -> None:
         """What stands in front of a loop."""

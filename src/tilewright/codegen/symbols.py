@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tilewright.support.errors import UserError
 
@@ -16,3 +17,13 @@ def check_symbol(name: str) -> None:
             f"the function name {name!r} cannot be a symbol of the compiled code",
             hint="use ASCII letters, digits and underscores, not starting with a digit",
         )
+
+
+def check_symbols(names: Iterable[str]) -> None:
+    """Raise a `UserError` unless the functions of one module can be symbols, each of its own."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UserError(f"two functions named {name} in one module", hint="rename one of them")
+        seen.add(name)
+        check_symbol(name)
