@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, Unpack
 
-from tilewright.backends.code_stages import staged_assembly, staged_source
+from tilewright.backends.backend import Backend, backend_of
+from tilewright.backends.code_stages import staged_assembly
 from tilewright.backends.compiler import compiler_of
 from tilewright.backends.device import device_kernels, device_module, shown_source
-from tilewright.backends.host import compile_functions, lower_planned
+from tilewright.backends.host import HostBackend, compile_functions, lower_planned, staged_function
 from tilewright.backends.llvm import deploy
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
@@ -22,7 +23,7 @@ from tilewright.graph.pipeline import GraphOptions, optimize
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
-from tilewright.ir.stage_files import StageText, watch_overrides
+from tilewright.ir.stage_files import watch_overrides
 from tilewright.ir.visit import find_all
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
@@ -253,28 +254,31 @@ class Compilation(Exportable):
         return self._with_schedule(kernel, lambda func: device_kernels(func, self.target).func)
 
     def source(self, kernel: Kernel) -> str:
-        """The text of a kernel for a device, as the device's compiler takes it."""
+        """The text of a kernel as the compiler of its back end takes it: LLVM IR, C, OpenCL C, CUDA C++, ..."""
         if self.target.is_cpu:
-            raise UserError("kernels for a CPU have no text in another language", hint="see llvm_ir(kernel)")
+            return staged_function(self.lowered_kernel(kernel), self.target).text
         return self._with_schedule(
             kernel, lambda func: shown_source(kernel.symbol, device_kernels(func, self.target).kernels, self.target)
         )
 
     def llvm_ir(self, kernel: Kernel) -> str:
         """A kernel's LLVM IR, before LLVM optimises it."""
-        return self._staged_ir(kernel).text
-
-    def _staged_ir(self, kernel: Kernel) -> StageText:
-        if not self.target.is_cpu:
+        backend = backend_of(self.target, Backend)
+        if not isinstance(backend, HostBackend) or backend.emit is not emit_module:
             raise UserError(
                 f"kernels for the target kind '{self.target.kind}' have no LLVM IR", hint="see source(kernel)"
             )
-        text = emit_module([self.lowered_kernel(kernel)], self.target)
-        return staged_source(kernel.symbol, text, ".ll", compiler_of(self.target.kind))
+        return self.source(kernel)
 
     def assembly(self, kernel: Kernel) -> str:
         """A kernel's machine code as assembly text. Labels of two kernels differ, so that texts can be put together."""
-        text = staged_assembly(kernel.symbol, self._staged_ir(kernel), compiler_of(self.target.kind), self.target).text
+        compiler = compiler_of(self.target.kind)
+        if compiler.assembly is None:
+            raise UserError(
+                f"kernels for the target kind '{self.target.kind}' have no assembly", hint="see source(kernel)"
+            )
+        source = staged_function(self.lowered_kernel(kernel), self.target)
+        text = staged_assembly(kernel.symbol, source, compiler, self.target).text
         return re.sub(r"(?<![\w.$])\.L(?=\w)", f".L{self.kernels.index(kernel)}_", text)
 
     def artifact(self) -> Artifact:

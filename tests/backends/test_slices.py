@@ -26,11 +26,9 @@ from tilewright.target import Target
 from tilewright.target.kinds import gpu_kind, kind_named, target_kinds
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "05_add_a_device.md"
-UNFINISHED = ("c",)
-"""Kinds of target that have no back end yet."""
 
 
-@pytest.mark.parametrize("name", [name for name in backends.SLICES if name not in UNFINISHED])
+@pytest.mark.parametrize("name", backends.SLICES)
 def test_parts_agree(name: str) -> None:
     kind = kind_named(name)
     assert kind.name == name and Target(name).kind == name
@@ -51,7 +49,7 @@ def test_every_folder_is_named_and_every_name_has_a_folder() -> None:
     root = Path(backends.__file__).parent
     assert {path.parent.name for path in root.glob("*/target.py")} == set(backends.SLICES)
     assert [kind.name for kind in target_kinds()] == list(backends.SLICES)
-    assert set(slices.names("backend")) == set(backends.SLICES) - set(UNFINISHED)
+    assert set(slices.names("backend")) == set(backends.SLICES)
 
 
 def test_kinds_that_there_are_not() -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tilewright.backends.backend import Backend, Template, backend_of, lower, lowered
-from tilewright.backends.code_stages import compile_source
+from tilewright.backends.code_stages import compile_source, staged_source
 from tilewright.ir.passes import Pipeline
+from tilewright.ir.stage_files import StageText
 from tilewright.support import trace
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
@@ -54,6 +55,12 @@ def compile_functions(funcs: Sequence[PrimFunc], target: Target) -> bytes:
 def compile_lowered(func: PrimFunc, target: Target) -> bytes:
     """The object of a function that is lowered already."""
     return _object(func.name, _text([func], target), target)
+
+
+def staged_function(func: PrimFunc, target: Target) -> StageText:
+    """The text of a function that is lowered already, as it goes on to the compiler."""
+    backend = backend_of(target, HostBackend)
+    return staged_source(func.name, _text([func], target), backend.suffix, backend.compiler)
 
 
 def _text(plain: Sequence[PrimFunc], target: Target) -> str:

@@ -35,7 +35,7 @@ Print a stage of the compilation of a model.
   te         the loop program of each kernel before scheduling
   tir        the scheduled loop program of each kernel (parses back to the same IR)
   lowered    the flat loops that the code generator takes
-  source     the text of kernels for a device (OpenCL C, CUDA C++)
+  source     the text of kernels as their compiler takes it (LLVM IR, C, OpenCL C, CUDA C++)
   llvm       LLVM IR before LLVM's optimiser
   asm        assembly
   failures   kernels whose schedule template failed, and why: they have a plainer schedule

@@ -125,15 +125,8 @@ class _Function(CStatements):
         if count == 1:
             super().store(stmt, mask)
             return
-        loads = [item for item in pre_order(stmt.value) if isinstance(item, BufferLoad)]
-        if any(load.buffer is stmt.buffer and load.indices[0] is not stmt.indices[0] for load in loads):
-            # All lanes are computed before any is stored.
-            whole = self._array("lanes", stmt.value.dtype)
-            first = BufferStore(whole.buffer, whole.indices, stmt.value)
-            second: Stmt = stmt.replace(value=whole)
-            if mask is not None:
-                first, second = (IfThenElse(mask, item) for item in (first, second))
-            self.statement(Allocate(whole.buffer, seq(first, second)))
+        if not _is_lane_by_lane(stmt, mask):
+            self._store_after(stmt, mask)
             return
         lane = self._lane_variables.setdefault(count, Var("lane", INDEX))
         index = self.lanes.of(stmt.indices[0], lane)
@@ -141,6 +134,25 @@ class _Function(CStatements):
         if mask is not None:
             one = IfThenElse(self.lanes.of(mask, lane), one)
         self.statement(For(lane, ZERO, IntImm(count), LoopKind.SERIAL, one))
+
+    def _store_after(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
+        """A store whose lanes are all computed, into arrays, before any is stored."""
+        steps: list[Stmt] = []
+        arrays: list[Buffer] = []
+
+        def held(expr: PrimExpr, under: PrimExpr | None) -> BufferLoad:
+            lanes = self._array("lanes", expr.dtype)
+            arrays.append(lanes.buffer)
+            step = BufferStore(lanes.buffer, lanes.indices, expr)
+            steps.append(step if under is None else IfThenElse(under, step))
+            return lanes
+
+        condition = None if mask is None else held(mask, None)
+        last: Stmt = BufferStore(stmt.buffer, (held(stmt.indices[0], condition),), held(stmt.value, condition))
+        body = seq(*steps, last if condition is None else IfThenElse(condition, last))
+        for array in arrays:
+            body = Allocate(array, body)
+        self.statement(body)
 
     def evaluate(self, stmt: Evaluate) -> None:
         """A call of a function outside; an int32 is its status."""
@@ -230,3 +242,13 @@ class _Function(CStatements):
         c.line(f"struct {name} {name} = {{{', '.join(values) or '0'}}};")
         c.line(f"tw_code = tw_parallel({name}_part, &{name}, {c.full(loop.extent)});")
         self.leave_if("tw_code")
+
+
+def _is_lane_by_lane(stmt: BufferStore, mask: PrimExpr | None) -> bool:
+    """Whether no lane of a store reads what another one stores."""
+    index = stmt.indices[0]
+    parts = [stmt.value, index] if mask is None else [stmt.value, index, mask]
+    loads = [item for part in parts for item in pre_order(part) if isinstance(item, BufferLoad)]
+    places = [load.indices[0] for load in loads if load.buffer is stmt.buffer]
+    distinct = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value != 0
+    return not places or (distinct and all(place is index for place in places))

@@ -15,7 +15,7 @@ from tilewright.backends.llvm.emit_convert import emit_cast
 from tilewright.backends.llvm.emit_intrinsics import C_LIBRARY, emit_call
 from tilewright.backends.llvm.emit_memory import any_lane, emit_load
 from tilewright.backends.llvm.types import constant, lane_suffix, register_type
-from tilewright.codegen.operators import by_family
+from tilewright.codegen.operators import DIVISIONS, by_family
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import PrimExpr
@@ -64,9 +64,8 @@ def _division(c: FunctionContext, expr: PrimExpr) -> str:
     assert isinstance(expr, e.BinaryExpr)
     if expr.dtype.is_float:
         return _arithmetic(c, expr)
-    kind = type(expr)
-    wants_quotient = kind in (e.FloorDiv, e.Div)
-    floors = kind in (e.FloorDiv, e.FloorMod)
+    division = DIVISIONS[type(expr)]
+    wants_quotient, floors = division.quotient, division.floors
     divisor = _constant_of(expr.b)
     text = register_type(expr.dtype)
     a, b = c.value(expr.a), c.value(expr.b)

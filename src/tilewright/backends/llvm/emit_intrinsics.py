@@ -13,6 +13,7 @@ from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_machine import emit_machine
 from tilewright.backends.llvm.emit_memory import element_address
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
+from tilewright.codegen.operators import by_intrinsic
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import CompilerBug, UnsupportedError
@@ -22,7 +23,14 @@ from tilewright.tir.buffer import BufferLoad
 _Emit = Callable[[FunctionContext, Call], str]
 
 _BITS: Final = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
-_LLVM_UNARY: Final = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+_LLVM_NAMES: Final = {
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "fma", "copysign")},
+    "round": "roundeven",
+    "popcount": "ctpop",
+}
+"""Intrinsics that are one of LLVM's, with the same arguments."""
+_INFINITY: Final = {"isinf": "oeq", "isfinite": "olt"}
+"""How a magnitude compares with infinity."""
 C_LIBRARY: Final = frozenset(
     "exp exp2 log log2 log10 log1p expm1 pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
     "erf".split()
@@ -33,12 +41,6 @@ C_LIBRARY: Final = frozenset(
 def emit_call(c: FunctionContext, expr: PrimExpr) -> str:
     """The value of a call."""
     assert isinstance(expr, Call)
-    if expr.name in _BITS:
-        return c.op(f"{_BITS[expr.name]} {c.typed(expr.args[0])}, {c.value(expr.args[1])}")
-    if expr.name in _LLVM_UNARY:
-        return _llvm(c, _LLVM_UNARY[expr.name], expr)
-    if expr.name in C_LIBRARY:
-        return _library(c, expr)
     emit = emit_machine if expr.name in machine.table else _TABLE.get(expr.name)
     if emit is None:
         raise UnsupportedError(f"the CPU code generator does not know the intrinsic {expr.name!r}")
@@ -81,12 +83,12 @@ def _abs(c: FunctionContext, expr: Call) -> str:
     return c.op(f"call {text} {function}({c.typed(expr.args[0])}, i1 false)")
 
 
-def _fma(c: FunctionContext, expr: Call) -> str:
-    return _llvm(c, "fma", expr)
+def _same(c: FunctionContext, expr: Call) -> str:
+    return _llvm(c, _LLVM_NAMES[expr.name], expr)
 
 
-def _copysign(c: FunctionContext, expr: Call) -> str:
-    return _llvm(c, "copysign", expr)
+def _bitwise(c: FunctionContext, expr: Call) -> str:
+    return c.op(f"{_BITS[expr.name]} {c.typed(expr.args[0])}, {c.value(expr.args[1])}")
 
 
 def _scale_by_power(c: FunctionContext, expr: Call) -> str:
@@ -117,23 +119,18 @@ def _scale_by_power(c: FunctionContext, expr: Call) -> str:
     return result
 
 
-def _is_nan(c: FunctionContext, expr: Call) -> str:
-    value = c.value(expr.args[0])
-    return c.op(f"fcmp uno {register_type(expr.args[0].dtype)} {value}, {value}")
-
-
-def _against_infinity(predicate: str) -> _Emit:
-    def emit(c: FunctionContext, expr: Call) -> str:
-        dtype = expr.args[0].dtype
-        text = register_type(dtype)
-        function = c.module.declare(f"llvm.fabs.{lane_suffix(dtype)}", text, text, "")
-        magnitude = c.op(f"call {text} {function}({c.typed(expr.args[0])})")
-        infinity = float_constant(float("inf"), dtype)
-        if dtype.lanes > 1:
-            infinity = c.broadcast(infinity, dtype.element, dtype.lanes)
-        return c.op(f"fcmp {predicate} {text} {magnitude}, {infinity}")
-
-    return emit
+def _test(c: FunctionContext, expr: Call) -> str:
+    dtype = expr.args[0].dtype
+    text = register_type(dtype)
+    if expr.name == "isnan":
+        value = c.value(expr.args[0])
+        return c.op(f"fcmp uno {text} {value}, {value}")
+    function = c.module.declare(f"llvm.fabs.{lane_suffix(dtype)}", text, text, "")
+    magnitude = c.op(f"call {text} {function}({c.typed(expr.args[0])})")
+    infinity = float_constant(float("inf"), dtype)
+    if dtype.lanes > 1:
+        infinity = c.broadcast(infinity, dtype.element, dtype.lanes)
+    return c.op(f"fcmp {_INFINITY[expr.name]} {text} {magnitude}, {infinity}")
 
 
 def _int_splat(c: FunctionContext, value: int, dtype: DataType) -> str:
@@ -144,19 +141,12 @@ def _bitwise_not(c: FunctionContext, expr: Call) -> str:
     return c.op(f"xor {c.typed(expr.args[0])}, {_int_splat(c, -1, expr.dtype)}")
 
 
-def _shift(left: bool) -> _Emit:
-    def emit(c: FunctionContext, expr: Call) -> str:
-        dtype, text = expr.dtype, register_type(expr.dtype)
-        # The count is taken modulo the width: LLVM leaves larger shifts undefined.
-        count = c.op(f"and {c.typed(expr.args[1])}, {_int_splat(c, dtype.bits - 1, dtype)}")
-        operation = "shl" if left else "ashr" if dtype.is_int else "lshr"
-        return c.op(f"{operation} {text} {c.value(expr.args[0])}, {count}")
-
-    return emit
-
-
-def _popcount(c: FunctionContext, expr: Call) -> str:
-    return _llvm(c, "ctpop", expr)
+def _shift(c: FunctionContext, expr: Call) -> str:
+    """The count is taken modulo the width: LLVM leaves larger shifts undefined."""
+    dtype, text = expr.dtype, register_type(expr.dtype)
+    count = c.op(f"and {c.typed(expr.args[1])}, {_int_splat(c, dtype.bits - 1, dtype)}")
+    operation = "shl" if expr.name == "shift_left" else "ashr" if dtype.is_int else "lshr"
+    return c.op(f"{operation} {text} {c.value(expr.args[0])}, {count}")
 
 
 def _clz(c: FunctionContext, expr: Call) -> str:
@@ -198,20 +188,20 @@ def _call_extern(c: FunctionContext, expr: Call) -> str:
 
 
 _TABLE: Final[dict[str, _Emit]] = {
-    "abs": _abs,
-    "fma": _fma,
-    "copysign": _copysign,
+    **by_intrinsic(
+        C_LIBRARY,
+        function=_library,
+        test=_test,
+        absolute=_abs,
+        bitwise=_bitwise,
+        invert=_bitwise_not,
+        shift=_shift,
+        count=_clz,
+        same=_reinterpret,
+    ),
+    **dict.fromkeys(_LLVM_NAMES, _same),
     "scale_by_power": _scale_by_power,
-    "isnan": _is_nan,
-    "isinf": _against_infinity("oeq"),
-    "isfinite": _against_infinity("olt"),
-    "bitwise_not": _bitwise_not,
-    "shift_left": _shift(left=True),
-    "shift_right": _shift(left=False),
-    "popcount": _popcount,
-    "clz": _clz,
     "likely": _likely,
-    "reinterpret": _reinterpret,
     "access_ptr": _access_pointer,
     "call_extern": _call_extern,
 }
