@@ -19,6 +19,7 @@ from tests.codegen.compiled import call, integers, run
 from tests.tir.schedule.test_schedule_random import _step, programs
 from tilewright import te
 from tilewright.backends.c import compiler
+from tilewright.backends.c.compiler import COMPILER
 from tilewright.backends.host import compile_lowered, host_source
 from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.pool import runtime_imports
@@ -174,8 +175,12 @@ def test_models(tmp_path: Path) -> None:
     assert not compilation.failed_templates
     kernel = compilation.kernels[0]
     assert f'__asm__("{kernel.symbol}")' in compilation.source(kernel)
+    assert COMPILER.assembly is not None
+    assembly = COMPILER.assembly.emit(compilation.source(kernel), C)
+    assert COMPILER.assembly.assemble(assembly, C).startswith(b"\x7fELF")
     with pytest.raises(UserError, match="the target kind 'c' have no LLVM IR"):
         compilation.llvm_ir(kernel)
+    assert f"{kernel.symbol}:" in compilation.assembly(kernel)
     exe.export_library(tmp_path / "image.so")
     np.testing.assert_array_equal(tw.load(tmp_path / "image.so")(image), exe(image))
 

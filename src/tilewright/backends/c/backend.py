@@ -8,4 +8,4 @@ from tilewright.backends.c.functions import emit_source
 from tilewright.backends.c.target import KIND
 from tilewright.backends.host import HostBackend
 
-BACKEND: Final = HostBackend(kind=KIND, language="C", emit=emit_source)
+BACKEND: Final = HostBackend(kind=KIND, language="C", suffix=".c", emit=emit_source)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tilewright.backends.compiler import Compiler
+from tilewright.backends.compiler import Assembly, Compiler
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target.host import detect_host
 from tilewright.target.target import Target
@@ -17,7 +17,7 @@ from tilewright.target.target import Target
 _COMMANDS: Final = ("cc", "gcc", "clang")
 # Sums may be fused with products, as `docs/semantics.md` has it; mathematics neither traps nor sets `errno`.
 _OPTIONS: Final = (
-    *("-std=gnu11", "-O3", "-fPIC", "-c", "-w"),
+    *("-std=gnu11", "-O3", "-fPIC", "-w"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-stack-protector"),
 )
 
@@ -42,9 +42,14 @@ def _version() -> str:
 
 def compile_c(text: str, target: Target) -> bytes:
     """The object file of C source."""
-    command = [find_c_compiler(), *_OPTIONS, *_processor(target)]
+    return _run(text, ".c", "-c", target)
+
+
+def _run(text: str, suffix: str, action: str, target: Target) -> bytes:
+    """What the compiler makes of a text: an object (`-c`) of C or of assembly, or assembly (`-S`)."""
+    command = [find_c_compiler(), action, *_OPTIONS, *_processor(target)]
     with tempfile.TemporaryDirectory() as folder:
-        source, written = Path(folder) / "program.c", Path(folder) / "program.o"
+        source, written = Path(folder) / f"program{suffix}", Path(folder) / "program.out"
         source.write_text(text, encoding="utf-8")
         done = subprocess.run([*command, str(source), "-o", str(written)], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -64,4 +69,7 @@ def _processor(target: Target) -> list[str]:
     return [] if name == "generic" else [f"-march={name}" if target.arch == "x86_64" else f"-mcpu={name}"]
 
 
-COMPILER: Final = Compiler(compile_c, _version)
+_ASSEMBLY: Final = Assembly(
+    lambda text, target: _run(text, ".c", "-S", target).decode(), lambda text, target: _run(text, ".s", "-c", target)
+)
+COMPILER: Final = Compiler(compile_c, _version, _ASSEMBLY)
