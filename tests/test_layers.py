@@ -143,7 +143,6 @@ CYCLES: dict[str, str] = {
     "tilewright.tir.schedule": "mixins of `Schedule` name it in types",
     "tilewright.codegen.c": "expressions, conversions and dialects name each other in types",
     "tilewright.backends.vulkan": "expressions, conversions and intrinsics name each other in types",
-    "tilewright.graph": "the first question for an operator loads the operators, which register there",
 }
 """Packages whose modules still import each other in a circle, and why; the list may only shrink."""
 
