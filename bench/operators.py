@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from bench.operator_cases import Case
 from bench.operator_table import CASES, FAMILIES
 from bench.peers import ITSELF, PEERS, REFERENCE, onnxruntime_peer, process
 from tilewright.cli import measure
+from tilewright.cli.options import add_algorithms, algorithm_options
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 
@@ -79,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         threads = parse_threads(options.threads)
+        chosen = replace(algorithm_options(options), threads=threads)
         cases = choose_cases(options.only)
         (rival,) = process.parse_peers(options.against)
     except (UserError, ValueError) as error:
@@ -91,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder, harness.pinned(threads):
             for case in cases:
                 peer = worker or _HERE[rival]
-                results[case.name] = measure_case(case, Path(folder), threads, peer, options.seconds)
+                results[case.name] = measure_case(case, Path(folder), chosen, peer, options.seconds)
                 harness.say(f"{case.name}: {_line(results[case.name])}")
     finally:
         if worker is not None:
@@ -125,8 +128,11 @@ def choose_cases(only: str) -> list[Case]:
     return chosen
 
 
-def measure_case(case: Case, folder: Path, threads: int, peer: process.PeerProcess | Loader, seconds: float) -> Result:
+def measure_case(
+    case: Case, folder: Path, options: tw.CompileOptions, peer: process.PeerProcess | Loader, seconds: float
+) -> Result:
     """Compile, check and time one case against a peer. What cannot be compiled is a result, not the end."""
+    threads = options.threads or harness.all_threads()
     path = folder / f"{case.name}.onnx"
     path.write_bytes(case.model().SerializeToString())
     inputs = case.arrays()
@@ -134,7 +140,7 @@ def measure_case(case: Case, folder: Path, threads: int, peer: process.PeerProce
     expected = reference()
     result: Result = {"family": case.family}
     try:
-        executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", threads=threads)
+        executable = tw.compile(tw.frontend.from_onnx(str(path)), target="native", options=options)
         actual = executable.run(inputs)
     except TilewrightError as error:
         return {**result, "error": str(error).splitlines()[0]}
@@ -221,6 +227,7 @@ def _line(result: Result) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.operators", description=__doc__.split("\n")[0])
     parser.add_argument("--threads", default="1", help="threads to run on: a number, or 'all' (default: 1)")
+    add_algorithms(parser)
     parser.add_argument("--against", default=REFERENCE, help=f"one peer of `bench.peers` (default: {REFERENCE})")
     parser.add_argument("--only", default="", help="words, comma-separated: cases whose name or family has one")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of turns for each case (default: 0.3)")

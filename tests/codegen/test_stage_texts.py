@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model
 from tilewright import te
-from tilewright.backends.llvm.assemble import assemble, module_of
+from tilewright.backends.llvm.assembler import assemble, module_of
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target

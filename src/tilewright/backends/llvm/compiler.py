@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.backends.compiler import Assembly, Compiler
-from tilewright.backends.llvm.assemble import assemble
+from tilewright.backends.llvm.assembler import assemble
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.toolchain import emit_assembly, llvm_version
 from tilewright.target.target import Target

@@ -1,7 +1,7 @@
 """Assembly text to an object, for assembly that a user has changed (`TILEWRIGHT_OVERRIDE_DIR`).
 
 LLVM's assembler ends the process over a text that it does not understand, so it runs in one of its own:
-`python -m tilewright.backends.llvm.assemble TRIPLE CPU FEATURES` reads the text and writes the object.
+`python -m tilewright.backends.llvm.assembler TRIPLE CPU FEATURES` reads the text and writes the object.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tilewright.backends.llvm.elf import architecture
-from tilewright.backends.llvm.toolchain import binding, compile_ir, host_triple
+from tilewright.backends.llvm.toolchain import binding, compile_ir
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target.host import detect_host
 from tilewright.target.target import Target
 
 
 def assemble(text: str, target: Target) -> bytes:
     """The object of assembly for this machine's architecture; LLVM's assemblers for others are not in the wheel."""
-    if architecture(target.triple) != architecture(host_triple()):
+    if target.arch != detect_host().arch:
         raise UnsupportedError(
             f"there is no assembler for {target.triple} here",
             hint="change the LLVM IR instead (00_source.ll), or work on such a machine",
@@ -28,7 +28,7 @@ def assemble(text: str, target: Target) -> bytes:
     package_root = str(Path(__file__).resolve().parents[3])
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "tilewright.backends.llvm.assemble", target.triple, target.cpu, target.features],
+        [sys.executable, "-m", "tilewright.backends.llvm.assembler", target.triple, target.cpu, target.features],
         input=text.encode(),
         capture_output=True,
         env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
