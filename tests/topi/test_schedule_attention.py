@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import TARGETS, check, check_symbolic, compare, kernel, kinds, var
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call
@@ -14,7 +15,6 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 SIZES = [(1, 8, 16, 4, 8, 8), (2, 9, 33, 1, 5, 7), (1, 1, 35, 3, 16, 4), (1, 21, 1, 1, 1, 1)]
 

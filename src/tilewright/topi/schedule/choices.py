@@ -45,6 +45,14 @@ class Choices:
     asked: dict[str, Question] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
 
+    def copy(self) -> Choices:
+        """The same answers, and a list of its own of what was asked."""
+        return Choices(self.given, self.answer, dict(self.asked), dict(self.answers))
+
+    def take(self, other: Choices) -> None:
+        """Go on from what a copy has been asked."""
+        self.asked, self.answers = other.asked, other.answers
+
     def choose(self, name: str, options: Sequence[A], default: A) -> A:
         """The answer to a question. A given answer that is no option here (another shape's) is not taken."""
         question = Question(name, tuple(dict.fromkeys((*options, default))), default)

@@ -29,13 +29,14 @@ from tilewright.topi.schedule.cpu.winograd import schedule_winograd
 from tilewright.topi.schedule.cpu.winograd_plain import schedule_winograd_plain
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
+from tilewright.topi.schedule.template import Scheduled
 
 _CONTRACTIONS = (Anchor.MATMUL, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D_TRANSPOSE)
 
 
 def schedule_cpu(
     func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
-) -> PrimFunc:
+) -> Scheduled:
     """A scheduled program for a CPU, equivalent to the given unscheduled one.
 
     Constant parameters may come out rearranged: the attribute `PACKING` says how. `choices` overrides what
@@ -43,7 +44,7 @@ def schedule_cpu(
     """
     context = ScheduleContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
-    return with_packing(context.sch.func, context.packing)
+    return Scheduled(with_packing(context.sch.func, context.packing), ())
 
 
 def _schedule(context: ScheduleContext) -> None:
