@@ -8,9 +8,9 @@ from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import (
     Columns,
     RegisterTile,

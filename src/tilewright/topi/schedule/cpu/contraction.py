@@ -10,7 +10,6 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
     can_fill_panels,
@@ -23,13 +22,14 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     schedule_tile,
     unroll_reduction,
 )
-from tilewright.topi.schedule.cpu.streams import read_in_streams
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import (
     RegisterTile,
     divisors,
     padded_widths,
     register_tile,
 )
+from tilewright.topi.schedule.cpu.unrolling import read_in_streams
 
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8

@@ -19,7 +19,6 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
     can_fill_panels,
@@ -31,6 +30,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     start_at_bias,
     unroll_reduction,
 )
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
 
 _MOST_UNROLLED_TAPS = 25

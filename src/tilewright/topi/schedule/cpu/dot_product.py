@@ -9,9 +9,9 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.questions import choose_tile
+from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
 _WEIGHTS_SHARE = 0.4

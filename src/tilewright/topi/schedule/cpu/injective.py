@@ -6,9 +6,9 @@ from math import prod
 
 from tilewright.ir.expr import Var
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.schedule.access_patterns import crossed_axis, lie_side_by_side, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.questions import choose_vector_length
-from tilewright.topi.schedule.walks import crossed_axis, lie_side_by_side, same_indices
+from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 
 
 def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:

@@ -13,8 +13,8 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
-from tilewright.topi.schedule.cpu.streams import read_in_streams
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.cpu.unrolling import read_in_streams
 from tilewright.topi.schedule.packing import constant_parameters
 
 _ACCUMULATORS = 4

@@ -11,10 +11,10 @@ from tilewright.tir.annotations import ROWS
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
+from tilewright.topi.schedule.access_patterns import lie_side_by_side
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.injective import fuse_walked, schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_vector_length
-from tilewright.topi.schedule.walks import lie_side_by_side
+from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 
 _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""

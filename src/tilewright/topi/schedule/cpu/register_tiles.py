@@ -14,7 +14,7 @@ from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.cpu.questions import unroll_steps
+from tilewright.topi.schedule.cpu.tile_choice import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_tile, padded_widths, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 

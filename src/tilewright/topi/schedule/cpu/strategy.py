@@ -13,18 +13,18 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.amx_product import schedule_tile_matrix
 from tilewright.topi.schedule.cpu.attention import is_attention, schedule_attention
 from tilewright.topi.schedule.cpu.contraction import schedule_contraction
-from tilewright.topi.schedule.cpu.convolution import keep_planes, schedule_taps, streams_taps
-from tilewright.topi.schedule.cpu.deep import part_of_sum, schedule_deep_product
 from tilewright.topi.schedule.cpu.depthwise import schedule_depthwise, schedule_separable
+from tilewright.topi.schedule.cpu.depthwise_planar import has_planes, schedule_planes
 from tilewright.topi.schedule.cpu.dot_product import schedule_dot_product
-from tilewright.topi.schedule.cpu.half import is_half_product, schedule_half_product
+from tilewright.topi.schedule.cpu.half_product import is_half_product, schedule_half_product
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.planes import has_planes, schedule_planes
 from tilewright.topi.schedule.cpu.recurrent import is_recurrence, schedule_recurrence
 from tilewright.topi.schedule.cpu.reduction import schedule_reductions
-from tilewright.topi.schedule.cpu.tile_matrix import schedule_tile_matrix
+from tilewright.topi.schedule.cpu.split_k_product import part_of_sum, schedule_deep_product
+from tilewright.topi.schedule.cpu.streaming_taps import keep_planes, schedule_taps, streams_taps
 from tilewright.topi.schedule.cpu.winograd import schedule_winograd
 from tilewright.topi.schedule.cpu.winograd_plain import schedule_winograd_plain
 from tilewright.topi.schedule.inline import inline_stages

@@ -15,7 +15,7 @@ from tilewright.tir.schedule.trace import Value
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import fetch_also, result_places
-from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
 

@@ -11,7 +11,7 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_length
 

@@ -16,7 +16,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
-from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 

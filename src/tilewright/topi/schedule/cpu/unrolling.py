@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.questions import MOST_UNROLLED
+from tilewright.topi.schedule.cpu.tile_choice import MOST_UNROLLED
 
 _MOST_STREAMS = 8
 _LEAST_BYTES = 1 << 14
