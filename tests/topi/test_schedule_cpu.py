@@ -540,9 +540,9 @@ def test_images_that_are_turned_before_a_reduction(target: Target) -> None:
     function = infer_types(Function("k", (x, y), call("nn.softmax", total, axis=3)))
     assert isinstance(function, Function)
     func = lower_primitive(function, "k", on_cpu=True)
-    assert [block.name for block in find_all(func.body, Block) if block.name.startswith("turned")] == [
-        "turned",
-        "turned_1",
+    assert [block.name for block in find_all(func.body, Block) if block.name.startswith("transposed")] == [
+        "transposed",
+        "transposed_1",
     ]
     compare(func, schedule_cpu(func, target))
 

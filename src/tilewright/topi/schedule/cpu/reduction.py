@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import FloorMod, PrimExpr, Var
+from tilewright.ir.expr import FloorMod, PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.annotations import ROWS
+from tilewright.tir.annotations import ROWS, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.access_patterns import lie_side_by_side
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.injective import fuse_walked, schedule_injective
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
+from tilewright.topi.schedule.cpu.injective import fuse_walked, parallelize_rows, schedule_injective
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
+from tilewright.topi.schedule.template import Template
 
 _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
@@ -289,3 +291,32 @@ def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr |
         # Axes that were made one.
         last = last.a
     return values.get(last)
+
+
+def _is_matrix_vector(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    """A matrix product of one column: its sums run along rows in memory, so that lanes are partial sums."""
+    spatial = [item for item in context.block(anchor).iters if item.kind is IterKind.SPATIAL]
+    one_column = kind_of(context, anchor) is Anchor.MATMUL and const_value(spatial[-1].domain.extent) == 1
+    return None if one_column else "no matrix product of one column"
+
+
+def _has_reduction(context: ScheduleContext) -> str | None:
+    if len(context.sch.get_output_blocks()) != 1:
+        return "several outputs"
+    is_reduction = [context.block(handle).is_reduction for handle in context.sch.blocks()]
+    return None if any(is_reduction) else "no reduction"
+
+
+def _apply(context: ScheduleContext) -> None:
+    parallelize_rows(context)
+    (output,) = context.sch.get_output_blocks()
+    schedule_reductions(context, output)
+
+
+MATRIX_VECTOR = contraction_template(
+    "matrix-vector-product",
+    "a product of one column as a reduction: partial sums in vectors",
+    _is_matrix_vector,
+    lambda context, anchor, output: schedule_reductions(context, output),
+)
+REDUCTION = Template("reduction", "every stage of a row where its results are used, in vectors", _has_reduction, _apply)

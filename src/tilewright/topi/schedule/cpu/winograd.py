@@ -7,17 +7,19 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
-from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES
+from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.trace import Value
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import fetch_also, result_places
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile, unroll_steps
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _STAGES = (
     "winograd_input_rows",
@@ -447,3 +449,11 @@ def _schedule_input(
             sch.vectorize(channel)
             context.parallelize(lines, prod(context.sizes([*lines, channel])))
     return outer, chunk
+
+
+TEMPLATE = Template(
+    "winograd",
+    "groups of tiles whose transformed input stays in cache, batched products in registers",
+    requires_kind(Anchor.WINOGRAD),
+    schedule_winograd,
+)
