@@ -68,9 +68,9 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
 
     def element(b: ExprLike, i: ExprLike, h: ExprLike, e: ExprLike) -> PrimExpr:
-        found = mixed[b, h, i, e] * factor[b, h, i]
+        weighted = mixed[b, h, i, e] * factor[b, h, i]
         if attributes.blind_is_zero:
-            found = build.select(build.eq(largest[b, h, i], const(-math.inf, wide)), zero, found)
-        return cast(found, query.dtype)
+            weighted = build.select(build.eq(largest[b, h, i], const(-math.inf, wide)), zero, weighted)
+        return cast(weighted, query.dtype)
 
     return compute(result_shape(result), element, "attention")

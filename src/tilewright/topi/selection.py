@@ -67,8 +67,8 @@ class _Row:
 
     def place(self, key: PrimExpr) -> PrimExpr:
         """The place of an element, from its key; in the row whatever the key is."""
-        found = const(2**32 - 1, INT64) - build.floormod(key, const(2**32, INT64))
-        return build.maximum(build.minimum(found, self.size - 1), 0)
+        place = const(2**32 - 1, INT64) - build.floormod(key, const(2**32, INT64))
+        return build.maximum(build.minimum(place, self.size - 1), 0)
 
     def may_come_before(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         """Whether a comes before b, in one comparison: NaN on either side counts too."""
@@ -236,7 +236,7 @@ def _side_by_side(row: _Row, columns: int) -> Stmt:
 
             return seq(at_once(count, entry), *(step for number in range(row.wanted) for step in level(number)))
 
-        def found(number: int) -> Stmt:
+        def written(number: int) -> Stmt:
             def result(lane: Var) -> Stmt:
                 own = column(lane)
                 place = own.place(kept[number * _KEYS + lane])
@@ -251,7 +251,7 @@ def _side_by_side(row: _Row, columns: int) -> Stmt:
         return seq(
             *(start(number) for number in range(row.wanted)),
             repeat(row.size, passed, "p"),
-            *(found(number) for number in range(row.wanted)),
+            *(written(number) for number in range(row.wanted)),
         )
 
     whole = columns // _KEYS

@@ -59,9 +59,9 @@ class Choices:
         if name in self.asked:
             raise CompilerBug(f"a schedule template asks '{name}' twice")
         self.asked[name] = question
-        wanted = self.given.get(name)
+        given = self.given.get(name)
         # The option itself, not what was given: 1.0 from a file is equal to 1, and is no size.
-        matching = [option for option in question.options if option == wanted]
+        matching = [option for option in question.options if option == given]
         chosen = matching[0] if matching else self.answer(question)
         self.answers[name] = chosen
         return chosen  # type: ignore[return-value]

@@ -38,8 +38,10 @@ def contractions(context: ScheduleContext) -> list[BlockHandle]:
 def find_contraction(context: ScheduleContext) -> Contraction | str:
     """The contraction of a kernel that is one with its epilogue, else why it is not."""
     anchors, outputs = contractions(context), context.sch.get_output_blocks()
-    if len(anchors) != 1 or len(outputs) != 1:
-        return f"{len(anchors) or 'no'} contractions, {len(outputs)} outputs"
+    if len(anchors) != 1:
+        return "several contractions" if anchors else "no contraction"
+    if len(outputs) != 1:
+        return "several outputs"
     (anchor,), (output,) = anchors, outputs
     if anchor.name == output.name:
         return Contraction(anchor, output)

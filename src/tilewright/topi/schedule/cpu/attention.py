@@ -34,6 +34,10 @@ _BLOCK_STAGES = ("scores", "max", "powers", "total", "factor")
 def _matches(context: ScheduleContext) -> str | None:
     if not blocks_of_kind(context, Anchor.ATTENTION):
         return "no attention"
+    stages = {handle.name for handle in context.sch.blocks()}
+    if not {"attention_keys", "attention_values"} <= stages:
+        # Without elements there are no such stages.
+        return "no elements"
     sizes = [context.sizes(context.sch.get_loops(_stage(context, name))) for name in ("products", "mixed")]
     return "no elements" if 0 in map(prod, sizes) else None
 

@@ -32,7 +32,7 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
-from tilewright.topi.schedule.cpu.unrolling import read_in_streams
+from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8
@@ -64,7 +64,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
                out[n, y, xo*X + xi, co*C + ci] = epilogue(acc[xi, ci])
     """
     sch = context.sch
-    keep_planes(context, anchor)
+    keep_planar(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
@@ -90,7 +90,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     context.parallelize_tiles(nest.outer, prod(extents) * reduction_size(context, anchor))
     if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
         item = context.block(anchor).writes[0].buffer.dtype.itemsize
-        if read_in_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
+        if interleave_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
             return
     reduction = unroll_reduction(context, reduction, tile)
     if not nest.resident:
@@ -100,7 +100,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
         prefetch_results(context, output, reduction, tile)
 
 
-def keep_planes(context: ScheduleContext, anchor: BlockHandle) -> None:
+def keep_planar(context: ScheduleContext, anchor: BlockHandle) -> None:
     """Let the padded copy of a planar image stay planar where the convolution would have it channels last.
 
     Before: `pad[n, y, x, c] = image[n, c, y, x]`; after: `pad[n, c, y, x] = image[n, c, y, x]`, the same elements in an

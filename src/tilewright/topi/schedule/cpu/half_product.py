@@ -17,8 +17,9 @@ from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
-from tilewright.topi.schedule.cpu.tile_choice import choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
@@ -89,7 +90,7 @@ def schedule_half_product(context: ScheduleContext) -> None:
     start = sch.decompose_reduction(sums, steps[0])
     size = prod(context.sizes(order)) * tile.rows * tile.columns
     context.parallelize_tiles(order, size * prod(weights.static_shape or (1,)) // columns)
-    _fetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
+    _prefetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
     for handle in (sums, *totals[:1]):
         sch.set_scope(handle, 0, "local")
         _join_halves(context, handle)
@@ -133,7 +134,7 @@ def _order(
     return order, [row_inner, vector]
 
 
-def _fetch_results(context: ScheduleContext, output: BlockHandle, tiles: LoopHandle, tile: RegisterTile) -> None:
+def _prefetch_results(context: ScheduleContext, output: BlockHandle, tiles: LoopHandle, tile: RegisterTile) -> None:
     """Fetch the places of a tile's results before its sums are computed, where results leave the near caches."""
     result = context.block(output).writes[0].buffer
     width = const_value(result.shape[-1])

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.ir.expr import Var
 from tilewright.tir.annotations import ROWS
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.access_patterns import crossed_axis, lie_side_by_side, same_indices
+from tilewright.topi.schedule.access_patterns import are_contiguous, crossed_axis, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
@@ -33,7 +33,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     crossed = crossed_axis(context.block(handle), len(loops))
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
-    loops = fuse_walked(context, handle, loops)
+    loops = fuse_contiguous(context, handle, loops)
     extents = context.sizes(loops)
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
@@ -52,13 +52,13 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         context.parallelize(outer, work)
 
 
-def fuse_walked(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """Make one loop of the last ones where what they access lies side by side: vectors then have one end in all."""
     block = context.block(handle)
     driven = {item.value: item for item in block.iters if isinstance(item.value, Var)}
     first = len(loops) - 1
     while first > 0 and all(loop.var in driven for loop in loops[first - 1 : first + 1]):
-        if not lie_side_by_side(block, driven[loops[first - 1].var], driven[loops[first].var]):
+        if not are_contiguous(block, driven[loops[first - 1].var], driven[loops[first].var]):
             break
         first -= 1
     if first == len(loops) - 1:

@@ -15,7 +15,7 @@ from tilewright.topi.schedule.cpu.anchors import blocks_of_kind, requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
-from tilewright.topi.schedule.cpu.unrolling import read_in_streams
+from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
@@ -69,7 +69,7 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     reduction = schedule_tile(context, product, batch_outer, tile)
     across = _gates(context, product) * vectors
     width = across * lanes * context.block(product).writes[0].buffer.dtype.itemsize
-    if not (packed and reduction and read_in_streams(context, reduction[-1], rows * across, width)):
+    if not (packed and reduction and interleave_streams(context, reduction[-1], rows * across, width)):
         unroll_reduction(context, reduction, tile)
     sch.unroll(batch_inner)
     sch.unroll(vector)

@@ -11,10 +11,10 @@ from tilewright.tir.annotations import ROWS, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
-from tilewright.topi.schedule.access_patterns import lie_side_by_side
+from tilewright.topi.schedule.access_patterns import are_contiguous
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
-from tilewright.topi.schedule.cpu.injective import fuse_walked, parallelize_rows, schedule_injective
+from tilewright.topi.schedule.cpu.injective import fuse_contiguous, parallelize_rows, schedule_injective
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
 
@@ -30,7 +30,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     """
     sch = context.sch
     for handle in sch.blocks():
-        _fuse_reduced(context, handle)
+        _fuse_reduced_axes(context, handle)
     others = [handle for handle in _stages(context) if handle.name != output.name]
     loops = sch.get_loops(output)
     block = context.block(output)
@@ -54,7 +54,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         return
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
-    if len(loops) - 1 in shared and any(_walks_last_axis(context, handle) for handle in others):
+    if len(loops) - 1 in shared and any(_is_contiguous_along_last_axis(context, handle) for handle in others):
         length = _vector_length(context, output, loops[-1], context.lanes(output))
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
@@ -84,7 +84,7 @@ def _stages(context: ScheduleContext) -> list[BlockHandle]:
     return [handle for handle in handles if handle.name not in apart]
 
 
-def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
+def _fuse_reduced_axes(context: ScheduleContext, handle: BlockHandle) -> None:
     """Make one axis of reduced axes that lie side by side in memory: rows of vectors then have no short ends.
 
     Before: `for h, w: S[c] += A[c, h, w]`; after: `for k: S[c] += A[c, k // W, k % W]`.
@@ -93,7 +93,7 @@ def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
     groups: list[list[int]] = []
     for number, item in enumerate(block.iters):
         reduced = item.kind is IterKind.REDUCE
-        if groups and reduced and lie_side_by_side(block, block.iters[number - 1], item):
+        if groups and reduced and are_contiguous(block, block.iters[number - 1], item):
             groups[-1].append(number)
         else:
             groups.append([number])
@@ -127,13 +127,13 @@ def _shared_axes(context: ScheduleContext, output: BlockHandle, others: list[Blo
     return shared
 
 
-def _walks_last_axis(context: ScheduleContext, handle: BlockHandle) -> bool:
+def _is_contiguous_along_last_axis(context: ScheduleContext, handle: BlockHandle) -> bool:
     """Whether a stage is a reduction whose last kept axis walks memory."""
     block = context.block(handle)
     if not block.is_reduction:
         return False
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
-    return bool(spatial) and _innermost_axis(context, handle) is spatial[-1].value
+    return bool(spatial) and _contiguous_axis(context, handle) is spatial[-1].value
 
 
 def _below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
@@ -146,7 +146,7 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
-    loops = fuse_walked(context, handle, loops)
+    loops = fuse_contiguous(context, handle, loops)
     extent = context.extent(loops[-1])
     if extent is not None and extent < 2:
         return
@@ -191,7 +191,7 @@ def vectorize_reduction(context: ScheduleContext, handle: BlockHandle, loops: li
     spatial = [loop for loop in loops if loop not in reduce]
     if not reduce:
         return spatial
-    walking = _innermost_axis(context, handle)
+    walking = _contiguous_axis(context, handle)
     lanes = context.lanes(handle)
     if spatial and walking is not None and linear(walking).terms.get(spatial[-1].var) == 1:
         extent = context.extent(spatial[-1])
@@ -273,7 +273,7 @@ def _vectorize_partial(context: ScheduleContext, partial: BlockHandle) -> None:
             sch.vectorize(loop)
 
 
-def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr | None:
+def _contiguous_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr | None:
     """The iterator's value that walks the input with stride one: the one in the last index of the largest load."""
     block = context.block(handle)
     values: dict[PrimExpr, PrimExpr] = {item.var: item.value for item in block.iters}

@@ -12,7 +12,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
-from tilewright.topi.schedule.cpu.contraction import keep_planes, weights_stay
+from tilewright.topi.schedule.cpu.contraction import keep_planar, weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
@@ -69,7 +69,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
         out[y, x, c] = epilogue(sum[y, x, c])
     """
     sch = context.sch
-    keep_planes(context, anchor)
+    keep_planar(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
