@@ -96,8 +96,8 @@ def _ordered(value: PrimExpr) -> PrimExpr:
     wide = cast(value, FLOAT32)
     bits = intrinsics.reinterpret(wide, INT32)
     # Negative numbers have their bits in the wrong order, but for the sign.
-    turned = build.select(build.lt(bits, 0), const(-(2**31), INT32) - bits - 1, bits)
-    plain = build.select(build.eq(wide, const(0.0, FLOAT32)), const(0, INT32), turned)
+    in_order = build.select(build.lt(bits, 0), const(-(2**31), INT32) - bits - 1, bits)
+    plain = build.select(build.eq(wide, const(0.0, FLOAT32)), const(0, INT32), in_order)
     return build.select(intrinsics.isnan(wide), const(2**31 - 1, INT32), plain)
 
 

@@ -1,4 +1,4 @@
-"""The schedule of attention: a few queries at a time, whose scores stay in the near caches."""
+"""The schedule of attention: a block of queries at a time, whose scores stay in the first cache level."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from tilewright.topi.schedule.cpu.tiling import (
 from tilewright.topi.schedule.template import Template
 
 _SCORES_SHARE = 0.5
-"""The part of the first cache level for the scores of a block of queries and their powers."""
+"""The part of the first cache level for the scores of a block of queries and their exponentials."""
 _MOST_QUERIES = 32
-
-
 _BLOCK_STAGES = ("scores", "max", "powers", "total", "factor")
 """What is computed for a block of queries at a time, in order."""
 
@@ -55,9 +53,9 @@ def schedule_attention(context: ScheduleContext) -> None:
             for panel of keys, tile of queries:
                 acc[i, j] = 0;  for d: acc[i, j] += query[i, d] * keys[d, j]
                 scores[i, j] = acc[i, j] * scale + mask[i, j]
-            max[i], powers[i, j], total[i] = ...                         (vectors of neighbouring keys)
+            max[i], exp[i, j], total[i] = ...                            (vectors of neighbouring keys)
             for tile of queries, panel of values:
-                acc[i, e] = 0;  for j: acc[i, e] += powers[i, j] * values[j, e]
+                acc[i, e] = 0;  for j: acc[i, e] += exp[i, j] * values[j, e]
                 out[i, e] = acc[i, e] / total[i]
     """
     sch = context.sch
@@ -70,7 +68,7 @@ def schedule_attention(context: ScheduleContext) -> None:
     packed_values = _padded(context, "mixed", "values", value_tile)
     block, inner = sch.split(row, [None, rows])
     sch.reorder(batch, head, block, inner, column)
-    mixed = _schedule_product(context, "mixed", [inner, column], value_tile)
+    weighted_values = _schedule_product(context, "mixed", [inner, column], value_tile)
     for name in reversed(_BLOCK_STAGES):
         sch.compute_at(_stage(context, name), block, preserve_unit_loops=name == "scores")
     score_loops = loops_below(context, _stage(context, "scores"), block)[-2:]
@@ -87,7 +85,7 @@ def schedule_attention(context: ScheduleContext) -> None:
         for handle in (packed_keys, packed_values):
             schedule_injective(context, handle)
         context.parallelize([batch, head, block], heads * queries * keys * width)
-    unroll_reduction(context, mixed, value_tile)
+    unroll_reduction(context, weighted_values, value_tile)
     unroll_reduction(context, products, score_tile)
 
 
