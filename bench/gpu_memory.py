@@ -208,14 +208,14 @@ def _cudnn_lstm(data: Any, weights: Any, hidden: Any, cell: Any) -> Callable[[],
 def _variants(func: PrimFunc, target: Target, tune: bool) -> Iterator[tuple[dict[str, Answer], PrimFunc]]:
     """The default schedule, and those with other answers to the template's questions."""
     choices = Choices()
-    yield {}, schedule_gpu(func, target, choices)
+    yield {}, schedule_gpu(func, target, choices).func
     if not tune:
         return
     names = list(choices.asked)
     points = itertools.product(*[choices.asked[name].options for name in names])
     others = [dict(zip(names, point, strict=True)) for point in points]
     for given in [point for point in others if point != choices.answers][:_MOST_VARIANTS]:
-        yield given, schedule_gpu(func, target, Choices(given))
+        yield given, schedule_gpu(func, target, Choices(given)).func
 
 
 def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def build(layer: Layer, precision: str, number: int) -> Candidate | None:
     target = Target(PRECISIONS[precision].target)
     program = function_of(layer, PRECISIONS[precision].dtype)
     choices = Choices()
-    func = schedule_gpu(program, target, choices)
+    func = schedule_gpu(program, target, choices).func
     if number:
         name = next((name for name in _QUESTIONS if choices.answers.get(name)), None)
         options = choices.asked[name].options if name else ()
@@ -75,7 +75,7 @@ def build(layer: Layer, precision: str, number: int) -> Candidate | None:
             return None
         # Options are ranked, the best first; those at the end are a sample of the rest.
         choices = Choices(given={name: others[number // 2] if number % 2 else others[-(number // 2)]})
-        func = schedule_gpu(program, target, choices)
+        func = schedule_gpu(program, target, choices).func
     packing = packing_of(func).get(1)
     axes = None if packing is None else tuple(int(step[0]) for step in packing.encode())
     answers = {name: choices.answers[name] for name in _QUESTIONS if choices.answers.get(name)}

@@ -48,6 +48,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import BufferStore
+from tilewright.topi.schedule.template import TemplateChoice
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -235,6 +236,10 @@ class Compilation(Exportable):
     def scheduled(self, kernel: Kernel) -> PrimFunc:
         """A kernel's loop program with its schedule applied: the template's, or where that fails a plainer one."""
         return self._with_schedule(kernel, lambda func: func)
+
+    def templates_of(self, kernel: Kernel) -> tuple[TemplateChoice, ...]:
+        """The templates of a kernel's schedule (one for all of it, or one for each stage), and those passed over."""
+        return use_schedule(kernel.func, self.target, kernel.answers, lambda func: func).templates
 
     def _with_schedule(self, kernel: Kernel, use: Callable[[PrimFunc], T]) -> T:
         return use_schedule(kernel.func, self.target, kernel.answers, use).result

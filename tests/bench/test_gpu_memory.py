@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.gpu_memory import CASES, SMALL, Case, program
+from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.device import device_kernels
 from tilewright.target import Target
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 H200 = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 IN_PARTS = ("sum rows 1M", "sum all", "sum few columns")

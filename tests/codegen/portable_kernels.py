@@ -12,6 +12,7 @@ import tilewright.topi.library
 from tests.codegen.portable import Build
 from tests.tir.passes.test_bind_threads import tiled_product
 from tests.topi.differential import Array, operator_program, results_of, run_reference
+from tests.topi.scheduling import schedule_gpu
 from tilewright import te
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import DataType
@@ -20,7 +21,6 @@ from tilewright.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BufferStore, For, LoopKind, Stmt
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
 

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +30,6 @@ from tilewright.lower.kernel import compile_kernel
 from tilewright.lower.schedules import schedule_kernel
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError
-from tilewright.target import Target
-from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.split_host_device import MOST_BLOCKS_ACROSS
 from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
 from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
@@ -114,11 +112,12 @@ def lower_all(
 ) -> None:
     """Schedule and lower all kernels of a model."""
     compilation = Compilation(from_onnx(model), target, threads, precision=precision)
-    schedule: Callable[[PrimFunc, Target], PrimFunc] = schedule_kernel
-    if plain:
-        schedule = schedule_plain_cpu if compilation.target.is_cpu else schedule_plain_gpu
+    schedule_plain = schedule_plain_cpu if compilation.target.is_cpu else schedule_plain_gpu
     for kernel in compilation.kernels:
-        scheduled = schedule(kernel.func, compilation.target)
+        if plain:
+            scheduled = schedule_plain(kernel.func, compilation.target)
+        else:
+            scheduled = schedule_kernel(kernel.func, compilation.target).func
         if compilation.target.is_cpu:
             lower_planned(scheduled, compilation.target)
             continue

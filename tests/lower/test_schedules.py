@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from tilewright.target import Target
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.cpu.plain import schedule_plain_cpu
+from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.tune.builder import BuildRequest, build_candidate
 from tilewright.tune.space import Space
 
@@ -41,6 +44,14 @@ FAILURES = {
 def _lenient(tmp_path: Path) -> Iterator[None]:
     with settings.STRICT_TEMPLATES.override(False), settings.CACHE_DIR.override(tmp_path):
         yield
+
+
+def _replace_templates(monkeypatch: pytest.MonkeyPatch, schedule: Callable[..., Any]) -> None:
+    """Schedule kernels by a function of the test."""
+    backend_of = schedules.backend_of
+    monkeypatch.setattr(
+        schedules, "backend_of", lambda target, kind: replace(backend_of(target, kind), schedule=schedule)
+    )
 
 
 def _fails(error: Exception) -> Callable[..., Any]:
@@ -64,7 +75,7 @@ def test_a_model_whose_templates_fail_is_right_and_says_so(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     error, said = FAILURES[name]
-    monkeypatch.setattr(schedules, "schedule_cpu", _fails(error))
+    _replace_templates(monkeypatch, _fails(error))
     model, inputs = _model()
     compilation = Compilation(from_onnx(model), threads=4)
     with pytest.warns(RuntimeWarning, match="the schedule template of 1 kernel failed"):
@@ -81,7 +92,7 @@ def test_a_model_whose_templates_fail_is_right_and_says_so(
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_is_an_error_where_it_shall_be(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error, said = FAILURES[name]
-    monkeypatch.setattr(schedules, "schedule_cpu", _fails(error))
+    _replace_templates(monkeypatch, _fails(error))
     kernel, target = _kernel()
     assert compile_kernel(kernel, target).failed_template
     with settings.STRICT_TEMPLATES.override(True), pytest.raises((ScheduleError, CompilerBug), match=said):
@@ -93,7 +104,7 @@ def test_a_failure_is_an_error_where_it_shall_be(name: str, monkeypatch: pytest.
     "family", ["attention", "winograd", "softmax", "recurrence", "sorting", "quantized_convolution"]
 )
 def test_plain_schedules_compute_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "schedule_cpu", _fails(ScheduleError("no")))
+    _replace_templates(monkeypatch, _fails(ScheduleError("no")))
     model, inputs = _model(family)
     compilation = Compilation(from_onnx(model), threads=64)
     with warnings.catch_warnings():
@@ -109,7 +120,7 @@ def test_plain_schedules_compute_the_same(family: str, monkeypatch: pytest.Monke
 def test_plain_schedules_use_all_cores() -> None:
     kernel, target = _kernel()
     with settings.STRICT_TEMPLATES.override(False):
-        plain = schedules.schedule_plain_cpu(kernel.func, target)
+        plain = schedule_plain_cpu(kernel.func, target)
     assert LoopKind.PARALLEL in {loop.kind for loop in find_all(plain.body, For)}
 
 
@@ -161,7 +172,7 @@ def test_the_command_line_lists_failures(
     onnx.save(_model()[0], path)
     assert main(["inspect", str(path), "--stage", "failures"]) == 0
     assert capsys.readouterr().out == "no schedule template failed\n"
-    monkeypatch.setattr(schedules, "schedule_cpu", _fails(ScheduleError("no such loop")))
+    _replace_templates(monkeypatch, _fails(ScheduleError("no such loop")))
     with settings.CACHE.override(False), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         assert main(["inspect", str(path), "--stage", "failures"]) == 0
@@ -173,7 +184,6 @@ def test_the_command_line_lists_failures(
 
 def test_tuning_starts_from_the_plain_schedule_where_the_template_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, target = _kernel()
-    schedule_cpu = schedules.schedule_cpu
 
     def fails_by_default(func: Any, target: Target, choices: Choices, sch: Any) -> Any:
         made = schedule_cpu(func, target, choices, sch)
@@ -181,7 +191,7 @@ def test_tuning_starts_from_the_plain_schedule_where_the_template_fails(monkeypa
             raise ScheduleError("not so")
         return made
 
-    monkeypatch.setattr(schedules, "schedule_cpu", fails_by_default)
+    _replace_templates(monkeypatch, fails_by_default)
     space = Space(kernel.func, target)
     assert space.default == {} and space.open_questions
     # Points that the template takes are schedules of their own.
@@ -192,7 +202,7 @@ def test_tuning_starts_from_the_plain_schedule_where_the_template_fails(monkeypa
 
 def test_a_candidate_is_not_a_plainer_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, target = _kernel()
-    monkeypatch.setattr(schedules, "schedule_cpu", _fails(ScheduleError("not so")))
+    _replace_templates(monkeypatch, _fails(ScheduleError("not so")))
     candidate = Kernel(kernel.symbol, kernel.func, kernel.work, {"tile_rows": 4})
     with pytest.raises(UserError, match="the template fails for these answers: the tuned schedule failed: not so"):
         build_candidate(BuildRequest(candidate, target))
@@ -202,7 +212,7 @@ def test_a_candidate_is_not_a_plainer_schedule(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("family", ["dense", "softmax", "convolution_2d", "sorting"])
 def test_devices_have_plain_schedules_too(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "schedule_gpu", _fails(ScheduleError("no")))
+    _replace_templates(monkeypatch, _fails(ScheduleError("no")))
     model, inputs = _model(family)
     compilation = Compilation(from_onnx(model), "opencl")
     texts = [compilation.source(kernel) for kernel in compilation.kernels]

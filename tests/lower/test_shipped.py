@@ -12,6 +12,7 @@ from bench.gpu_layers import LAYERS, function_of
 from bench.gpu_records import shape_of
 from tests.integration.small_models import classifier
 from tests.lower.test_tuned import _last
+from tests.topi.scheduling import schedule_cpu, schedule_gpu
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import stored_answer
 from tilewright.lower import shipped
@@ -21,8 +22,6 @@ from tilewright.lower.shipped import add_shipped, shipped_answers
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile
 from tilewright.topi.schedule.gpu.tile_choice import ranked_tiles
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.integration.small_models import classifier
+from tests.topi.scheduling import schedule_cpu
 from tilewright.compiler import Compilation
 from tilewright.graph.choices import stored_answer
 from tilewright.ir.structural import structural_key
@@ -17,7 +18,6 @@ from tilewright.lower.records import Record, Selection
 from tilewright.support import extensions
 from tilewright.support.errors import UserError
 from tilewright.topi.schedule.choices import Answer, Choices, Question
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
 

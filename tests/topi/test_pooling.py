@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.topi.differential import check, cpu_program, random_array, results_of, run_reference
+from tests.topi.scheduling import schedule_cpu
 from tilewright.target import Target
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32")
 

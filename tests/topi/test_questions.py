@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import TARGETS, compare, conv, kernel, var
 from tests.topi.test_winograd import Case
 from tilewright.graph.ir.op import call
@@ -13,7 +14,6 @@ from tilewright.ir.structural import structural_key
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS
 from tilewright.tune.space import Space
 

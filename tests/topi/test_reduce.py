@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.topi.differential import check, cpu_program, random_array, results_of, run_reference
+from tests.topi.scheduling import schedule_cpu
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
 from tilewright.tir.annotations import ROWS
 from tilewright.tir.stmt import Block
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "uint8", "int32", "int64", "uint64")

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import TARGETS, check, check_symbolic, compare, kernel, kinds, var
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call
 from tilewright.ir import expr as ir
+from tilewright.ir.structural import structural_equal
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu import strategy
+from tilewright.topi.schedule.cpu.strategy import WHOLE_KERNELS
+from tilewright.topi.schedule.template import apply_first
 
 SIZES = [(1, 8, 16, 4, 8, 8), (2, 9, 33, 1, 5, 7), (1, 1, 35, 3, 16, 4), (1, 21, 1, 1, 1, 1)]
 
@@ -74,3 +81,21 @@ def test_cores_share_heads_or_blocks_of_queries() -> None:
         scheduled = schedule_cpu(func, TARGETS["avx512"])
         loops = find_all(scheduled.body, For)
         assert sum(loop.kind is LoopKind.PARALLEL for loop in loops) == regions
+
+
+def test_attention_is_scheduled_by_primitives_alone_whose_trace_replays() -> None:
+    func = attention(1, 40, 48, 4, 16, 16, "float32")
+    context = ScheduleContext(Schedule(func), TARGETS["avx512"])
+    assert apply_first(WHOLE_KERNELS, context).name == "attention"
+    compare(func, context.sch.func)
+    assert not {item.kind for item in context.sch.trace.instructions} & {"replace_by_equivalent", "unsafe_set_dtype"}
+    replayed = Trace.from_json(context.sch.trace.to_json()).replay(func)
+    assert structural_equal(replayed.func, context.sch.func)
+
+
+def test_attention_of_nothing_is_left_to_other_templates() -> None:
+    for sizes in ((1, 0, 8, 2, 4, 4), (1, 8, 8, 2, 0, 4), (1, 8, 8, 2, 4, 0)):
+        func = attention(*sizes)
+        (choice,) = strategy.schedule_cpu(func, TARGETS["avx512"]).templates
+        assert ("attention", "no elements") in [(item.name, item.reason) for item in choice.passed_over]
+        check(func, TARGETS["avx512"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.topi.scheduling import schedule_cpu
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
@@ -19,7 +20,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 
 SMALL = {"l1_bytes": 16 << 10, "l2_bytes": 32 << 10}

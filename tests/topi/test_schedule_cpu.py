@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.graph.ops
+from tests.topi.scheduling import schedule_cpu
 from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
@@ -22,7 +23,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 from tilewright.topi.schedule.choices import Answer, Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.cpu.tiling import (
     Columns,
     padded_tile,
@@ -540,9 +540,9 @@ def test_images_that_are_turned_before_a_reduction(target: Target) -> None:
     function = infer_types(Function("k", (x, y), call("nn.softmax", total, axis=3)))
     assert isinstance(function, Function)
     func = lower_primitive(function, "k", on_cpu=True)
-    assert [block.name for block in find_all(func.body, Block) if block.name.startswith("turned")] == [
-        "turned",
-        "turned_1",
+    assert [block.name for block in find_all(func.body, Block) if block.name.startswith("transposed")] == [
+        "transposed",
+        "transposed_1",
     ]
     compare(func, schedule_cpu(func, target))
 

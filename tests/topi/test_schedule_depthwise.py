@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.topi.scheduling import schedule_cpu
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
@@ -20,7 +21,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}

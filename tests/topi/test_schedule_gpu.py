@@ -12,6 +12,7 @@ import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
 from tests.topi.samples import SAMPLES
+from tests.topi.scheduling import schedule_gpu
 from tests.topi.test_scheduled import CASES, CHANNELS_LAST, PADDED
 from tilewright.backends.backend import lower
 from tilewright.backends.cuda.compiler import compile_cuda
@@ -23,7 +24,6 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.tir.stmt import Allocate, Evaluate
 from tilewright.topi.registry import registered
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
 RNG = np.random.default_rng(1)

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
+from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
@@ -19,7 +20,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 TF32 = HOPPER.replace(features="+tf32")

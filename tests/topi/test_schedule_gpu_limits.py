@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.backend import lower
 from tilewright.target import Target
 from tilewright.target.kinds import target_kinds
@@ -20,7 +21,6 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.split_host_device import SplitFunction, split_host_device
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 TARGETS = [
     *(Target(kind.name) for kind in target_kinds() if not kind.is_cpu),

@@ -13,6 +13,7 @@ import pytest
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
+from tests.topi.scheduling import schedule_gpu
 from tilewright import te
 from tilewright.backends.backend import lower
 from tilewright.backends.cuda.compiler import compile_cuda
@@ -28,7 +29,6 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.contraction import is_tileable
 from tilewright.topi.schedule.gpu.matrix_form import find_product, lanes_along, matrix_form, pad_form
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.tiles import Tile
 from tilewright.topi.schedule.packing import packing_of

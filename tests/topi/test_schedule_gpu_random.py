@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.topi.differential import operator_program, random_array, results_of, run_reference
+from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.backend import lower
 from tilewright.ir.expr import Call
 from tilewright.ir.visit import find_all
@@ -18,7 +19,6 @@ from tilewright.target import Target
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.row_instructions import ROW_MAX, ROW_SUM
 from tilewright.topi.schedule.choices import Answer, Choices, Question
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 # Few cores: rows and parts are divided over blocks at sizes that can be interpreted.
 TARGETS = [Target("opencl -num-cores=2 -max-threads=128"), Target("cuda -arch=sm_80 -num-cores=2 -max-threads=128")]

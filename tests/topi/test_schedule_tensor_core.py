@@ -9,6 +9,7 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
+from tests.topi.scheduling import schedule_gpu
 from tilewright import te
 from tilewright.arith.analyzer import Analyzer
 from tilewright.backends.backend import lower
@@ -33,7 +34,6 @@ from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of, with_packing
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
+from tests.topi.scheduling import schedule_cpu
 from tilewright.compiler import build
 from tilewright.ir.dtype import DataType
 from tilewright.target import Target
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 RNG = np.random.default_rng(0)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.topi.differential import check, cpu_program, random_array, results_of
+from tests.topi.scheduling import schedule_cpu
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.topi.registry import compute_operator
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 4]), max_size=4).map(tuple)
 

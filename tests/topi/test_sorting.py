@@ -17,13 +17,13 @@ from tests.topi.differential import (
     run_reference,
     specials,
 )
+from tests.topi.scheduling import schedule_cpu
 from tilewright.graph.ir.expr import Function, Var
 from tilewright.graph.ir.op import call
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.target import Target
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.selection import has_keys, is_list_better
 from tilewright.topi.sorting import rounds
 

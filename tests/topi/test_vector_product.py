@@ -7,6 +7,7 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import CUDA, cuda_text
+from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.backend import lower
 from tilewright.target import Target
 from tilewright.te.language import placeholder
@@ -15,7 +16,6 @@ from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
 
 SMALL = [Target("cuda -arch=sm_90 -num-cores=2 -max-threads=128"), Target("opencl -num-cores=2 -max-threads=64")]

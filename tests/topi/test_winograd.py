@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
+from tests.topi.scheduling import schedule_cpu
 from tilewright.backends.backend import lower
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
@@ -28,7 +29,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import packing_of
 from tilewright.topi.winograd import padded_tiles
 

@@ -18,10 +18,11 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block
 from tilewright.tir.verify import verify
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.template import Scheduled
 
 B = TypeVar("B", bound="Backend")
 
-Template: TypeAlias = Callable[[PrimFunc, Target, Choices | None, Schedule | None], PrimFunc]
+Scheduler: TypeAlias = Callable[[PrimFunc, Target, Choices | None, Schedule | None], Scheduled]
 """Schedules a function for a target, with choices of a tuner, from a schedule of it that was begun."""
 
 
@@ -32,7 +33,7 @@ class Backend:
     kind: TargetKind
     lowering: Callable[[Target], Pipeline]
     """The passes from a scheduled function to what the code generator takes."""
-    schedule: Template
+    schedule: Scheduler
     """The schedule templates for this back end."""
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc]
     """A schedule that works for every function; taken where templates fail."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.backends.backend import Backend, Template, backend_of, lowered
+from tilewright.backends.backend import Backend, Scheduler, backend_of, lowered
 from tilewright.backends.code_stages import compile_source, staged_source
 from tilewright.codegen.c.program import device_functions, launches_of, nbytes
 from tilewright.codegen.language import KernelLanguage
@@ -28,7 +28,7 @@ class DeviceBackend(Backend):
     """A back end whose code runs on a device that the host launches kernels on."""
 
     lowering: Callable[[Target], Pipeline] = field(default=gpu_pipeline)
-    schedule: Template = field(default=schedule_gpu)
+    schedule: Scheduler = field(default=schedule_gpu)
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_gpu)
     language: type[KernelLanguage]
     """The language of its kernels."""

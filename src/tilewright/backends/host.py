@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tilewright.backends.backend import Backend, Template, backend_of, lower, lowered
+from tilewright.backends.backend import Backend, Scheduler, backend_of, lower, lowered
 from tilewright.backends.code_stages import compile_source, staged_source
 from tilewright.ir.passes import Pipeline
 from tilewright.ir.stage_files import StageText
@@ -25,7 +25,7 @@ class HostBackend(Backend):
     lowering: Callable[[Target], Pipeline] = field(default=cpu_pipeline)
     planned_lowering: Callable[[Target], Pipeline] = field(default=partial(cpu_pipeline, planned=True))
     """The same for functions whose callers plan memory, and give them their scratch memory."""
-    schedule: Template = field(default=schedule_cpu)
+    schedule: Scheduler = field(default=schedule_cpu)
     plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_cpu)
     language: str
     """The name of the language that functions are written in."""

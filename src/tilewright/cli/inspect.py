@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 _SYMBOLS_AS = 1
 """What symbolic extents count as in the list of kernels."""
-_KERNEL_STAGES = ("kernels", "te", "tir", "lowered", "source", "llvm", "asm")
+_KERNEL_STAGES = ("kernels", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
 
 DESCRIPTION = """\
 Print a stage of the compilation of a model.
@@ -33,7 +33,8 @@ Print a stage of the compilation of a model.
   graph      the graph after all graph passes: fused groups, each one kernel
   kernels    a table of the kernels: symbol, uses, work, the model's own node names
   te         the loop program of each kernel before scheduling
-  tir        the scheduled loop program of each kernel (parses back to the same IR)
+  templates  which schedule templates each kernel has, and why others were passed over
+  tir        the scheduled loop program of each kernel (parses back to the same IR), its templates in comments
   lowered    the flat loops that the code generator takes
   source     the text of kernels as their compiler takes it (LLVM IR, C, OpenCL C, CUDA C++)
   llvm       LLVM IR before LLVM's optimiser
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         default="",
         metavar="TEXT",
-        help="only kernels whose symbol or nodes contain TEXT (stages kernels, te, tir, lowered, source, llvm, asm)",
+        help=f"only kernels whose symbol or nodes contain TEXT (stages {', '.join(_KERNEL_STAGES)})",
     )
     add_inputs(parser)
 
@@ -118,7 +119,17 @@ def _te(compilation: Compilation, options: argparse.Namespace) -> str:
 
 
 def _tir(compilation: Compilation, options: argparse.Namespace) -> str:
-    return to_script(IRModule(_each(compilation, options, compilation.scheduled)))
+    programs = to_script(IRModule(_each(compilation, options, compilation.scheduled)))
+    comments = (f"# {line}" for line in _templates(compilation, options).splitlines())
+    return "\n".join([*comments, programs])
+
+
+def _templates(compilation: Compilation, options: argparse.Namespace) -> str:
+    lines = []
+    for kernel in _chosen(compilation, options):
+        lines.append(kernel.symbol)
+        lines += (f"  {line}" for choice in compilation.templates_of(kernel) for line in choice.describe().splitlines())
+    return "\n".join(lines)
 
 
 def _lowered(compilation: Compilation, options: argparse.Namespace) -> str:
@@ -171,6 +182,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "graph": lambda compilation, options: str(to_text(compilation.optimized)),
     "kernels": _kernels,
     "te": _te,
+    "templates": _templates,
     "tir": _tir,
     "lowered": _lowered,
     "source": _source,

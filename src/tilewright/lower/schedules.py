@@ -8,7 +8,7 @@ which kernels have a plainer schedule than they should, and why (`Compilation.fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tilewright.backends.backend import Backend, backend_of
@@ -20,24 +20,34 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Answer, Choices
+from tilewright.topi.schedule.template import Scheduled, TemplateChoice
 
 T = TypeVar("T")
 
 
 def schedule_kernel(
     func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
-) -> PrimFunc:
-    """The schedule that a template makes of a program, with `choices` in place of its own where given.
+) -> Scheduled:
+    """The schedule that templates make of a program, with `choices` in place of their own where given.
 
     `sch` is a schedule of the program to begin with, where it is to be a special one. A template that fails raises.
     """
+    scheduled = _by_templates(func, target, choices, sch)
+    if scheduled.failures:
+        raise ScheduleError("; ".join(scheduled.failures))
+    return scheduled
+
+
+def _by_templates(func: PrimFunc, target: Target, choices: Choices | None, sch: Schedule | None = None) -> Scheduled:
+    """The same, where another template may stand in for one that fails (`Scheduled.failures`)."""
     try:
         with trace.span("schedule"):
             schedule = backend_of(target, Backend).schedule
             if sch is not None:
                 return schedule(func, target, choices, sch)
             plain, hidden = hide_sizes(func)
-            return show_sizes(schedule(plain, target, choices, None), hidden)
+            scheduled = schedule(plain, target, choices, None)
+            return replace(scheduled, func=show_sizes(scheduled.func, hidden))
     except (ScheduleError, CompilerBug, MemoryError):
         raise
     except Exception as error:
@@ -50,6 +60,8 @@ class Used(Generic[T]):
     """What came of the first schedule that works, and why those before it do not; empty if the first one does."""
 
     result: T
+    templates: tuple[TemplateChoice, ...]
+    """The templates of that schedule, and why others were passed over."""
     failure: str = ""
 
 
@@ -65,26 +77,30 @@ def use_schedule(
     first: Exception | None = None
     for name, make in _schedules(func, target, answers):
         try:
-            return Used(use(make()), "; ".join(failures and [*failures, f"it has {name}"]))
+            scheduled = make()
+            result = use(scheduled.func)
         except (ScheduleError, CompilerBug) as error:
             if settings.STRICT_TEMPLATES.get():
                 raise
             first = first or error
             failures.append(f"{name} failed: {_message(error)}")
+        else:
+            failures += [f"the template {failure}" for failure in scheduled.failures]
+            return Used(result, scheduled.templates, "; ".join(failures and [*failures, f"it has {name}"]))
     assert first is not None
     raise first
 
 
 def _schedules(
     func: PrimFunc, target: Target, answers: Mapping[str, Answer]
-) -> Iterator[tuple[str, Callable[[], PrimFunc]]]:
+) -> Iterator[tuple[str, Callable[[], Scheduled]]]:
     """Names and makers of the schedules of a program, the fastest first. The last one is the program as it is."""
     if answers:
         yield "the tuned schedule", lambda: schedule_kernel(func, target, Choices(answers))
-    yield "the template's schedule", lambda: schedule_kernel(func, target, Choices())
+    yield "the template's schedule", lambda: _by_templates(func, target, Choices())
     plain = backend_of(target, Backend).plain_schedule
-    yield "the plain schedule", lambda: plain(func, target)
-    yield "no schedule", lambda: func
+    yield "the plain schedule", lambda: Scheduled(plain(func, target), (TemplateChoice("plain"),))
+    yield "no schedule", lambda: Scheduled(func, (TemplateChoice(""),))
 
 
 def _message(error: ScheduleError | CompilerBug) -> str:

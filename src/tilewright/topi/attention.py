@@ -20,7 +20,7 @@ from tilewright.topi.registry import compute_of, result_shape
 
 @compute_of("nn.attention")
 def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """Keys of a head are turned so that scores of neighbouring keys are a vector; values of a head lie together."""
+    """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
     query, key, value = inputs[:3]
     batch, rows, heads, depth = query.shape
     columns, width = key.shape[1], value.shape[3]
@@ -30,6 +30,7 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
     top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
     shape = (batch, heads, rows, columns)
+    # Stages keep their names, which the texts of kernels contain: powers are exponentials, mixed the weighted values.
     products = compute(
         shape,
         lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, h, d, c], wide), [d]),
@@ -47,12 +48,12 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return score + cast(mask, wide)
 
     scores = compute(shape, scaled, "attention_scores")
-    largest = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
-    powers = compute(
-        shape, lambda b, h, i, c: intrinsics.exp(scores[b, h, i, c] - largest[b, h, i]), "attention_powers"
+    row_max = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
+    exponentials = compute(
+        shape, lambda b, h, i, c: intrinsics.exp(scores[b, h, i, c] - row_max[b, h, i]), "attention_powers"
     )
     total = compute(
-        shape[:3], lambda b, h, i: reduction.sum(powers[b, h, i, total_axis], [total_axis]), "attention_total"
+        shape[:3], lambda b, h, i: reduction.sum(exponentials[b, h, i, total_axis], [total_axis]), "attention_total"
     )
     zero = const(0.0, wide)
 
@@ -61,16 +62,16 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return build.select(build.eq(total[i], zero), zero, const(1.0, wide) / total[i])
 
     factor = compute(shape[:3], inverse, "attention_factor")
-    mixed = compute(
+    weighted_values = compute(
         (batch, heads, rows, width),
-        lambda b, h, i, e: reduction.sum(powers[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
+        lambda b, h, i, e: reduction.sum(exponentials[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
         "attention_mixed",
     )
 
     def element(b: ExprLike, i: ExprLike, h: ExprLike, e: ExprLike) -> PrimExpr:
-        found = mixed[b, h, i, e] * factor[b, h, i]
+        weighted = weighted_values[b, h, i, e] * factor[b, h, i]
         if attributes.blind_is_zero:
-            found = build.select(build.eq(largest[b, h, i], const(-math.inf, wide)), zero, found)
-        return cast(found, query.dtype)
+            weighted = build.select(build.eq(row_max[b, h, i], const(-math.inf, wide)), zero, weighted)
+        return cast(weighted, query.dtype)
 
     return compute(result_shape(result), element, "attention")

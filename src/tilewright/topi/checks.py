@@ -64,16 +64,16 @@ def _check_values(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
     row = reduce_axis((0, values.shape[0]), "row")
 
     def best(*_: ExprLike) -> tuple[PrimExpr, ...]:
-        found: tuple[PrimExpr, ...] | None = None
+        first_wrong: tuple[PrimExpr, ...] | None = None
         for column in reversed(range(len(limits))):
             value = _at(values, row, column)
             wrong = _is_wrong(attributes.what, value, limits[column])
             place = row * len(limits) + column
             mine = (place, cast(value, INT64), limits[column])
-            other = (const(_NONE, INDEX), const(0, INT64), const(0, INT64)) if found is None else found
-            found = tuple(build.select(wrong, a, b) for a, b in zip(mine, other, strict=True))
-        assert found is not None
-        reduced = _first(found, [row])
+            other = (const(_NONE, INDEX), const(0, INT64), const(0, INT64)) if first_wrong is None else first_wrong
+            first_wrong = tuple(build.select(wrong, a, b) for a, b in zip(mine, other, strict=True))
+        assert first_wrong is not None
+        reduced = _first(first_wrong, [row])
         assert isinstance(reduced, tuple)
         return reduced
 
@@ -112,9 +112,9 @@ def _checked_in_vectors(inputs: list[Tensor], attributes: Any, result: Type) -> 
 
         def look_at(row: Var, column: int) -> Stmt:
             value = _at(values, row, column)
-            found = build.logical_and(build.lt(first[0], 0), _is_wrong(attributes.what, value, limits[column]))
+            is_first = build.logical_and(build.lt(first[0], 0), _is_wrong(attributes.what, value, limits[column]))
             return when(
-                found,
+                is_first,
                 seq(
                     put(status, 1, cast(value, INT64)),
                     put(status, 2, limits[column]),
@@ -142,9 +142,9 @@ def _checked_in_vectors(inputs: list[Tensor], attributes: Any, result: Type) -> 
         ]
         return with_memory("check_values", [hits, total, first], [values], [status], *steps)
 
-    found = extern((STATUS_SIZE,), inputs, statement, "check_values", INT64)
-    assert isinstance(found, Tensor)
-    return found
+    status = extern((STATUS_SIZE,), inputs, statement, "check_values", INT64)
+    assert isinstance(status, Tensor)
+    return status
 
 
 @compute_of("checked")

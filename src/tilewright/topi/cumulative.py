@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -120,71 +121,85 @@ _TOGETHER = 4
 """Rows that are summed up at the same time: each addition waits for the one before it."""
 
 
-def _step_by_step(inputs: list[Tensor], attributes: Any, join: Join, neutral: int) -> Tensor | None:
-    """Each element is the one before it and one more.
+@dataclass(frozen=True)
+class _Scan:
+    """A running sum step by step: each element is the one before it and one more."""
 
-    Along the last axis some rows at a time; along others, elements of the axes after it side by side in vectors.
-    """
+    source: Buffer
+    target: Buffer
+    sizes: list[int]
+    axis: int
+    reverse: bool
+    exclusive: bool
+    join: Join
+    neutral: int
+    sums: Buffer
+
+    def scanned(self) -> Stmt:
+        """Along the last axis some rows at a time; along others, elements of the axes after it in vectors."""
+        before, after = prod(self.sizes[: self.axis]), prod(self.sizes[self.axis + 1 :])
+        if after == 1:
+            steps = _in_parts(before, _TOGETHER, self._rows)
+        else:
+            steps = [repeat(before, lambda r: seq(*_in_parts(after, _LANES, partial(self._columns, r))), "r")]
+        return with_memory("cumulative_rows", [self.sums], [self.source], [self.target], *steps)
+
+    def _at(self, row: PrimExpr, step: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
+        """The indices of an element: of the axes before, along the axis, of the axes after."""
+        place = build.sub(self.sizes[self.axis] - 1, step) if self.reverse else step
+        return (*parts_of(row, self.sizes[: self.axis]), place, *parts_of(column, self.sizes[self.axis + 1 :]))
+
+    def _step(self, lane: PrimExpr, place: tuple[PrimExpr, ...]) -> Stmt:
+        """One element more in a sum."""
+        add = put(self.sums, lane, self.join(self.sums[lane], cast(self.source[place], self.sums.dtype)))
+        write = put(self.target, place, cast(self.sums[lane], self.target.dtype))
+        return seq(write, add) if self.exclusive else seq(add, write)
+
+    def _start(self, lane: PrimExpr) -> Stmt:
+        return put(self.sums, lane, const(self.neutral, self.sums.dtype))
+
+    def _rows(self, begin: PrimExpr, count: int) -> Stmt:
+        """Some rows at a time."""
+
+        def unrolled(step: Var) -> Stmt:
+            lane = Var("lane")
+            body = self._step(lane, self._at(begin + lane, step, const(0)))
+            return For(lane, const(0), const(count), LoopKind.UNROLLED, body)
+
+        return seq(repeat(count, self._start, "lane"), repeat(self.sizes[self.axis], unrolled, "k"))
+
+    def _columns(self, row: Var, begin: PrimExpr, count: int) -> Stmt:
+        """Some columns of a row of the axes before at a time."""
+
+        def vector(step: Var) -> Stmt:
+            return at_once(count, lambda lane: self._step(lane, self._at(row, step, begin + lane)))
+
+        return seq(at_once(count, self._start), repeat(self.sizes[self.axis], vector, "k"))
+
+
+def _in_parts(count: int, together: int, part: Callable[[PrimExpr, int], Stmt]) -> list[Stmt]:
+    """Parts of so many, and what is left."""
+    whole, rest = divmod(count, together)
+    parts = [repeat(whole, lambda n: part(n * together, together), "n")] if whole else []
+    return [*parts, *([part(const(whole * together), rest)] if rest else [])]
+
+
+def _step_by_step(inputs: list[Tensor], attributes: Any, join: Join, neutral: int) -> Tensor | None:
     (x,) = inputs
-    shape = [const_value(dim) for dim in x.shape]
-    sizes = [size for size in shape if size is not None]
-    if len(sizes) < len(shape) or 0 in sizes:
+    sizes = [size for size in map(const_value, x.shape) if size is not None]
+    if len(sizes) < x.ndim or 0 in sizes:
         return None
     axis = attributes.axis
-    size, after = sizes[axis], prod(sizes[axis + 1 :])
-    wide = accumulator_type(x.dtype)
 
     def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
-        (source,), (target,) = sources, results
-        sums = memory("sums", _TOGETHER if after == 1 else _LANES, wide)
+        together = _TOGETHER if prod(sizes[axis + 1 :]) == 1 else _LANES
+        sums = memory("sums", together, accumulator_type(x.dtype))
+        order = (axis, attributes.reverse, attributes.exclusive)
+        return _Scan(sources[0], results[0], sizes, *order, join, neutral, sums).scanned()
 
-        def at(row: PrimExpr, step: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, ...]:
-            """The indices of an element: of the axes before, along the axis, of the axes after."""
-            place = build.sub(size - 1, step) if attributes.reverse else step
-            return (*parts_of(row, sizes[:axis]), place, *parts_of(column, sizes[axis + 1 :]))
-
-        def stepped(lane: PrimExpr, place: tuple[PrimExpr, ...]) -> Stmt:
-            total = join(sums[lane], cast(source[place], wide))
-            if attributes.exclusive:
-                return seq(put(target, place, cast(sums[lane], x.dtype)), put(sums, lane, total))
-            return seq(put(sums, lane, total), put(target, place, cast(sums[lane], x.dtype)))
-
-        def rows(begin: PrimExpr, count: int) -> Stmt:
-            """Some rows at a time."""
-
-            def unrolled(step: Var) -> Stmt:
-                lane = Var("lane")
-                body = stepped(lane, at(begin + lane, step, const(0)))
-                return For(lane, const(0), const(count), LoopKind.UNROLLED, body)
-
-            start = repeat(count, lambda lane: put(sums, lane, const(neutral, wide)), "lane")
-            return seq(start, repeat(size, unrolled, "k"))
-
-        def columns(row: Var, begin: PrimExpr, count: int) -> Stmt:
-            """Some columns of a row of the axes before at a time."""
-
-            def vector(step: Var) -> Stmt:
-                return at_once(count, lambda lane: stepped(lane, at(row, step, begin + lane)))
-
-            start = at_once(count, lambda lane: put(sums, lane, const(neutral, wide)))
-            return seq(start, repeat(size, vector, "k"))
-
-        def all_of(count: int, together: int, part: Callable[[PrimExpr, int], Stmt]) -> list[Stmt]:
-            """Parts of so many, and what is left."""
-            whole, rest = divmod(count, together)
-            parts = [repeat(whole, lambda n: part(n * together, together), "n")] if whole else []
-            return [*parts, *([part(const(whole * together), rest)] if rest else [])]
-
-        before = prod(sizes[:axis])
-        if after == 1:
-            steps = all_of(before, _TOGETHER, rows)
-        else:
-            steps = [repeat(before, lambda r: seq(*all_of(after, _LANES, partial(columns, r))), "r")]
-        return with_memory("cumulative_rows", [sums], [source], [target], *steps)
-
-    found = extern(x.shape, [x], statement, "cumulative", x.dtype)
-    assert isinstance(found, Tensor)
-    return found
+    scanned = extern(x.shape, [x], statement, "cumulative", x.dtype)
+    assert isinstance(scanned, Tensor)
+    return scanned
 
 
 @compute_on_cpus("cumsum")

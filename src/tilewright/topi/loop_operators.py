@@ -46,11 +46,11 @@ _KEY_DIGITS = 12
 
 def call_loops(func: PrimFunc, *args: GraphExpr) -> Call:
     """A call of a loop function in a graph: its inputs in, its results out (a tuple where they are several)."""
-    found = operator_of(func)
-    if len(args) != len(found.inputs):
-        names = ", ".join(found.inputs) or "nothing"
+    operator = operator_of(func)
+    if len(args) != len(operator.inputs):
+        names = ", ".join(operator.inputs) or "nothing"
         raise UserError(f"the loop function {func.name} reads {names}; it is called with {len(args)} inputs")
-    return Call(found, args, NoAttributes())
+    return Call(operator, args, NoAttributes())
 
 
 def operator_of(func: PrimFunc) -> Operator:
@@ -147,19 +147,19 @@ class _LoopOperator:
             results[buffer] = np.zeros([_number(size) for size in shape], buffer.dtype.numpy())
         places = dict(zip(self.inputs, args, strict=True)) | results
         interpret(self.func, *(places[buffer] for buffer in self.func.buffers))
-        found = tuple(results.values())
-        return found[0] if len(found) == 1 else found
+        tensors = tuple(results.values())
+        return tensors[0] if len(tensors) == 1 else tensors
 
     def _compute(self, inputs: list[Tensor], attributes: NoAttributes, result: Type) -> list[Tensor]:
         kinds = result.items if isinstance(result, TupleType) else (result,)
         shapes = [result_shape(kind) for kind in kinds]
         dtypes = [buffer.dtype for buffer in self.outputs]
 
-        def build(given: list[Buffer], made: list[Buffer]) -> Stmt:
-            return self._body([*given, *made])
+        def build(sources: list[Buffer], targets: list[Buffer]) -> Stmt:
+            return self._body([*sources, *targets])
 
-        found = extern(shapes, inputs, build, self.func.name, dtypes)
-        return list(found) if isinstance(found, tuple) else [found]
+        tensors = extern(shapes, inputs, build, self.func.name, dtypes)
+        return list(tensors) if isinstance(tensors, tuple) else [tensors]
 
     def _body(self, places: Sequence[Buffer]) -> Stmt:
         """The function's statements on other buffers, whose sizes its symbols stand for."""

@@ -84,8 +84,8 @@ class _Recurrence(_Gates):
 
     def run(self, initial: list[Tensor], updates: list[Tensor], states: list[Tensor], name: str) -> list[Tensor]:
         """All rows of the states: the initial ones, then one a step."""
-        found = scan([self._first(item) for item in initial], updates, states, name=name)
-        return [found] if isinstance(found, Tensor) else list(found)
+        scanned = scan([self._first(item) for item in initial], updates, states, name=name)
+        return [scanned] if isinstance(scanned, Tensor) else list(scanned)
 
     def _first(self, initial: Tensor) -> Tensor:
         return compute((1, self.batch, self.size), lambda _, b, n: initial[b, n], f"{initial.name}_first")

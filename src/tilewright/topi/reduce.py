@@ -147,15 +147,15 @@ def _softmax(log: bool) -> Callable[[list[Tensor], Any, Type], Tensor]:
         def shifted(*i: ExprLike) -> PrimExpr:
             return cast(x[i], wide) - cast(largest[_spread(i, axes)], wide)
 
-        powers = compute(shape, lambda *i: intrinsics.exp(shifted(*i)), "softmax_exp")
-        total = _reduced(powers, axes, reduction.sum, "softmax_sum")
+        exponentials = compute(shape, lambda *i: intrinsics.exp(shifted(*i)), "softmax_exp")
+        total = _reduced(exponentials, axes, reduction.sum, "softmax_sum")
         if log:
             return compute(
                 shape, lambda *i: cast(shifted(*i) - intrinsics.log(total[_spread(i, axes)]), x.dtype), "log_softmax"
             )
         # One division a row; the sum is at least 1, so that its inverse is exact enough.
         factor = compute(total.shape, lambda *i: const(1.0, wide) / total[i], "softmax_factor")
-        return compute(shape, lambda *i: cast(powers[i] * factor[_spread(i, axes)], x.dtype), "softmax")
+        return compute(shape, lambda *i: cast(exponentials[i] * factor[_spread(i, axes)], x.dtype), "softmax")
 
     return softmax
 

@@ -56,9 +56,9 @@ def compute_operator(
 ) -> list[Tensor]:
     """The result tensors of an operator applied to tensors; `on_cpu` if it is to run on a CPU."""
     special = _ON_CPUS.get(name) if on_cpu else None
-    found = None if special is None else special(inputs, attributes, result)
-    if found is not None:
-        return found if isinstance(found, list) else [found]
+    computed = None if special is None else special(inputs, attributes, result)
+    if computed is not None:
+        return computed if isinstance(computed, list) else [computed]
     function = _COMPUTES.get(name)
     if function is None:
         raise UnsupportedError(

@@ -104,9 +104,9 @@ def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Te
             repeat(where.shape[0], written, "u"),
         )
 
-    found = extern(result_shape(result), inputs, statement, "scatter", data.dtype)
-    assert isinstance(found, Tensor)
-    return found
+    scattered = extern(result_shape(result), inputs, statement, "scatter", data.dtype)
+    assert isinstance(scattered, Tensor)
+    return scattered
 
 
 @compute_of("scatter_elements")
@@ -208,6 +208,6 @@ def _scatter_elements_in_order(inputs: list[Tensor], attributes: Any, result: Ty
 
         return seq(nest(lambda i: put(target, i, given[i]), target.shape), nest(written, indices.shape))
 
-    found = extern(result_shape(result), inputs, statement, "scatter_elements", data.dtype)
-    assert isinstance(found, Tensor)
-    return found
+    scattered = extern(result_shape(result), inputs, statement, "scatter_elements", data.dtype)
+    assert isinstance(scattered, Tensor)
+    return scattered

@@ -67,8 +67,8 @@ class _Row:
 
     def place(self, key: PrimExpr) -> PrimExpr:
         """The place of an element, from its key; in the row whatever the key is."""
-        found = const(2**32 - 1, INT64) - build.floormod(key, const(2**32, INT64))
-        return build.maximum(build.minimum(found, self.size - 1), 0)
+        place = const(2**32 - 1, INT64) - build.floormod(key, const(2**32, INT64))
+        return build.maximum(build.minimum(place, self.size - 1), 0)
 
     def may_come_before(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         """Whether a comes before b, in one comparison: NaN on either side counts too."""
@@ -96,8 +96,8 @@ def _ordered(value: PrimExpr) -> PrimExpr:
     wide = cast(value, FLOAT32)
     bits = intrinsics.reinterpret(wide, INT32)
     # Negative numbers have their bits in the wrong order, but for the sign.
-    turned = build.select(build.lt(bits, 0), const(-(2**31), INT32) - bits - 1, bits)
-    plain = build.select(build.eq(wide, const(0.0, FLOAT32)), const(0, INT32), turned)
+    in_order = build.select(build.lt(bits, 0), const(-(2**31), INT32) - bits - 1, bits)
+    plain = build.select(build.eq(wide, const(0.0, FLOAT32)), const(0, INT32), in_order)
     return build.select(intrinsics.isnan(wide), const(2**31 - 1, INT32), plain)
 
 
@@ -122,10 +122,11 @@ def _topk(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor] |
             return _side_by_side(_Row(sources[0], results[0], results[1], at, axis, size, wanted, largest), columns)
 
         return list(extern_rows((shape, shape), (axis, last), [x], plane, "topk", (x.dtype, INT64)))
-    order = _kept_list if is_list_better(size, wanted) else _merged_runs
+    keeps_list = is_list_better(size, wanted)
 
     def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
-        return order(_Row(sources[0], results[0], results[1], at, axis, size, wanted, largest))
+        row = _Row(sources[0], results[0], results[1], at, axis, size, wanted, largest)
+        return _KeptList(row).selected() if keeps_list else _merged_runs(row)
 
     return list(extern_rows((shape, shape), axis, [x], statement, "topk", (x.dtype, INT64)))
 
@@ -136,19 +137,42 @@ def is_list_better(size: int, wanted: int) -> bool:
     return put_in <= 4 * size * max(1.0, math.log2(size / _LEAST_RUN))
 
 
-def _kept_list(row: _Row) -> Stmt:
+class _KeptList:
     """The best so far in order. `kept[0]` stays before all others, so that every entry has one before it."""
-    chunks = -(-row.wanted // _KEYS)
-    kept, before = memory("kept", chunks * _KEYS + 1, INT64), memory("before", _KEYS, INT64)
-    worst = memory("worst", 1, row.data.dtype)
-    hits, total = memory("hits", _LANES, INT32), memory("total", 1, INT32)
 
-    def insert(key: PrimExpr) -> Stmt:
+    def __init__(self, row: _Row) -> None:
+        self.row = row
+        self.chunks = -(-row.wanted // _KEYS)
+        self.kept, self.before = memory("kept", self.chunks * _KEYS + 1, INT64), memory("before", _KEYS, INT64)
+        self.worst = memory("worst", 1, row.data.dtype)
+        self.hits, self.total = memory("hits", _LANES, INT32), memory("total", 1, INT32)
+
+    def selected(self) -> Stmt:
+        """The first elements as they come, then blocks of others, most of which are passed over at once."""
+        row, kept = self.row, self.kept
+        rest = row.size - row.wanted
+        blocks = rest // _BLOCK
+        steps = [
+            repeat(self.chunks * _KEYS, lambda j: put(kept, j + 1, const(_LAST, INT64)), "j"),
+            put(kept, 0, const(_FIRST, INT64)),
+            repeat(row.wanted, lambda place: let(row.key(row.element(place), place), self._insert, "key"), "p"),
+            self._remember_worst(),
+        ]
+        if blocks:
+            steps.append(repeat(blocks, lambda b: self._look(b * _BLOCK + row.wanted), "b"))
+        if rest % _BLOCK:
+            steps.append(repeat(rest % _BLOCK, self._consider, "p", row.wanted + blocks * _BLOCK))
+        steps.append(row.results(kept, 1))
+        own = [kept, self.before, self.worst, self.hits, self.total]
+        return with_memory("topk_list", own, [row.data], [row.values, row.places], *steps)
+
+    def _insert(self, key: PrimExpr) -> Stmt:
         """Put a key in: lesser ones move back by one, and the last falls out."""
+        kept, before = self.kept, self.before
 
         def chunk(number: Var) -> Stmt:
             # From the end on, so that what moves is read before it is written.
-            begin = (chunks - 1 - number) * _KEYS
+            begin = (self.chunks - 1 - number) * _KEYS
 
             def moved(lane: Var) -> PrimExpr:
                 return build.maximum(kept[begin + lane + 1], build.minimum(key, before[lane]))
@@ -158,51 +182,35 @@ def _kept_list(row: _Row) -> Stmt:
                 at_once(_KEYS, lambda lane: put(kept, begin + lane + 1, moved(lane))),
             )
 
-        return repeat(chunks, chunk, "chunk")
+        return repeat(self.chunks, chunk, "chunk")
 
-    def remember() -> Stmt:
-        return put(worst, 0, row.element(row.place(kept[row.wanted])))
+    def _remember_worst(self) -> Stmt:
+        return put(self.worst, 0, self.row.element(self.row.place(self.kept[self.row.wanted])))
 
-    def first(place: Var) -> Stmt:
-        return let(row.key(row.element(place), place), insert, "key")
+    def _consider(self, place: PrimExpr) -> Stmt:
+        """One element, which may be among the best."""
+        row = self.row
 
-    def consider(place: PrimExpr) -> Stmt:
         def known(value: Var) -> Stmt:
             def keyed(key: Var) -> Stmt:
-                return when(build.lt(kept[row.wanted], key), seq(insert(key), remember()))
+                return when(build.lt(self.kept[row.wanted], key), seq(self._insert(key), self._remember_worst()))
 
-            return when(row.may_come_before(value, worst[0]), let(row.key(value, place), keyed, "key"))
+            return when(row.may_come_before(value, self.worst[0]), let(row.key(value, place), keyed, "key"))
 
         return let(row.element(place), known)
 
-    def look(begin: PrimExpr) -> Stmt:
+    def _look(self, begin: PrimExpr) -> Stmt:
         """A block of elements, one by one if any of them may be among the best."""
 
         def hit(lane: Var) -> PrimExpr:
             parts = [begin + n * _LANES + lane for n in range(_BLOCK // _LANES)]
-            return build.any_of([row.may_come_before(row.element(place), worst[0]) for place in parts])
+            return build.any_of([self.row.may_come_before(self.row.element(place), self.worst[0]) for place in parts])
 
         return seq(
-            at_once(_LANES, lambda lane: put(hits, lane, cast(hit(lane), INT32))),
-            combined(total, hits, const(0, INT32), build.add),
-            when(build.lt(0, total[0]), repeat(_BLOCK, lambda e: consider(begin + e), "e")),
+            at_once(_LANES, lambda lane: put(self.hits, lane, cast(hit(lane), INT32))),
+            combined(self.total, self.hits, const(0, INT32), build.add),
+            when(build.lt(0, self.total[0]), repeat(_BLOCK, lambda e: self._consider(begin + e), "e")),
         )
-
-    rest = row.size - row.wanted
-    blocks = rest // _BLOCK
-    steps = [
-        repeat(chunks * _KEYS, lambda j: put(kept, j + 1, const(_LAST, INT64)), "j"),
-        put(kept, 0, const(_FIRST, INT64)),
-        repeat(row.wanted, first, "p"),
-        remember(),
-    ]
-    if blocks:
-        steps.append(repeat(blocks, lambda b: look(b * _BLOCK + row.wanted), "b"))
-    if rest % _BLOCK:
-        steps.append(repeat(rest % _BLOCK, consider, "p", row.wanted + blocks * _BLOCK))
-    steps.append(row.results(kept, 1))
-    own = [kept, before, worst, hits, total]
-    return with_memory("topk_list", own, [row.data], [row.values, row.places], *steps)
 
 
 def _side_by_side(row: _Row, columns: int) -> Stmt:
@@ -228,7 +236,7 @@ def _side_by_side(row: _Row, columns: int) -> Stmt:
 
             return seq(at_once(count, entry), *(step for number in range(row.wanted) for step in level(number)))
 
-        def found(number: int) -> Stmt:
+        def written(number: int) -> Stmt:
             def result(lane: Var) -> Stmt:
                 own = column(lane)
                 place = own.place(kept[number * _KEYS + lane])
@@ -243,7 +251,7 @@ def _side_by_side(row: _Row, columns: int) -> Stmt:
         return seq(
             *(start(number) for number in range(row.wanted)),
             repeat(row.size, passed, "p"),
-            *(found(number) for number in range(row.wanted)),
+            *(written(number) for number in range(row.wanted)),
         )
 
     whole = columns // _KEYS

@@ -116,9 +116,9 @@ def _topk(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 
 def rounds(size: int | None, wanted: int | None) -> list[tuple[int, int, int]]:
     """Rounds before the last one, which compares all that are left: elements, their blocks, how many are left."""
-    found: list[tuple[int, int, int]] = []
+    earlier: list[tuple[int, int, int]] = []
     if size is None or not wanted:
-        return found
+        return earlier
     block = _LEAST_BLOCK
     while block < _FEWER * wanted:
         block *= 2
@@ -126,6 +126,6 @@ def rounds(size: int | None, wanted: int | None) -> list[tuple[int, int, int]]:
         whole, rest = divmod(size, block)
         left = whole * wanted + min(rest, wanted)
         if size <= 2 * block or left * _FEWER > size:
-            return found
-        found.append((size, block, left))
+            return earlier
+        earlier.append((size, block, left))
         size = left

@@ -89,9 +89,9 @@ def combined(total: Buffer, parts: Buffer, start: PrimExpr, join: Callable[[Prim
 
 def parts_of(index: PrimExpr, sizes: list[int]) -> list[PrimExpr]:
     """The indices of axes, from one index over all of them."""
-    found: list[PrimExpr] = []
+    indices: list[PrimExpr] = []
     for number, size in enumerate(sizes):
         inner = prod(sizes[number + 1 :])
         part = floordiv(index, inner) if inner > 1 else index
-        found.append(floormod(part, size) if number else part)
-    return found
+        indices.append(floormod(part, size) if number else part)
+    return indices

@@ -24,10 +24,10 @@ def _dimensions(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         for index, size in zip(i, shape, strict=True):
             flat = build.add(build.mul(flat, size), index)
         # The tensor is small: one comparison an element.
-        found = values[-1]
+        selected = values[-1]
         for place in range(len(values) - 2, -1, -1):
-            found = build.select(as_expr(flat).eq(place), values[place], found)
-        return cast(found, attributes.dtype)
+            selected = build.select(as_expr(flat).eq(place), values[place], selected)
+        return cast(selected, attributes.dtype)
 
     return compute(shape, element, "dimensions")
 

@@ -351,10 +351,10 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
     size, whole = tile + KERNEL - 1, plain_matrices(tile, tile)
     *_, channels, outputs = weight.shape
 
-    def by_border(p: PrimExpr, axis: int, made: Callable[[int], PrimExpr]) -> PrimExpr:
-        """What is made of the number of results in one direction, for a tile at the border and for others."""
+    def by_border(p: PrimExpr, axis: int, value_of: Callable[[int], PrimExpr]) -> PrimExpr:
+        """A value that the number of results in one direction decides, for a tile at the border and for others."""
         rest = layout.rest(axis)
-        return made(tile) if rest == tile else build.select(layout.is_last(p, axis), made(rest), made(tile))
+        return value_of(tile) if rest == tile else build.select(layout.is_last(p, axis), value_of(rest), value_of(tile))
 
     def input_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
         return by_border(
@@ -362,11 +362,11 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
         )
 
     def output_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
-        def made(rest: int) -> PrimExpr:
+        def value_of(rest: int) -> PrimExpr:
             matrix = plain_matrices(tile, rest).output
             return _transform(_output_row if rest == tile else _plain_row, matrix, row, element, dtype)
 
-        return by_border(p, axis, made)
+        return by_border(p, axis, value_of)
 
     weight_rows = compute(
         (size, KERNEL, channels, outputs),
@@ -383,13 +383,13 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
 
     def needed(i: PrimExpr, j: PrimExpr, p: PrimExpr) -> PrimExpr:
         """Whether a tile has a point: it is the last one, infinity, or among the first."""
-        found: list[PrimExpr] = []
+        conditions: list[PrimExpr] = []
         for axis, point in ((0, i), (1, j)):
             rest = layout.rest(axis)
             if rest < tile:
                 among = build.logical_or(build.lt(point, rest + 1), build.eq(point, size - 1))
-                found.append(build.logical_or(build.logical_not(layout.is_last(p, axis)), among))
-        return build.all_of(found)
+                conditions.append(build.logical_or(build.logical_not(layout.is_last(p, axis)), among))
+        return build.all_of(conditions)
 
     def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, value: PrimExpr, c: PrimExpr, o: PrimExpr) -> PrimExpr:
         return build.select(needed(i, j, p), value * weights[i, j, c, o], const(0.0, dtype))

@@ -44,7 +44,7 @@ class Space:
 
     def schedule(self, choices: Choices) -> PrimFunc:
         """Run the template with these choices."""
-        return schedule_kernel(self.func, self.target, choices, self._tree.schedule())
+        return schedule_kernel(self.func, self.target, choices, self._tree.schedule()).func
 
     def settle(self, point: Point) -> dict[str, Answer]:
         """The point as the template takes it: every question it asks answered, nothing else. Learns new questions."""

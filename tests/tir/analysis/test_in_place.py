@@ -93,7 +93,7 @@ def test_safe_kernels_run_on_shared_memory(name, threads):
     make, pair = SAFE[name]
     func = program(*make())
     assert could_share(func, pair)
-    scheduled = schedule_kernel(with_in_place(func, (pair,)), HOST.replace(cores=threads))
+    scheduled = schedule_kernel(with_in_place(func, (pair,)), HOST.replace(cores=threads)).func
     lowered = lower(scheduled, HOST)
     assert in_place_pairs(lowered) == (pair,)
     arguments = arguments_of(func)
@@ -181,17 +181,17 @@ MUST_NOT = {
 def test_unsafe_kernels_are_refused_before_and_after_scheduling(name):
     make, pairs = MUST_NOT[name]
     func = program(*make())
-    lowered = lower(schedule_kernel(func, HOST), HOST)
+    lowered = lower(schedule_kernel(func, HOST).func, HOST)
     for pair in pairs:
         assert not could_share(func, pair)
         assert not may_share(lowered, pair)
-    assert in_place_pairs(lower(schedule_kernel(with_in_place(func, tuple(pairs)), HOST), HOST)) == ()
+    assert in_place_pairs(lower(schedule_kernel(with_in_place(func, tuple(pairs)), HOST).func, HOST)) == ()
 
 
 def test_a_second_result_must_not_see_what_the_first_one_wrote():
     # Each result alone could lie over an input as long as the other is computed first: the schedule decides.
     func = program(*two_results())
-    lowered = lower(schedule_kernel(func, HOST), HOST)
+    lowered = lower(schedule_kernel(func, HOST).func, HOST)
     for pair in [(0, 2), (0, 3), (1, 2), (1, 3)]:
         assert not may_share(lowered, pair)
 
@@ -271,5 +271,5 @@ def test_only_the_pair_gives_up_its_promise():
 
 
 def compile_text(func):
-    text = emit_module([lower(schedule_kernel(func, HOST.replace(cores=1)), HOST)], HOST)
+    text = emit_module([lower(schedule_kernel(func, HOST.replace(cores=1)).func, HOST)], HOST)
     return text[: text.index("{")]

@@ -45,15 +45,23 @@ class Choices:
     asked: dict[str, Question] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
 
+    def copy(self) -> Choices:
+        """The same answers, and a list of its own of what was asked."""
+        return Choices(self.given, self.answer, dict(self.asked), dict(self.answers))
+
+    def take(self, other: Choices) -> None:
+        """Go on from what a copy has been asked."""
+        self.asked, self.answers = other.asked, other.answers
+
     def choose(self, name: str, options: Sequence[A], default: A) -> A:
         """The answer to a question. A given answer that is no option here (another shape's) is not taken."""
         question = Question(name, tuple(dict.fromkeys((*options, default))), default)
         if name in self.asked:
             raise CompilerBug(f"a schedule template asks '{name}' twice")
         self.asked[name] = question
-        wanted = self.given.get(name)
+        given = self.given.get(name)
         # The option itself, not what was given: 1.0 from a file is equal to 1, and is no size.
-        matching = [option for option in question.options if option == wanted]
+        matching = [option for option in question.options if option == given]
         chosen = matching[0] if matching else self.answer(question)
         self.answers[name] = chosen
         return chosen  # type: ignore[return-value]

@@ -73,13 +73,13 @@ class ScheduleContext:
 
     def extents(self, handles: list[LoopHandle]) -> list[int] | None:
         """The constant extents of loops, or None if any is symbolic."""
-        found = [self.extent(handle) for handle in handles]
-        return None if any(e is None for e in found) else [e for e in found if e is not None]
+        extents = [self.extent(handle) for handle in handles]
+        return None if any(e is None for e in extents) else [e for e in extents if e is not None]
 
     def sizes(self, handles: list[LoopHandle]) -> list[int]:
         """The extents of loops, with a typical size for symbolic ones: for choices, not for what must be exact."""
-        found = [self.extent(handle) for handle in handles]
-        return [TYPICAL_SIZE if extent is None else extent for extent in found]
+        extents = [self.extent(handle) for handle in handles]
+        return [TYPICAL_SIZE if extent is None else extent for extent in extents]
 
     def is_symbolic(self, handle: LoopHandle) -> bool:
         """Whether a loop's extent is known only when the program runs."""
@@ -174,12 +174,12 @@ def spatial_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHan
     sch = context.sch
     others = {loop.var for other in sch.blocks() if other != handle for loop in sch.get_loops(other)}
     ordered = [item for item in context.block(handle).iters if item.kind is not IterKind.SPATIAL]
-    found: list[LoopHandle] = []
+    outermost: list[LoopHandle] = []
     for loop in sch.get_loops(handle):
         used = any(uses_any(item.value, [loop.var]) for item in ordered)
         if used or loop.var in others or context.loop(loop).kind is not LoopKind.SERIAL:
             break
-        if found and context.loop(found[-1]).body is not context.loop(loop):
+        if outermost and context.loop(outermost[-1]).body is not context.loop(loop):
             break
-        found.append(loop)
-    return found
+        outermost.append(loop)
+    return outermost

@@ -21,12 +21,12 @@ def constant_parameters(func: PrimFunc) -> dict[Buffer, int]:
     """The parameters of a program that are constants, with their numbers."""
     numbers = func.attributes.get(CONSTANTS, ())
     assert isinstance(numbers, (tuple, list))
-    found: dict[Buffer, int] = {}
+    constants: dict[Buffer, int] = {}
     for number in numbers:
         param = func.params[number]
         assert isinstance(param, Buffer)
-        found[param] = number
-    return found
+        constants[param] = number
+    return constants
 
 
 def with_packing(func: PrimFunc, packing: Mapping[int, IndexMap]) -> PrimFunc:

@@ -13,9 +13,10 @@ schedule; it works on a copy, so that one that fails leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilewright.support import settings
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.topi.schedule.context import ScheduleContext
 
@@ -33,40 +34,76 @@ class Template:
     """Schedule the kernel."""
 
 
-@dataclass(slots=True)
-class TemplateChoice:
-    """Which template scheduled a kernel, and why those before it in the table did not."""
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A template that did not schedule a kernel, and why."""
 
-    name: str = ""
-    passed_over: list[tuple[str, str]] = field(default_factory=list)
-    """Names of templates, and reasons."""
+    name: str
+    reason: str
+    failed: bool = False
+    """Whether it said that it fits, and then was not legal: a defect of Tilewright."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateChoice:
+    """Which template scheduled a kernel (or one stage of it), and why those before it in the table did not."""
+
+    name: str
+    """Empty where no template fits."""
+    passed_over: tuple[PassedOver, ...] = ()
+    stage: str = ""
+    """The stage that it scheduled; empty for a whole kernel."""
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong in templates that said they fit."""
+        return tuple(f"{item.name}: {item.reason}" for item in self.passed_over if item.failed)
 
     def describe(self) -> str:
-        """One line for people: the template, and behind it those that were passed over."""
-        others = "; ".join(f"{name}: {reason}" for name, reason in self.passed_over)
-        return self.name + (f" (not {others})" if others else "")
+        """A line for the template, and one for each that was passed over."""
+        stage = f"{self.stage}: " if self.stage else ""
+        others = [f"  not {item.name}: {'failed: ' if item.failed else ''}{item.reason}" for item in self.passed_over]
+        return "\n".join([stage + (self.name or "no template"), *others])
 
 
-def apply_first(templates: Sequence[Template], context: ScheduleContext) -> TemplateChoice | None:
-    """Apply the first template that fits; None where none does.
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A scheduled program, and which templates scheduled it: one the whole kernel, or one each stage."""
 
-    One that says it fits and then is not legal is a defect: an error with the setting STRICT_TEMPLATES, else the next
-    one is taken.
+    func: PrimFunc
+    templates: tuple[TemplateChoice, ...]
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong in templates that said they fit."""
+        return tuple(failure for choice in self.templates for failure in choice.failures)
+
+
+def apply_first(
+    templates: Sequence[Template], context: ScheduleContext, before: Sequence[PassedOver] = ()
+) -> TemplateChoice:
+    """Apply the first template that fits; the choice has no name where none does.
+
+    `before` are templates of an earlier table that were passed over. One that says it fits and then is not legal is a
+    defect: an error with the setting STRICT_TEMPLATES, else the next one is taken.
     """
-    choice = TemplateChoice()
+    passed_over = list(before)
     for template in templates:
         reason = template.matches(context)
-        if reason is None:
-            trial = context.copy()
-            try:
-                template.apply(trial)
-            except ScheduleError as error:
-                if settings.STRICT_TEMPLATES.get():
-                    raise
-                reason = f"failed: {error.message.splitlines()[0]}"
-            else:
-                context.take(trial)
-                choice.name = template.name
-                return choice
-        choice.passed_over.append((template.name, reason))
-    return None
+        if reason is not None:
+            passed_over.append(PassedOver(template.name, reason))
+            continue
+        trial = context.copy()
+        asked = context.choices.copy()
+        try:
+            template.apply(trial)
+        except ScheduleError as error:
+            if settings.STRICT_TEMPLATES.get():
+                raise
+            # The next one asks its own questions.
+            context.choices.take(asked)
+            passed_over.append(PassedOver(template.name, error.message.splitlines()[0], failed=True))
+            continue
+        context.take(trial)
+        return TemplateChoice(template.name, tuple(passed_over))
+    return TemplateChoice("", tuple(passed_over))

@@ -1,16 +1,17 @@
-"""The schedule of attention: a few queries at a time, whose scores stay in the near caches."""
+"""The schedule of attention: a block of queries at a time, whose scores stay in the first cache level."""
 
 from __future__ import annotations
 
 from math import prod
 
-from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.annotations import Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import (
     Columns,
     RegisterTile,
@@ -19,15 +20,28 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
+from tilewright.topi.schedule.template import Template
 
 _SCORES_SHARE = 0.5
-"""The part of the first cache level for the scores of a block of queries and their powers."""
+"""The part of the first cache level for the scores of a block of queries and their exponentials."""
 _MOST_QUERIES = 32
+_BLOCK_STAGES = ("scores", "max", "powers", "total", "factor")
+"""What is computed for a block of queries at a time, in order."""
 
 
-def is_attention(context: ScheduleContext) -> bool:
-    """Whether a kernel is an attention."""
-    return any(ANCHOR.of(context.block(handle)) is Anchor.ATTENTION for handle in context.sch.blocks())
+def _matches(context: ScheduleContext) -> str | None:
+    if not blocks_of_kind(context, Anchor.ATTENTION):
+        return "no attention"
+    stages = {handle.name for handle in context.sch.blocks()}
+    if not {"attention_keys", "attention_values"} <= stages:
+        # Without elements there are no such stages.
+        return "no elements"
+    sizes = [context.sizes(context.sch.get_loops(_stage(context, name))) for name in ("products", "mixed")]
+    return "no elements" if 0 in map(prod, sizes) else None
+
+
+def _stage(context: ScheduleContext, name: str) -> BlockHandle:
+    return context.sch.get_block(f"attention_{name}")
 
 
 def schedule_attention(context: ScheduleContext) -> None:
@@ -39,59 +53,60 @@ def schedule_attention(context: ScheduleContext) -> None:
             for panel of keys, tile of queries:
                 acc[i, j] = 0;  for d: acc[i, j] += query[i, d] * keys[d, j]
                 scores[i, j] = acc[i, j] * scale + mask[i, j]
-            max[i], powers[i, j], total[i] = ...                         (vectors of neighbouring keys)
+            max[i], exp[i, j], total[i] = ...                            (vectors of neighbouring keys)
             for tile of queries, panel of values:
-                acc[i, e] = 0;  for j: acc[i, e] += powers[i, j] * values[j, e]
+                acc[i, e] = 0;  for j: acc[i, e] += exp[i, j] * values[j, e]
                 out[i, e] = acc[i, e] / total[i]
     """
     sch = context.sch
-    stage = {handle.name: handle for handle in sch.blocks()}
-    output = stage["attention"]
-    batch, row, head, column = sch.get_loops(output)
+    batch, row, head, column = sch.get_loops(sch.get_block("attention"))
     queries, width = context.sizes([row, column])
-    (keys,) = context.sizes(sch.get_loops(stage["attention_powers"])[-1:])
-    if prod(context.sizes(sch.get_loops(stage["attention_products"]))) == 0 or queries * width == 0:
-        for handle in sch.blocks():
-            if not context.block(handle).is_reduction:
-                schedule_injective(context, handle)
-        return
-    lanes = context.lanes(output)
+    (keys,) = context.sizes(sch.get_loops(_stage(context, "powers"))[-1:])
     rows = _queries_in_block(context, queries, keys)
-    first, second = (_choose_tile(context, rows, columns) for columns in (keys, width))
-    for name, operand, register in (("products", "keys", first), ("mixed", "values", second)):
-        stage[f"attention_{operand}"] = _padded(
-            context, stage[f"attention_{name}"], stage[f"attention_{operand}"], register
-        )
+    score_tile, value_tile = (_choose_tile(context, rows, columns) for columns in (keys, width))
+    packed_keys = _padded(context, "products", "keys", score_tile)
+    packed_values = _padded(context, "mixed", "values", value_tile)
     block, inner = sch.split(row, [None, rows])
     sch.reorder(batch, head, block, inner, column)
-    tile, *_ = _tile(context, [inner, column], second)
-    sch.compute_at(stage["attention_mixed"], tile)
-    mixed = schedule_tile(context, stage["attention_mixed"], tile, second)
-    for name in ("factor", "total", "powers", "max", "scores"):
-        sch.compute_at(stage[f"attention_{name}"], block, preserve_unit_loops=name == "scores")
-    scores = stage["attention_scores"]
-    tile, *_ = _tile(context, loops_below(context, scores, block)[-2:], first, panels_outside=True)
-    sch.compute_at(stage["attention_products"], tile)
-    products = schedule_tile(context, stage["attention_products"], tile, first)
-    for name in ("max", "powers", "total", "factor"):
-        handle = stage[f"attention_{name}"]
+    weighted_values = _schedule_product(context, "mixed", [inner, column], value_tile)
+    for name in reversed(_BLOCK_STAGES):
+        sch.compute_at(_stage(context, name), block, preserve_unit_loops=name == "scores")
+    score_loops = loops_below(context, _stage(context, "scores"), block)[-2:]
+    products = _schedule_product(context, "products", score_loops, score_tile, panels_outside=True)
+    for name in _BLOCK_STAGES[1:]:
+        handle = _stage(context, name)
         vectorize = vectorize_reduction if context.block(handle).is_reduction else vectorize_last
         vectorize(context, handle, loops_below(context, handle, block))
-    packed = [stage["attention_keys"], stage["attention_values"]]
-    heads = context.sizes([batch, head])
-    share = prod(heads) % context.target.cores == 0 or prod(heads) >= 4 * context.target.cores
-    if share:
-        for handle in packed:
-            sch.compute_at(handle, head, preserve_unit_loops=True)
-        _turn(context, loops_below(context, packed[0], head)[-2:], lanes)
-        vectorize_last(context, packed[1], loops_below(context, packed[1], head))
-        context.parallelize([batch, head], prod(heads) * PARALLEL_WORK)
+    heads = prod(context.sizes([batch, head]))
+    if heads % context.target.cores == 0 or heads >= 4 * context.target.cores:
+        _pack_by_head(context, packed_keys, packed_values, head)
+        context.parallelize([batch, head], heads * PARALLEL_WORK)
     else:
-        for handle in packed:
+        for handle in (packed_keys, packed_values):
             schedule_injective(context, handle)
-        context.parallelize([batch, head, block], prod(heads) * queries * keys * width)
-    unroll_reduction(context, mixed, second)
-    unroll_reduction(context, products, first)
+        context.parallelize([batch, head, block], heads * queries * keys * width)
+    unroll_reduction(context, weighted_values, value_tile)
+    unroll_reduction(context, products, score_tile)
+
+
+def _schedule_product(
+    context: ScheduleContext, name: str, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool = False
+) -> list[LoopHandle]:
+    """A product in register tiles under the loops of the stage that reads it; gives the loops of its reduction."""
+    innermost = _tile(context, loops, tile, panels_outside=panels_outside)
+    product = _stage(context, name)
+    context.sch.compute_at(product, innermost)
+    return schedule_tile(context, product, innermost, tile)
+
+
+def _pack_by_head(context: ScheduleContext, keys: BlockHandle, values: BlockHandle, head: LoopHandle) -> None:
+    """Keys and values of a head in the order in which products read them, where the head's turn comes."""
+    for handle in (keys, values):
+        context.sch.compute_at(handle, head, preserve_unit_loops=True)
+    _transpose_in_squares(
+        context, loops_below(context, keys, head)[-2:], context.lanes(context.sch.get_block("attention"))
+    )
+    vectorize_last(context, values, loops_below(context, values, head))
 
 
 def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
@@ -101,12 +116,13 @@ def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
     return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
 
 
-def _padded(context: ScheduleContext, product: BlockHandle, operand: BlockHandle, tile: RegisterTile) -> BlockHandle:
+def _padded(context: ScheduleContext, product_name: str, operand_name: str, tile: RegisterTile) -> BlockHandle:
     """The stage that one of the products reads its columns from: whole tiles, with zeros past the last column.
 
     Guarded sums would not stay in registers.
     """
     sch = context.sch
+    product, operand = _stage(context, product_name), _stage(context, operand_name)
     columns = context.extent(sch.get_loops(product)[-2])
     if columns is None or columns % tile.columns == 0:
         return operand
@@ -131,7 +147,7 @@ def _choose_tile(context: ScheduleContext, rows: int, columns: int) -> RegisterT
     return choose_tile(context, tile, rows, columns, heights=heights, widths=widths)
 
 
-def _turn(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
+def _transpose_in_squares(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """Two loops that write along one axis and read along the other, in squares: what is read is used while near."""
     sch = context.sch
     lengths = [lanes if size is None else min(lanes, size) for size in map(context.extent, loops)]
@@ -140,10 +156,8 @@ def _turn(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None
     sch.vectorize(pairs[-1][1])
 
 
-def _tile(
-    context: ScheduleContext, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool = False
-) -> list[LoopHandle]:
-    """Two loops in register tiles: gives the inner one of the loops over tiles, and those inside a tile."""
+def _tile(context: ScheduleContext, loops: list[LoopHandle], tile: RegisterTile, *, panels_outside: bool) -> LoopHandle:
+    """Two loops in register tiles: gives the inner one of the loops over tiles."""
     sch = context.sch
     row, column = loops
     row_outer, row_inner = sch.split(row, [None, tile.rows])
@@ -153,4 +167,12 @@ def _tile(
     sch.unroll(row_inner)
     sch.unroll(vector)
     sch.vectorize(lane)
-    return [outer[-1], row_inner, vector, lane]
+    return outer[-1]
+
+
+TEMPLATE = Template(
+    "attention",
+    "a block of queries goes through all stages while its scores stay in the first cache level",
+    _matches,
+    schedule_attention,
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.tir.annotations import LAYOUT, PHASES, Layout
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.annotations import LAYOUT, PHASES, Anchor, Layout
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
     can_fill_panels,
@@ -23,13 +25,14 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     schedule_tile,
     unroll_reduction,
 )
-from tilewright.topi.schedule.cpu.streams import read_in_streams
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import (
     RegisterTile,
     divisors,
     padded_widths,
     register_tile,
 )
+from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_PER_CORE = 2
 _FEW_ROWS, _SHARED_EVENLY = 4, 8
@@ -61,6 +64,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
                out[n, y, xo*X + xi, co*C + ci] = epilogue(acc[xi, ci])
     """
     sch = context.sch
+    keep_planar(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
@@ -86,7 +90,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     context.parallelize_tiles(nest.outer, prod(extents) * reduction_size(context, anchor))
     if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
         item = context.block(anchor).writes[0].buffer.dtype.itemsize
-        if read_in_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
+        if interleave_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
             return
     reduction = unroll_reduction(context, reduction, tile)
     if not nest.resident:
@@ -94,6 +98,26 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     elif row is not None:
         prefetch_rows(context, anchor, reduction, tile)
         prefetch_results(context, output, reduction, tile)
+
+
+def keep_planar(context: ScheduleContext, anchor: BlockHandle) -> None:
+    """Let the padded copy of a planar image stay planar where the convolution would have it channels last.
+
+    Before: `pad[n, y, x, c] = image[n, c, y, x]`; after: `pad[n, c, y, x] = image[n, c, y, x]`, the same elements in an
+    order in which whole vectors are copied.
+    """
+    sch = context.sch
+    if kind_of(context, anchor) is not Anchor.CONV2D:
+        return
+    for handle in sch.get_producers(anchor):
+        block = context.block(handle)
+        own = [item.var for item in block.iters]
+        loads = find_all(block.body, BufferLoad)
+        if len(own) != 4 or len(loads) != 1 or not uses_any(loads[0].indices[-1], [own[2]]):
+            continue
+        sch.transform_layout(handle, block.writes[0].buffer.name, lambda n, y, x, c: (n, c, y, x))
+        n, y, x, c = sch.get_loops(handle)
+        sch.reorder(n, c, y, x)
 
 
 def _weights_should_stay(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) -> bool:
@@ -313,3 +337,11 @@ def _split_phases(context: ScheduleContext, anchor: BlockHandle, loops: list[Loo
     column, column_phase = sch.split(loops[2], [None, phases[1]])
     sch.reorder(row_phase, column_phase, row, column)
     return [loops[0], row_phase, column_phase, row, column, loops[3]]
+
+
+TEMPLATE = contraction_template(
+    "contraction",
+    "a register tile of rows x columns around the reduction, the epilogue on the tile",
+    lambda context, anchor, output: None,
+    schedule_contraction,
+)

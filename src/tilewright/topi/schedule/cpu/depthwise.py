@@ -1,7 +1,4 @@
-"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with all taps unrolled.
-
-A 1 x 1 convolution that follows may be in the same kernel.
-"""
+"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with all taps unrolled."""
 
 from __future__ import annotations
 
@@ -11,25 +8,21 @@ from math import prod
 from tilewright.ir.expr import Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.annotations import LAYOUT, PREFETCH, Layout
+from tilewright.tir.annotations import LAYOUT, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reducer import match_reducer
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_results
-from tilewright.topi.schedule.cpu.questions import choose_tile
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
 from tilewright.topi.schedule.cpu.register_tiles import (
-    analytic_tile,
-    can_fill_panels,
-    fill_panels,
     pack_weights,
     reduction_size,
     row_axis,
     schedule_tile,
     start_at_bias,
-    unroll_reduction,
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
 
@@ -46,6 +39,10 @@ Channels of neighbouring pixels are often a power of two apart and share few pla
 """
 _IMAGE_SHARE = 0.5
 """The part of the second cache level that an image and its results may take to be read channels by channels."""
+
+
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    return None if kind_of(context, anchor) is Anchor.DEPTHWISE_CONV2D else "no depthwise convolution"
 
 
 def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -77,7 +74,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     if windows is not None and row is not None:
         whole = _tile_of_windows(context, windows, extents[row - 1], rows)
         lines = whole[0] if whole is not None else _lines_together(context, windows, extents[row - 1], tile.rows)
-    tile = _choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
+    tile = choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
     pack_weights(context, anchor, tile)
     column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
@@ -99,7 +96,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         order.insert(1, some)
     order.append(column_outer)
     sch.reorder(*order, *inner, lane)
-    _schedule_taps(context, anchor, order[-1], tile)
+    schedule_taps(context, anchor, order[-1], tile)
     for loop in inner:
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -107,8 +104,8 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     context.parallelize_tiles(order, work)
 
 
-def _schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
-    """The convolution under the loop over tiles, in registers."""
+def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
+    """The taps of a tile under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile)
     matched = match_reducer(context.block(anchor))
@@ -122,79 +119,6 @@ def _schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHan
     if context.choose("unroll_taps", (False, True), True):
         for loop in reduction:
             context.sch.unroll(loop)
-
-
-def schedule_separable(
-    context: ScheduleContext, depthwise: BlockHandle, pointwise: BlockHandle, output: BlockHandle
-) -> None:
-    """A depthwise convolution and the 1 x 1 convolution of its results, one row of pixels after the other.
-
-    for n, y:
-        for xo, channels:  row[x, channel] = epilogue(depthwise)           (a register tile of pixels)
-        for xo, panel:     out[y, x, column] = epilogue(row x weights)     (a register tile of pixels x columns)
-
-    The row stays in the nearest caches. The weights must stay in the second level, since each row meets all of them.
-    """
-    sch = context.sch
-    for producer in sch.get_producers(depthwise):
-        schedule_injective(context, producer)
-    (row,) = sch.get_producers(pointwise)
-    if row.name == depthwise.name:
-        row = sch.cache_write(depthwise, 0, "local")
-    if pointwise.name == output.name:
-        output = sch.cache_write(pointwise, 0, "local")
-    n, y, x, c = sch.get_loops(output)
-    width, columns = context.extent(x), context.extent(c)
-    assert width is not None and columns is not None
-    fills = can_fill_panels(context, pointwise)
-    tile = analytic_tile(context, pointwise, width, columns, fills, stay=True)
-    tile = choose_tile(context, tile, width, columns)
-    pack_weights(context, pointwise, tile)
-    if fills:
-        fill_panels(context, pointwise, tile)
-    panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
-    outer, inner = sch.split(x, [None, tile.rows])
-    sch.reorder(n, y, outer, panel, inner, vector, lane)
-    sch.compute_at(pointwise, panel)
-    reduction = schedule_tile(context, pointwise, panel, tile)
-    sch.compute_at(row, y, preserve_unit_loops=True)
-    *_, pixel, channel = sch.get_loops(row)
-    channels = context.extent(channel)
-    assert channels is not None
-    sliding = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
-    sliding = _choose_pixels(context, sliding, width)
-    pack_weights(context, depthwise, sliding)
-    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
-    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
-    sch.reorder(pixel_outer, channel_outer, pixel_inner, channel_inner)
-    _schedule_taps(context, depthwise, channel_outer, sliding)
-    for loop in (inner, vector, pixel_inner):
-        sch.unroll(loop)
-    for loop in (lane, channel_inner):
-        sch.vectorize(loop)
-    extents = context.extents([n, y])
-    assert extents is not None
-    context.parallelize([n, y], prod(extents) * width * columns * channels)
-    reduction = unroll_reduction(context, reduction, tile)
-    _prefetch_rows(context, depthwise, reduction)
-    prefetch_results(context, output, reduction, tile)
-
-
-def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
-    """Fetch the rows of the image that the next row of results needs, while this one is multiplied."""
-    block = context.block(depthwise)
-    images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
-    own = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
-    for image in images:
-        shape = image.buffer.static_shape
-        if shape is None or len(shape) != 4 or not uses_any(image.indices[1], own[1:2]):
-            continue
-        step = linear(image.indices[1]).terms.get(own[1])
-        taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
-        if step is None or not taps or taps[0] is None:
-            continue
-        row = shape[2] * shape[3]
-        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
 
 
 def _channels_together(
@@ -221,7 +145,7 @@ def _channels_together(
     return context.choose("channels_together", divisors(panels, panels), default)
 
 
-def _choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> RegisterTile:
+def choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> RegisterTile:
     """The pixels of a tile: the analytic number, or another one for which there are accumulators."""
     most = min(rows, context.target.vector_registers - 4)
     options = [n for n in range(1, most + 1) if -(-rows // n) * n <= _MOST_EMPTY * rows]
@@ -317,3 +241,8 @@ def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> Registe
     width = lanes if columns > lanes else vector_width(columns, lanes)
     most = max(1, (registers - 6) // 2)
     return RegisterTile(max(divisors(rows, most)), 1, width)
+
+
+TEMPLATE = contraction_template(
+    "depthwise", "a vector of channels x a few pixels in registers, all taps unrolled", _matches, schedule_depthwise
+)

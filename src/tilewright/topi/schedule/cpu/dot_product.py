@@ -8,10 +8,11 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.questions import choose_tile
+from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
 _WEIGHTS_SHARE = 0.4
@@ -21,8 +22,21 @@ _PARTIAL = 0.85
 """What a loop with a partial last tile of rows is worth against one without."""
 
 
-def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
-    """Schedule a contraction whose operands fit a dot-product instruction; False if they fit none.
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    """A contraction whose operands fit a dot-product instruction."""
+    product = find_product(context, anchor)
+    if product is None:
+        return "no product of narrow operands with constant columns"
+    instruction = dot_instruction(context.target, product.rows.dtype, product.columns.dtype)
+    if instruction is None:
+        return f"no dot products of {product.rows.dtype} and {product.columns.dtype} on this processor"
+    if product.depth % instruction.group or product.width % instruction.lanes:
+        return "sizes are no whole vectors"
+    return "no elements" if prod(context.sizes(context.sch.get_loops(output))) == 0 else None
+
+
+def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """A register tile around dot-product instructions.
 
     Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
     After:   for jo, io:
@@ -30,11 +44,9 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
                out[i, j] = epilogue(acc[ii, ji])
     """
     product = find_product(context, anchor)
-    if product is None:
-        return False
+    assert product is not None
     instruction = dot_instruction(context.target, product.rows.dtype, product.columns.dtype)
-    if instruction is None or product.depth % instruction.group or product.width % instruction.lanes:
-        return False
+    assert instruction is not None
     sch = context.sch
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
@@ -42,8 +54,6 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
         output = sch.cache_write(anchor, 0, "local")
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
-    if prod(extents) == 0:
-        return False
     row = row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
     tile = vector_tile(rows, product.width, instruction.lanes, context.target.vector_registers)
@@ -67,7 +77,6 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor) // instruction.group
     context.parallelize_tiles(order, work)
-    return True
 
 
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
@@ -112,3 +121,11 @@ def _schedule_tile(
     for loop in (*tile, *start_rest):
         if context.extent(loop) is not None:
             sch.unroll(loop)
+
+
+TEMPLATE = contraction_template(
+    "dot-product",
+    "a register tile around dot-product instructions (VNNI, sdot, BF16)",
+    _matches,
+    schedule_dot_product,
+)

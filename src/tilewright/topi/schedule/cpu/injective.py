@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.expr import Var
+from tilewright.tir.annotations import ROWS
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.topi.schedule.access_patterns import are_contiguous, crossed_axis, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.questions import choose_vector_length
-from tilewright.topi.schedule.walks import crossed_axis, lie_side_by_side, same_indices
+from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
+from tilewright.topi.schedule.template import Template
 
 
 def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
@@ -31,7 +33,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     crossed = crossed_axis(context.block(handle), len(loops))
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
-    loops = fuse_walked(context, handle, loops)
+    loops = fuse_contiguous(context, handle, loops)
     extents = context.sizes(loops)
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
@@ -50,13 +52,13 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         context.parallelize(outer, work)
 
 
-def fuse_walked(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
+def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
     """Make one loop of the last ones where what they access lies side by side: vectors then have one end in all."""
     block = context.block(handle)
     driven = {item.value: item for item in block.iters if isinstance(item.value, Var)}
     first = len(loops) - 1
     while first > 0 and all(loop.var in driven for loop in loops[first - 1 : first + 1]):
-        if not lie_side_by_side(block, driven[loops[first - 1].var], driven[loops[first].var]):
+        if not are_contiguous(block, driven[loops[first - 1].var], driven[loops[first].var]):
             break
         first -= 1
     if first == len(loops) - 1:
@@ -89,3 +91,26 @@ def _schedule_transpose(context: ScheduleContext, loops: list[LoopHandle], cross
     sch.reorder(*outer, last_outer, across_inner, last_inner)
     sch.vectorize(last_inner)
     context.parallelize(outer, work)
+
+
+def parallelize_rows(context: ScheduleContext) -> None:
+    """Rows that are computed by statements of their own (`te.extern_rows`): in parallel."""
+    for handle in context.sch.blocks():
+        if ROWS.is_on(context.block(handle)):
+            sizes = [region.buffer.static_shape for region in context.block(handle).reads]
+            context.parallelize(context.sch.get_loops(handle), sum(prod(size) for size in sizes if size))
+
+
+def _apply(context: ScheduleContext) -> None:
+    parallelize_rows(context)
+    for handle in context.sch.blocks():
+        if not ROWS.is_on(context.block(handle)) and not context.block(handle).is_reduction:
+            schedule_injective(context, handle)
+
+
+TEMPLATE = Template(
+    "elementwise",
+    "each stage by itself: the innermost loop in vectors, the outer ones in parallel",
+    lambda _: None,
+    _apply,
+)

@@ -58,13 +58,13 @@ def prefetch_results(
     Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
     results do not stay in the second cache level: a tile that is stored all at once would wait for memory.
     """
-    wanted = result_places(context, output)
-    shape = wanted[0].static_shape
-    size = sum(map(buffer_bytes, wanted))
+    places = result_places(context, output)
+    shape = places[0].static_shape
+    size = sum(map(buffer_bytes, places))
     if not reduction or shape is None or size <= context.target.l1_bytes:
         return
     if context.choose("fetch_results", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
-        fetch_also(context, reduction[-1], {buffer.name: tile.rows * shape[-1] for buffer in wanted})
+        add_prefetch(context, reduction[-1], {buffer.name: tile.rows * shape[-1] for buffer in places})
 
 
 def result_places(context: ScheduleContext, output: BlockHandle) -> list[Buffer]:
@@ -89,21 +89,21 @@ def prefetch_rows(
     for load in find_all(block.body, BufferLoad):
         shape, rank = load.buffer.static_shape, len(load.indices)
         places = [Analyzer().simplify(substitute(index, single)) for index in load.indices]
-        wanted = [Analyzer().simplify(substitute(var, single)) for var in (*own[: rank - 1], own[-1])]
-        in_order = places == wanted
+        rows_in_order = [Analyzer().simplify(substitute(var, single)) for var in (*own[: rank - 1], own[-1])]
+        in_order = places == rows_in_order
         if shape is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
             continue
         size = buffer_bytes(load.buffer)
         if size <= context.target.l1_bytes:
             continue
         if context.choose_again("fetch_rows", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
-            fetch_also(context, reduction[-1], {load.buffer.name: tile.rows * shape[-1]})
+            add_prefetch(context, reduction[-1], {load.buffer.name: tile.rows * shape[-1]})
 
 
-def fetch_also(context: ScheduleContext, loop: LoopHandle, wanted: Mapping[str, Value]) -> None:
+def add_prefetch(context: ScheduleContext, loop: LoopHandle, runs: Mapping[str, Value]) -> None:
     """Let a loop fetch some more, beside what its note asks for."""
     present = PREFETCH.plain(PREFETCH.of(context.loop(loop)) or {})
-    context.sch.annotate(loop, PREFETCH, {**present, **wanted})
+    context.sch.annotate(loop, PREFETCH, {**present, **runs})
 
 
 def buffer_bytes(buffer: Buffer) -> int:

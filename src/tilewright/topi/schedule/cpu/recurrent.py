@@ -6,16 +6,18 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
-from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.annotations import Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import blocks_of_kind, requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
-from tilewright.topi.schedule.cpu.streams import read_in_streams
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _ACCUMULATORS = 4
 """Vectors that a tile adds up at least: as many as additions take steps to finish."""
@@ -30,7 +32,7 @@ def schedule_recurrence(context: ScheduleContext) -> None:
                        h[t, b, panel*L + l] = step(acc[b, :, l], ...)
     """
     sch = context.sch
-    products = [handle for handle in sch.blocks() if ANCHOR.of(context.block(handle)) is Anchor.RECURRENCE]
+    products = blocks_of_kind(context, Anchor.RECURRENCE)
     steps = {consumer.name for handle in products for consumer in sch.get_consumers(handle)}
     for handle in sch.blocks():
         if handle.name in steps or handle in products:
@@ -43,11 +45,6 @@ def schedule_recurrence(context: ScheduleContext) -> None:
     for handle in products:
         # One width for all products: they may share weights, which have one arrangement.
         _schedule_product(context, handle, max(1, _ACCUMULATORS // gates))
-
-
-def is_recurrence(context: ScheduleContext) -> bool:
-    """Whether a program has the products of a recurrent layer."""
-    return any(ANCHOR.of(context.block(handle)) is Anchor.RECURRENCE for handle in context.sch.blocks())
 
 
 def _gates(context: ScheduleContext, product: BlockHandle) -> int:
@@ -72,7 +69,7 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     reduction = schedule_tile(context, product, batch_outer, tile)
     across = _gates(context, product) * vectors
     width = across * lanes * context.block(product).writes[0].buffer.dtype.itemsize
-    if not (packed and reduction and read_in_streams(context, reduction[-1], rows * across, width)):
+    if not (packed and reduction and interleave_streams(context, reduction[-1], rows * across, width)):
         unroll_reduction(context, reduction, tile)
     sch.unroll(batch_inner)
     sch.unroll(vector)
@@ -121,3 +118,11 @@ def _spread(context: ScheduleContext, product: BlockHandle, panel: LoopHandle) -
         sch.parallel(chunk)
     else:
         sch.zigzag(panel)
+
+
+TEMPLATE = Template(
+    "recurrence",
+    "inside the loop over time, a panel of the state with all its gates in registers",
+    requires_kind(Anchor.RECURRENCE),
+    schedule_recurrence,
+)

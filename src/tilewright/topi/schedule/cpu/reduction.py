@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import FloorMod, PrimExpr, Var
+from tilewright.ir.expr import FloorMod, PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.annotations import ROWS
+from tilewright.tir.annotations import ROWS, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
+from tilewright.topi.schedule.access_patterns import are_contiguous
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.injective import fuse_walked, schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_vector_length
-from tilewright.topi.schedule.walks import lie_side_by_side
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
+from tilewright.topi.schedule.cpu.injective import fuse_contiguous, parallelize_rows, schedule_injective
+from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
+from tilewright.topi.schedule.template import Template
 
 _MOST_ACCUMULATORS = 4
 """Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
@@ -28,7 +30,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     """
     sch = context.sch
     for handle in sch.blocks():
-        _fuse_reduced(context, handle)
+        _fuse_reduced_axes(context, handle)
     others = [handle for handle in _stages(context) if handle.name != output.name]
     loops = sch.get_loops(output)
     block = context.block(output)
@@ -52,7 +54,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         return
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
-    if len(loops) - 1 in shared and any(_walks_last_axis(context, handle) for handle in others):
+    if len(loops) - 1 in shared and any(_is_contiguous_along_last_axis(context, handle) for handle in others):
         length = _vector_length(context, output, loops[-1], context.lanes(output))
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
@@ -82,7 +84,7 @@ def _stages(context: ScheduleContext) -> list[BlockHandle]:
     return [handle for handle in handles if handle.name not in apart]
 
 
-def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
+def _fuse_reduced_axes(context: ScheduleContext, handle: BlockHandle) -> None:
     """Make one axis of reduced axes that lie side by side in memory: rows of vectors then have no short ends.
 
     Before: `for h, w: S[c] += A[c, h, w]`; after: `for k: S[c] += A[c, k // W, k % W]`.
@@ -91,7 +93,7 @@ def _fuse_reduced(context: ScheduleContext, handle: BlockHandle) -> None:
     groups: list[list[int]] = []
     for number, item in enumerate(block.iters):
         reduced = item.kind is IterKind.REDUCE
-        if groups and reduced and lie_side_by_side(block, block.iters[number - 1], item):
+        if groups and reduced and are_contiguous(block, block.iters[number - 1], item):
             groups[-1].append(number)
         else:
             groups.append([number])
@@ -125,13 +127,13 @@ def _shared_axes(context: ScheduleContext, output: BlockHandle, others: list[Blo
     return shared
 
 
-def _walks_last_axis(context: ScheduleContext, handle: BlockHandle) -> bool:
+def _is_contiguous_along_last_axis(context: ScheduleContext, handle: BlockHandle) -> bool:
     """Whether a stage is a reduction whose last kept axis walks memory."""
     block = context.block(handle)
     if not block.is_reduction:
         return False
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
-    return bool(spatial) and _innermost_axis(context, handle) is spatial[-1].value
+    return bool(spatial) and _contiguous_axis(context, handle) is spatial[-1].value
 
 
 def _below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
@@ -144,7 +146,7 @@ def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[Lo
     """Use vectors in the innermost of the loops of a stage that maps elements."""
     if not loops:
         return
-    loops = fuse_walked(context, handle, loops)
+    loops = fuse_contiguous(context, handle, loops)
     extent = context.extent(loops[-1])
     if extent is not None and extent < 2:
         return
@@ -189,7 +191,7 @@ def vectorize_reduction(context: ScheduleContext, handle: BlockHandle, loops: li
     spatial = [loop for loop in loops if loop not in reduce]
     if not reduce:
         return spatial
-    walking = _innermost_axis(context, handle)
+    walking = _contiguous_axis(context, handle)
     lanes = context.lanes(handle)
     if spatial and walking is not None and linear(walking).terms.get(spatial[-1].var) == 1:
         extent = context.extent(spatial[-1])
@@ -271,7 +273,7 @@ def _vectorize_partial(context: ScheduleContext, partial: BlockHandle) -> None:
             sch.vectorize(loop)
 
 
-def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr | None:
+def _contiguous_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr | None:
     """The iterator's value that walks the input with stride one: the one in the last index of the largest load."""
     block = context.block(handle)
     values: dict[PrimExpr, PrimExpr] = {item.var: item.value for item in block.iters}
@@ -289,3 +291,32 @@ def _innermost_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr |
         # Axes that were made one.
         last = last.a
     return values.get(last)
+
+
+def _is_matrix_vector(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    """A matrix product of one column: its sums run along rows in memory, so that lanes are partial sums."""
+    spatial = [item for item in context.block(anchor).iters if item.kind is IterKind.SPATIAL]
+    one_column = kind_of(context, anchor) is Anchor.MATMUL and const_value(spatial[-1].domain.extent) == 1
+    return None if one_column else "no matrix product of one column"
+
+
+def _has_reduction(context: ScheduleContext) -> str | None:
+    if len(context.sch.get_output_blocks()) != 1:
+        return "several outputs"
+    is_reduction = [context.block(handle).is_reduction for handle in context.sch.blocks()]
+    return None if any(is_reduction) else "no reduction"
+
+
+def _apply(context: ScheduleContext) -> None:
+    parallelize_rows(context)
+    (output,) = context.sch.get_output_blocks()
+    schedule_reductions(context, output)
+
+
+MATRIX_VECTOR = contraction_template(
+    "matrix-vector-product",
+    "a product of one column as a reduction: partial sums in vectors",
+    _is_matrix_vector,
+    lambda context, anchor, output: schedule_reductions(context, output),
+)
+REDUCTION = Template("reduction", "every stage of a row where its results are used, in vectors", _has_reduction, _apply)

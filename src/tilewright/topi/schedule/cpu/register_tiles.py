@@ -14,8 +14,8 @@ from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.cpu.questions import unroll_steps
 from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_tile, padded_widths, register_tile
+from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
 
 _ROWS_FOR_COPY = 16
@@ -58,10 +58,10 @@ def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTi
     Before: `w[kh, kw, ic, oc]`; after: `w[oc // columns, kh, kw, ic, oc % columns]`. The taps of each phase of a
     transposed convolution of stride s lie together: `w[kh % s, kw % s, oc // columns, kh // s, kw // s, ic, ...]`.
     """
-    found = _weights(context, anchor)
-    if found is None:
+    weights = _weights(context, anchor)
+    if weights is None:
         return
-    buffer, column = found
+    buffer, column = weights
     phases = PHASES.of(context.block(anchor))
     if phases is not None:
         index_map = _phase_panels(phases, tile.columns)
@@ -88,12 +88,12 @@ def _weights(context: ScheduleContext, anchor: BlockHandle) -> tuple[Buffer, int
 
 def can_fill_panels(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether columns past the last one may be computed, from weights that packing pads: nothing else tells columns."""
-    found = _weights(context, anchor)
+    weights = _weights(context, anchor)
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
-    if found is None or const_value(spatial[-1].domain.extent) is None:
+    if weights is None or const_value(spatial[-1].domain.extent) is None:
         return False
-    others = [item for item in find_all(block.body, BufferLoad) if item.buffer is not found[0]]
+    others = [item for item in find_all(block.body, BufferLoad) if item.buffer is not weights[0]]
     sources = [item for item in others if item.buffer is not block.writes[0].buffer]
     return not any(uses_any(item, [spatial[-1].var]) for item in sources)
 
@@ -134,11 +134,11 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     sch = context.sch
     spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]
     last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
-    made = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
-    if not made:
+    padded = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
+    if not padded:
         # A few columns may be whole tiles of narrow vectors.
         return
-    copy, crop = made
+    copy, crop = padded
     sch.compute_inline(crop)
     buffer = context.block(copy).writes[0].buffer
     sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
@@ -186,10 +186,10 @@ def start_at_bias(context: ScheduleContext, anchor: BlockHandle) -> None:
     if len(consumers) != 1:
         return
     reader, total = context.block(consumers[0]), context.block(anchor).writes[0].buffer
-    found = find_addend(reader, total)
-    if found is None:
+    addition = find_addend(reader, total)
+    if addition is None:
         return
-    _, load, addend = found
+    _, load, addend = addition
     constants = constant_parameters(context.sch.func)
     whole = tuple(item.domain.extent for item in reader.iters) == tuple(total.shape)
     own = whole and load.indices == tuple(item.var for item in reader.iters)

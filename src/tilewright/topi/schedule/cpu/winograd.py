@@ -7,17 +7,20 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
-from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES
+from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.trace import Value
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.prefetch import fetch_also, result_places
-from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.prefetch import add_prefetch, result_places
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
+from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _STAGES = (
     "winograd_input_rows",
@@ -109,7 +112,7 @@ def schedule_winograd(context: ScheduleContext) -> None:
     tiles, chunk = _schedule_input(context, images, group, plan)
     # What changes little is decided last: schedules that a tuner compares have the more in common.
     step = _unroll_product(context, depth, plan)
-    _fetch_next_group(context, target, step, plan)
+    _prefetch_next_group(context, target, step, plan)
     if plan.together:
         context.parallel_nest([tiles, chunk])
         context.parallel_nest([panel] if plan.streamed else [panel, block])
@@ -136,10 +139,10 @@ def output_block(context: ScheduleContext) -> BlockHandle:
     inline_others(trial, output)
     # The epilogue must read each result at its own pixel.
     source, result = context.block(pixels), trial.block(output)
-    (wanted,) = find_all(source.body, BufferLoad)
+    (pixel,) = find_all(source.body, BufferLoad)
     mapping: dict[Var, PrimExpr] = {a.var: b.var for a, b in zip(source.iters, result.iters, strict=True)}
     for load in find_all(result.body, BufferLoad):
-        pairs = zip(load.indices, wanted.indices, strict=True) if load.buffer is wanted.buffer else ()
+        pairs = zip(load.indices, pixel.indices, strict=True) if load.buffer is pixel.buffer else ()
         if any(a is not substitute(b, mapping) for a, b in pairs):
             return pixels
     sources = {handle.name for handle in trial.sch.get_producers(trial.sch.get_block("winograd_input_rows"))}
@@ -358,7 +361,7 @@ def _unroll_product(context: ScheduleContext, depth: LoopHandle, plan: _Plan) ->
     return step
 
 
-def _fetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopHandle, plan: _Plan) -> None:
+def _prefetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopHandle, plan: _Plan) -> None:
     """While a group is multiplied, fetch the pixels that the next one reads, and the places of its results.
 
     Transforms only move data: what does not stay in the second cache level they would wait for. Done for groups of
@@ -370,13 +373,13 @@ def _fetch_next_group(context: ScheduleContext, target: BlockHandle, step: LoopH
         return
     results, images = result_places(context, target), _images(context)
     tile_rows = plan.group * plan.register.rows // plan.columns
-    wanted: dict[str, Value] = {}
+    runs: dict[str, Value] = {}
     for buffer in dict.fromkeys([*results, *images]):
         width, channels = (const_value(dim) or 0 for dim in buffer.shape[-2:])
         length = tile_rows * plan.tile * width * channels
         # Windows of the next rows begin above these: the first lines have been read already.
-        wanted[buffer.name] = [length, length + (plan.size - plan.tile) * width * channels * (buffer in images)]
-    fetch_also(context, step, wanted)
+        runs[buffer.name] = [length, length + (plan.size - plan.tile) * width * channels * (buffer in images)]
+    add_prefetch(context, step, runs)
 
 
 def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> None:
@@ -447,3 +450,11 @@ def _schedule_input(
             sch.vectorize(channel)
             context.parallelize(lines, prod(context.sizes([*lines, channel])))
     return outer, chunk
+
+
+TEMPLATE = Template(
+    "winograd",
+    "groups of tiles whose transformed input stays in cache, batched products in registers",
+    requires_kind(Anchor.WINOGRAD),
+    schedule_winograd,
+)

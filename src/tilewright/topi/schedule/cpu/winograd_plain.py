@@ -5,15 +5,17 @@ from __future__ import annotations
 from tilewright.graph.ops.winograd import KERNEL
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import find_all
-from tilewright.tir.annotations import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR
+from tilewright.tir.annotations import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
 from tilewright.topi.schedule.cpu.winograd import inline_others, open_images, output_block, split_tiles, stage_shape
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _PART, _MOST_PART = 32, 128
 """Input channels whose weights stay in the first cache level while one row of points after the other meets them.
@@ -202,3 +204,11 @@ def _schedule_input(context: ScheduleContext, target: BlockHandle) -> LoopHandle
         if context.extent(lane) != 1:
             sch.vectorize(lane)
     return chunk
+
+
+TEMPLATE = Template(
+    "winograd-plain-weights",
+    "few tiles: weights are transformed in registers, as they are used",
+    requires_kind(Anchor.WINOGRAD_PLAIN),
+    schedule_winograd_plain,
+)

@@ -8,9 +8,9 @@ from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block
+from tilewright.topi.schedule.access_patterns import crossed_axis, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attempt import attempt
-from tilewright.topi.schedule.walks import crossed_axis, same_indices
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""

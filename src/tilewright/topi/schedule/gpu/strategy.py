@@ -26,11 +26,12 @@ from tilewright.topi.schedule.gpu.rows import schedule_rows
 from tilewright.topi.schedule.gpu.vector_product import schedule_vector_product
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
+from tilewright.topi.schedule.template import Scheduled
 
 
 def schedule_gpu(
     func: PrimFunc, target: Target, choices: Choices | None = None, sch: Schedule | None = None
-) -> PrimFunc:
+) -> Scheduled:
     """A scheduled program for a GPU, equivalent to the given unscheduled one.
 
     Each stage becomes a kernel of its own, except for products, whose epilogue is computed on their tiles. What cannot
@@ -39,7 +40,7 @@ def schedule_gpu(
     """
     context = ScheduleContext(sch or Schedule(func), target, choices=choices or Choices())
     _schedule(context)
-    return with_packing(context.sch.func, context.packing)
+    return Scheduled(with_packing(context.sch.func, context.packing), ())
 
 
 def _inline_scalars(context: ScheduleContext) -> None:

@@ -6,19 +6,22 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
-from tilewright.tir.annotations import ANCHOR, PREFETCH, ROLLED, Anchor
+from tilewright.tir.annotations import PREFETCH, ROLLED, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.half import half_multiply_add
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
-from tilewright.topi.schedule.cpu.questions import choose_tile, unroll_steps
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _PRODUCT_RANK = 2
 """Dimensions of the weights of a matrix product."""
@@ -30,19 +33,19 @@ _ROWS_SHARE = 0.375
 """The part of the second cache level for the rows of a block."""
 
 
-def is_half_product(context: ScheduleContext) -> bool:
-    """Whether a program is a product in half precision, of constant weights in whole vectors, with one result."""
-    sch = context.sch
-    sums = _anchor(context, Anchor.HALF)
-    if sums is None or len(sch.get_output_blocks()) != 1:
-        return False
-    columns = const_value(context.block(sums).writes[0].buffer.shape[-2])
-    return _weights(context, sums) is not None and columns is not None and columns % _columns(context) == 0
-
-
-def _anchor(context: ScheduleContext, kind: Anchor) -> BlockHandle | None:
-    """The stage of a kind."""
-    return next((item for item in context.sch.blocks() if ANCHOR.of(context.block(item)) is kind), None)
+def _matches(context: ScheduleContext) -> str | None:
+    """A product in half precision, of constant weights in whole vectors, with one result."""
+    sums = blocks_of_kind(context, Anchor.HALF)
+    if not sums:
+        return "no partial sums in half precision"
+    if len(context.sch.get_output_blocks()) != 1:
+        return "several outputs"
+    if _weights(context, sums[0]) is None:
+        return "no constant weights"
+    columns = const_value(context.block(sums[0]).writes[0].buffer.shape[-2])
+    if columns is None or columns % _columns(context):
+        return "columns are not whole vectors"
+    return None
 
 
 def _columns(context: ScheduleContext) -> int:
@@ -64,8 +67,8 @@ def schedule_half_product(context: ScheduleContext) -> None:
     Rows of a convolution are the pixels of a line.
     """
     sch = context.sch
-    sums, total = _anchor(context, Anchor.HALF), _anchor(context, Anchor.HALF_TOTAL)
-    assert sums is not None
+    sums = blocks_of_kind(context, Anchor.HALF)[0]
+    total = next(iter(blocks_of_kind(context, Anchor.HALF_TOTAL)), None)
     for producer in sch.get_producers(sums):
         schedule_injective(context, producer)
     (output,) = sch.get_output_blocks()
@@ -87,7 +90,7 @@ def schedule_half_product(context: ScheduleContext) -> None:
     start = sch.decompose_reduction(sums, steps[0])
     size = prod(context.sizes(order)) * tile.rows * tile.columns
     context.parallelize_tiles(order, size * prod(weights.static_shape or (1,)) // columns)
-    _fetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
+    _prefetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
     for handle in (sums, *totals[:1]):
         sch.set_scope(handle, 0, "local")
         _join_halves(context, handle)
@@ -131,7 +134,7 @@ def _order(
     return order, [row_inner, vector]
 
 
-def _fetch_results(context: ScheduleContext, output: BlockHandle, tiles: LoopHandle, tile: RegisterTile) -> None:
+def _prefetch_results(context: ScheduleContext, output: BlockHandle, tiles: LoopHandle, tile: RegisterTile) -> None:
     """Fetch the places of a tile's results before its sums are computed, where results leave the near caches."""
     result = context.block(output).writes[0].buffer
     width = const_value(result.shape[-1])
@@ -204,3 +207,11 @@ def _vectorize(context: ScheduleContext, handle: BlockHandle, lanes: int) -> lis
     sch.vectorize(lane)
     sch.unroll(vector)
     return rest
+
+
+TEMPLATE = Template(
+    "half-product",
+    "blocks of sums in half-precision registers, totals in single precision in the first cache level",
+    _matches,
+    schedule_half_product,
+)

@@ -1,17 +1,38 @@
-"""Reading weights that meet few rows: several places of a panel are read in turn, each a stream of its own."""
+"""Unrolling of reductions: several steps in an iteration, in turn or from interleaved streams of weights."""
 
 from __future__ import annotations
 
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.questions import MOST_UNROLLED
 
+_UNROLLED_STEPS = (1, 2, 4, 8)
+_MOST_UNROLLED = 96
+"""Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
 _MOST_STREAMS = 8
 _LEAST_BYTES = 1 << 14
 """What a stream reads of a panel at least: prefetchers take some lines to notice one."""
 
 
-def read_in_streams(context: ScheduleContext, steps: LoopHandle, accumulators: int, step_bytes: int) -> bool:
+def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
+    """Several steps of a reduction in one iteration; gives the loop that is left.
+
+    Before: `for k: acc += ...`; after: `for ko: unrolled ki: acc += ...`.
+    """
+    extent = context.extent(loop)
+    if extent is None:
+        return loop
+    most = min(extent - 1, _MOST_UNROLLED // accumulators)
+    options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
+    # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
+    count = context.choose_again("unroll", options, 2 if 2 in options else 1)
+    if count == 1:
+        return loop
+    outer, inner = context.sch.split(loop, [None, count])
+    context.sch.unroll(inner)
+    return outer
+
+
+def interleave_streams(context: ScheduleContext, steps: LoopHandle, accumulators: int, step_bytes: int) -> bool:
     """Whether the steps of a reduction now take several parts of a panel of weights in one iteration.
 
     Before: `for k: acc += x[k] * packed[panel, k]`; after, for S streams:
@@ -27,7 +48,7 @@ def read_in_streams(context: ScheduleContext, steps: LoopHandle, accumulators: i
     options = [
         count
         for count in range(1, _MOST_STREAMS + 1)
-        if depth % count == 0 and count * accumulators <= MOST_UNROLLED and depth // count * step_bytes >= _LEAST_BYTES
+        if depth % count == 0 and count * accumulators <= _MOST_UNROLLED and depth // count * step_bytes >= _LEAST_BYTES
     ]
     if len(options) < 2:
         return False

@@ -32,7 +32,7 @@ def same_indices(block: Block) -> bool:
     return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))
 
 
-def lie_side_by_side(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
+def are_contiguous(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
     """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
     if outer.kind is not inner.kind or not all(const_value(item.domain.extent) for item in (outer, inner)):
         return False

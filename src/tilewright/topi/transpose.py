@@ -58,51 +58,74 @@ def _transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | 
         return None
 
     def statement(sources: list[Buffer], results: list[Buffer], at: tuple[PrimExpr, ...]) -> Stmt:
-        (source,), (target,) = sources, results
+        return _Squares(sources[0], results[0], at, axes, crossing, sizes, side).transposed()
 
-        def place(b: PrimExpr, c: PrimExpr) -> list[PrimExpr]:
-            """The indices in the result of a place along both groups."""
-            found = list(at)
-            for group, index in ((crossing.read, b), (crossing.written, c)):
-                for axis, part in zip(group, parts_of(index, [sizes[axis] for axis in group]), strict=True):
-                    found[axis] = part
-            return found
+    inside = (*crossing.read, *crossing.written)
+    return extern_rows((result_shape(result),), inside, [x], statement, "transpose", (x.dtype,))[0]
 
-        def loaded(b: PrimExpr, c: PrimExpr) -> PrimExpr:
-            where = place(b, c)
-            return source[tuple(where[axes.index(axis)] for axis in range(len(axes)))]
 
-        steps = [memory(f"step{n}", side * side, x.dtype) for n in range(side.bit_length())]
+@dataclass(frozen=True)
+class _Squares:
+    """A transpose square by square; `at` are the indices of axes that are in neither group."""
+
+    source: Buffer
+    target: Buffer
+    at: tuple[PrimExpr, ...]
+    axes: tuple[int, ...]
+    crossing: _Crossing
+    sizes: list[int]
+    side: int
+
+    def transposed(self) -> Stmt:
+        """All squares, each through vectors of its own for every step of the shuffle."""
+        side, dtype = self.side, self.source.dtype
+        across, along = (
+            prod(self.sizes[axis] for axis in group) for group in (self.crossing.read, self.crossing.written)
+        )
+        steps = [memory(f"step{n}", side * side, dtype) for n in range(side.bit_length())]
+        line = max(1, _LINE_BYTES // (side * dtype.itemsize)) * side
 
         def square(b: PrimExpr, c: PrimExpr) -> Stmt:
-            """One square of the result, from its place along both groups on."""
+            return self._square(steps, b, c)
 
-            def read(row: int) -> Stmt:
-                return at_once(side, lambda lane: put(steps[0], lane + row * side, loaded(b + lane, c + row)))
+        lines = _in_squares(along, line, side, lambda c, count: _rows(across, side, c, count, square))
+        return with_memory("transposed", steps, [self.source], [self.target], lines)
 
-            def parted(number: int, start: int) -> Stmt:
-                """A vector of the next step: every second element of the one before."""
-                first = 2 * start % (side * side) + 2 * start // (side * side)
-                return at_once(side, lambda lane: put(steps[number + 1], lane + start, steps[number][lane * 2 + first]))
+    def _place(self, b: PrimExpr, c: PrimExpr) -> tuple[PrimExpr, ...]:
+        """The indices in the result of a place along both groups."""
+        indices = list(self.at)
+        for group, index in ((self.crossing.read, b), (self.crossing.written, c)):
+            for axis, part in zip(group, parts_of(index, [self.sizes[axis] for axis in group]), strict=True):
+                indices[axis] = part
+        return tuple(indices)
 
-            def written(row: int) -> Stmt:
-                return at_once(
-                    side, lambda lane: put(target, tuple(place(b + row, c + lane)), steps[-1][lane + row * side])
-                )
+    def _loaded(self, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+        """The element of the source for a place in the result."""
+        place = self._place(b, c)
+        return self.source[tuple(place[self.axes.index(axis)] for axis in range(len(self.axes)))]
 
-            return seq(
-                *(read(row) for row in range(side)),
-                *(parted(n, start) for n in range(side.bit_length() - 1) for start in range(0, side * side, side)),
-                *(written(row) for row in range(side)),
+    def _square(self, steps: list[Buffer], b: PrimExpr, c: PrimExpr) -> Stmt:
+        """One square of the result, from its place along both groups on."""
+        side = self.side
+
+        def read(row: int) -> Stmt:
+            return at_once(side, lambda lane: put(steps[0], lane + row * side, self._loaded(b + lane, c + row)))
+
+        def shuffled(number: int, start: int) -> Stmt:
+            """A vector of the next step: every second element of the one before."""
+            first = 2 * start % (side * side) + 2 * start // (side * side)
+            return at_once(side, lambda lane: put(steps[number + 1], lane + start, steps[number][lane * 2 + first]))
+
+        def written(row: int) -> Stmt:
+            return at_once(
+                side, lambda lane: put(self.target, self._place(b + row, c + lane), steps[-1][lane + row * side])
             )
 
-        line = max(1, _LINE_BYTES // (side * x.dtype.itemsize)) * side
-        lines = _in_squares(along, line, side, lambda c, count: _rows(across, side, c, count, square))
-        return with_memory("turned", steps, [source], [target], lines)
-
-    name = "transpose"
-    inside = (*crossing.read, *crossing.written)
-    return extern_rows((result_shape(result),), inside, [x], statement, name, (x.dtype,))[0]
+        return seq(
+            *(read(row) for row in range(side)),
+            *(shuffled(n, start) for n in range(side.bit_length() - 1) for start in range(0, side * side, side)),
+            *(written(row) for row in range(side)),
+        )
 
 
 def _crossing(axes: tuple[int, ...]) -> _Crossing | None:

@@ -6,15 +6,16 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import ANCHOR, LAYOUT, PREFETCH, Anchor, Layout
+from tilewright.tir.annotations import LAYOUT, PREFETCH, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
-from tilewright.topi.schedule.cpu.contraction import weights_stay
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
+from tilewright.topi.schedule.cpu.contraction import keep_planar, weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -26,55 +27,35 @@ _IDLE_SHARE = 1.15
 """How much longer than evenly divided panels may take before cores divide the image instead."""
 
 
-def keep_planes(context: ScheduleContext, anchor: BlockHandle) -> None:
-    """Let the padded copy of a planar image stay planar where the convolution would have it channels last.
-
-    Before: `pad[n, y, x, c] = image[n, c, y, x]`; after: `pad[n, c, y, x] = image[n, c, y, x]`, the same elements in an
-    order in which whole vectors are copied.
-    """
-    sch = context.sch
-    if ANCHOR.of(context.block(anchor)) is not Anchor.CONV2D:
-        return
-    for handle in sch.get_producers(anchor):
-        block = context.block(handle)
-        own = [item.var for item in block.iters]
-        loads = find_all(block.body, BufferLoad)
-        if len(own) != 4 or len(loads) != 1 or not uses_any(loads[0].indices[-1], [own[2]]):
-            continue
-        sch.transform_layout(handle, block.writes[0].buffer.name, lambda n, y, x, c: (n, c, y, x))
-        n, y, x, c = sch.get_loops(handle)
-        sch.reorder(n, c, y, x)
-
-
-def streams_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
-    """Whether a convolution is better done tap by tap.
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    """A convolution that is better done tap by tap.
 
     That is where constant weights are too large to stay in the second cache level, and where the sums of a panel stay
     in the first level: few pixels, many channels. Several cores take panels, so there must be enough of those.
     A tap of one channel is one product an element: sums that are read and written for it would take the time.
     """
     block = context.block(anchor)
-    if ANCHOR.of(block) is not Anchor.CONV2D or LAYOUT.of(block) is not Layout.NHWC:
-        return False
+    if kind_of(context, anchor) is not Anchor.CONV2D or LAYOUT.of(block) is not Layout.NHWC:
+        return "no channels-last convolution"
     extents = block.writes[0].buffer.static_shape
     sizes = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
     if extents is None or None in sizes or len(sizes) != 3 or 0 in extents:
-        return False
+        return "sizes are open or zero"
     if sizes[:2] == [1, 1] or sizes[2] == 1:
-        return False
+        return "one tap, or one channel"
     if not _has_constant_weights(context, anchor) or not _in_order(context, anchor, output):
-        return False
+        return "weights are no constants, or the output is in another order"
     batch, height, width, columns = extents
-    item = block.writes[0].buffer.dtype.itemsize
     target = context.target
     tile = register_tile(width, columns, context.lanes(anchor), target.vector_registers)
-    fits = height * width * tile.columns * item <= target.l1_bytes * _SUMS_SHARE
+    if weights_stay(context, anchor, columns):
+        return "weights stay in the second cache level"
+    if height * width * tile.columns * block.writes[0].buffer.dtype.itemsize > target.l1_bytes * _SUMS_SHARE:
+        return "the sums of a panel do not stay in the first cache level"
     panels = batch * -(-columns // tile.columns)
-    return (
-        not weights_stay(context, anchor, columns)
-        and fits
-        and -(-panels // target.cores) * target.cores <= _IDLE_SHARE * panels
-    )
+    if -(-panels // target.cores) * target.cores > _IDLE_SHARE * panels:
+        return "too few panels for all cores"
+    return None
 
 
 def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -88,6 +69,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
         out[y, x, c] = epilogue(sum[y, x, c])
     """
     sch = context.sch
+    keep_planar(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
@@ -168,3 +150,11 @@ def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) ->
     sch.vectorize(lane)
     for loop in others:
         sch.unroll(loop)
+
+
+TEMPLATE = contraction_template(
+    "streaming-taps",
+    "one tap at a time for a whole image: its weights come from beyond the second cache level, and are prefetched",
+    _matches,
+    schedule_taps,
+)

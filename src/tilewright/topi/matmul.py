@@ -42,7 +42,7 @@ _FEW_ROWS = 4
 
 @compute_on_cpus("matmul")
 def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
-    """Matrices of a batch whose columns lie apart are turned first: columns are what vectors are made of.
+    """Matrices of a batch whose columns lie apart are transposed first: columns are what vectors are made of.
 
     Single ones are mostly weights, which schedules arrange when the model is compiled.
     """
@@ -50,13 +50,13 @@ def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tens
     rows = const_value(result_shape(result)[-2])
     if not attributes.transpose_b or b.ndim < 3 or rows is None or rows < _FEW_ROWS:
         return None
-    turned = compute(
+    transposed = compute(
         (*b.shape[:-2], b.shape[-1], b.shape[-2]),
         lambda *i: b[(*i[:-2], i[-1], i[-2])],
         "matmul_turned",
         KEPT.entry(True),
     )
-    return _matmul([a, turned], attributes.replace(transpose_b=False), result)
+    return _matmul([a, transposed], attributes.replace(transpose_b=False), result)
 
 
 def _batch_index(tensor: Tensor, shape: tuple[PrimExpr, ...], batch: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:

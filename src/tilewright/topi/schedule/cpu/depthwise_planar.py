@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.tir.annotations import LAYOUT, Layout
+from tilewright.tir.annotations import LAYOUT, Anchor, Layout
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.reduction import vectorize_last
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
@@ -16,15 +17,20 @@ _MOST_LINES, _MOST_VECTORS = 4, 4
 _MOST_UNROLLED_TAPS = 25
 
 
-def has_planes(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
-    """Whether a depthwise convolution is one of planes of known sizes."""
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    """A depthwise convolution of planes of known sizes."""
+    if kind_of(context, anchor) is not Anchor.DEPTHWISE_CONV2D:
+        return "no depthwise convolution"
+    if LAYOUT.of(context.block(anchor)) is not Layout.NCHW:
+        return "channels are last"
     loops = context.sch.get_loops(output)[:4]
     extents = context.extents(loops)
-    planar = LAYOUT.of(context.block(anchor)) is Layout.NCHW
-    return planar and len(loops) == 4 and extents is not None and prod(extents) > 0
+    if len(loops) != 4 or extents is None or prod(extents) == 0:
+        return "sizes are open or zero"
+    return None
 
 
-def schedule_planes(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
+def schedule_planar_depthwise(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
     """Plane by plane: the padded plane, then tiles of a few lines and vectors of pixels, with the epilogue on them.
 
     parallel (n, c):
@@ -60,3 +66,11 @@ def schedule_planes(context: ScheduleContext, anchor: BlockHandle, output: Block
         sch.compute_at(handle, plane)
         vectorize_last(context, handle, loops_below(context, handle, plane))
     context.parallelize([plane], prod(extents) * taps)
+
+
+TEMPLATE = contraction_template(
+    "depthwise-planar",
+    "planes padded in the first cache level, register tiles of lines x vectors of pixels",
+    _matches,
+    schedule_planar_depthwise,
+)

@@ -1,20 +1,16 @@
-"""Questions that several templates ask a tuner: register tiles, unrolled steps of a reduction, lengths of vectors."""
+"""Register tiles and vector lengths for all templates: the analytic choice unless a tuner knows better."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, vector_length
 
 _LEAST_ACCUMULATORS = 4
 """Smaller tiles wait for every multiply-add, whatever the rest of the schedule is."""
 _LEAST_FILLED = 0.6
-_UNROLLED_STEPS = (1, 2, 4, 8)
-MOST_UNROLLED = 96
-"""Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
 _WORTH_ASKING = 1 << 12
 """Elements below which the length of a vector does not show."""
 
@@ -52,36 +48,17 @@ def _shapes(tile: RegisterTile, rows: int, columns: int, registers: int) -> tupl
     """(rows, vectors) of tiles that fit the registers and are not mostly empty."""
     whole = -(-columns // tile.lanes)
     enough = min(_LEAST_ACCUMULATORS, rows * whole, tile.rows * tile.vectors)
-    found = []
+    shapes = []
     for vectors in range(1, min(registers // 2, whole) + 1):
         for height in range(1, min(rows, registers) + 1):
             filled = _filled(rows, height) * _filled(whole, vectors)
             if height * vectors + vectors + 1 <= registers and height * vectors >= enough and filled >= _LEAST_FILLED:
-                found.append((height, vectors))
-    return tuple(found)
+                shapes.append((height, vectors))
+    return tuple(shapes)
 
 
 def _filled(extent: int, tile: int) -> float:
     return extent / (-(-extent // tile) * tile)
-
-
-def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
-    """Several steps of a reduction in one iteration; gives the loop that is left.
-
-    Before: `for k: acc += ...`; after: `for ko: unrolled ki: acc += ...`.
-    """
-    extent = context.extent(loop)
-    if extent is None:
-        return loop
-    most = min(extent - 1, MOST_UNROLLED // accumulators)
-    options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
-    # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
-    count = context.choose_again("unroll", options, 2 if 2 in options else 1)
-    if count == 1:
-        return loop
-    outer, inner = context.sch.split(loop, [None, count])
-    context.sch.unroll(inner)
-    return outer
 
 
 def choose_vector_length(context: ScheduleContext, extent: int, lanes: int, work: int) -> int:

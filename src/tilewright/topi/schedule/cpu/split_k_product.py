@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all
-from tilewright.tir.annotations import ANCHOR, PREFETCH, Anchor
+from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
+from tilewright.topi.schedule.cpu.contraction import schedule_contraction
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.questions import choose_tile
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -30,35 +33,50 @@ _MOST_ALIASED = 6
 """which has room for so many of them beside the weights."""
 
 
-def part_of_sum(context: ScheduleContext, anchor: BlockHandle) -> int | None:
-    """Into parts of how many steps a product's sums are better divided; None if they are better left whole.
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    parts = _parts_of_sums(context, anchor)
+    return parts if isinstance(parts, str) else None
 
-    That is where all rows with their whole depth are too much for the second cache level, but a good part is not.
+
+def _parts_of_sums(context: ScheduleContext, anchor: BlockHandle) -> list[int] | str:
+    """Into parts of how many steps a product's sums may be divided; else why they are better left whole.
+
+    Parts pay where all rows with their whole depth are too much for the second cache level, but a good part is not.
     """
     block = context.block(anchor)
     shape = block.writes[0].buffer.static_shape
     reduce = [item for item in block.iters if item.kind is IterKind.REDUCE]
-    if ANCHOR.of(block) is not Anchor.MATMUL or shape is None or len(reduce) != 1:
-        return None
+    if kind_of(context, anchor) is not Anchor.MATMUL or len(reduce) != 1:
+        return "no matrix product"
     if _weights(context, anchor) is None:
-        return None
-    rows, columns, depth = shape[-2], shape[-1], const_value(reduce[0].domain.extent)
-    if len(shape) < 2 or prod(shape[:-2]) != 1 or depth is None or 0 in shape:
-        return None
-    target = context.target
+        return "no constant weights [k, j]"
+    depth = const_value(reduce[0].domain.extent)
+    if shape is None or depth is None or 0 in shape:
+        return "sizes are open or zero"
+    if len(shape) < 2 or prod(shape[:-2]) != 1:
+        return "a batch of products"
+    rows, columns = shape[-2:]
     tile = _tile(context, anchor, rows, columns, depth)
     if rows < _LEAST_TILES * tile.rows:
-        return None
+        return "few rows"
     step = (rows + tile.columns) * block.writes[0].buffer.dtype.itemsize
-    most = int(target.l2_bytes * _CACHE_SHARE) // step
+    most = int(context.target.l2_bytes * _CACHE_SHARE) // step
     if most >= depth:
-        return None
-    parts = [n for n in divisors(depth, most) if n >= _LEAST_DEPTH]
+        return "all rows stay in the second cache level"
+    return [n for n in divisors(depth, most) if n >= _LEAST_DEPTH] or "no divisor of the depth is a good part"
+
+
+def schedule_split_k_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """Sums in parts of some steps, or whole, where a tuner has found that better."""
+    parts = _parts_of_sums(context, anchor)
+    assert not isinstance(parts, str)
     # Zero stands for the whole.
-    return context.choose("sum_part", [0, *parts], max(parts)) or None if parts else None
+    part = context.choose("sum_part", [0, *parts], max(parts))
+    schedule = partial(_schedule_parts, part=part) if part else schedule_contraction
+    schedule(context, anchor, output)
 
 
-def schedule_deep_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, part: int) -> None:
+def _schedule_parts(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, part: int) -> None:
     """Sums in parts of some steps: the part of all rows stays in the second cache level while it meets its weights.
 
     Before:  c[i, j] += a[i, k] * w[k, j];  out[i, j] = epilogue(c[i, j])
@@ -76,14 +94,14 @@ def schedule_deep_product(context: ScheduleContext, anchor: BlockHandle, output:
     tile = choose_tile(context, _tile(context, anchor, rows, columns, depth), rows, columns)
     _pack(context, anchor, part, tile.columns)
     parts, _ = sch.split(k, [None, part])
-    partial = sch.rfactor(parts)
+    partial_sums = sch.rfactor(parts)
     *outer, i, j, parts = sch.get_loops(anchor)
     panel, vector, lane = sch.split(j, [None, tile.vectors, tile.lanes])
     row_outer, row_inner = sch.split(i, [None, tile.rows])
     sch.reorder(*outer, parts, panel, row_outer, row_inner, vector, lane)
     start = sch.decompose_reduction(anchor, parts)
-    sch.compute_at(partial, row_outer, preserve_unit_loops=True)
-    reduction = schedule_tile(context, partial, row_outer, tile)
+    sch.compute_at(partial_sums, row_outer, preserve_unit_loops=True)
+    reduction = schedule_tile(context, partial_sums, row_outer, tile)
     for loop in (row_inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -126,3 +144,11 @@ def _pack(context: ScheduleContext, anchor: BlockHandle, part: int, width: int) 
     index_map = IndexMap.of(arrange, 2)
     context.packing[constant_parameters(context.sch.func)[weights.buffer]] = index_map
     context.sch.transform_layout(anchor, weights.buffer.name, index_map)
+
+
+TEMPLATE = contraction_template(
+    "split-k-product",
+    "a part of every sum at a time: that part of all rows stays in the second cache level",
+    _matches,
+    schedule_split_k_product,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from tilewright.tir.annotations import WOVEN
 from tilewright.tir.machine import TILE_SCOPE
@@ -10,8 +11,9 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
 from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.products import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_length
 
@@ -30,8 +32,40 @@ _IDLE = 1.1
 _MOST_UNROLLED = 4
 
 
-def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
-    """Schedule a contraction that whole matrix tiles cover; False if they do not, or the processor has none.
+class _Covered(NamedTuple):
+    """A product that matrix tiles cover: the position of the loop over its rows, and how tiles cover it."""
+
+    product: Product
+    row: int
+    extents: list[int]
+    tiles: TileProduct
+
+
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    covered = _cover(context, anchor, output)
+    return covered if isinstance(covered, str) else None
+
+
+def _cover(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> _Covered | str:
+    """How tiles of one size cover a contraction, else why they do not."""
+    product = find_product(context, anchor)
+    if product is None:
+        return "no product of narrow operands with constant columns"
+    if not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
+        return f"no matrix tiles of {product.rows.dtype} and {product.columns.dtype} on this processor"
+    rank = sum(item.kind is IterKind.SPATIAL for item in context.block(output).iters)
+    extents = context.extents(context.sch.get_loops(output)[:rank])
+    if extents is None or prod(extents) == 0:
+        return "sizes are open or zero"
+    row = row_axis(context, anchor, extents)
+    tiles = None if row is None else _block_of_tiles(product, extents[row])
+    if row is None or tiles is None:
+        return "tiles of one size do not cover it"
+    return _Covered(product, row, extents, tiles)
+
+
+def schedule_amx_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """Blocks of matrix tiles in tile registers.
 
     Before:  c[i, j] += int32(a[i, k]) * int32(w[k, j]);  out[i, j] = epilogue(c[i, j])
     After:   for io, jo:
@@ -41,64 +75,77 @@ def schedule_tile_matrix(context: ScheduleContext, anchor: BlockHandle, output: 
     A block is stored while the next one begins, tile by tile, and its epilogue runs while that is multiplied, some rows
     in each step: tiles leave vectors idle.
     """
-    product = find_product(context, anchor)
-    if product is None or not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
-        return False
     sch = context.sch
-    rank = sum(entry.kind is IterKind.SPATIAL for entry in context.block(output).iters)
-    extents = context.extents(sch.get_loops(output)[:rank])
-    if extents is None or prod(extents) == 0:
-        return False
-    row = row_axis(context, anchor, extents)
-    item = None if row is None else _block_of_tiles(product, extents[row])
-    if item is None or row is None:
-        return False
+    covered = _cover(context, anchor, output)
+    assert not isinstance(covered, str)
+    tiles = covered.tiles
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
-    work = prod(extents) * reduction_size(context, anchor) // (item.group * 4)
-    resident = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
-    pack_columns(context, anchor, product, COLUMNS, item.group)
-    copy = sch.cache_write(anchor, 0, TILE_SCOPE)
+    work = prod(covered.extents) * reduction_size(context, anchor) // (tiles.group * 4)
+    stay = _weights_stay(context, anchor, covered.product)
+    pack_columns(context, anchor, covered.product, COLUMNS, tiles.group)
+    store = sch.cache_write(anchor, 0, TILE_SCOPE)
     alone = anchor.name == output.name
-    result = copy if alone else output
-    loops = sch.get_loops(result)
-    column_outer, column_inner = sch.split(loops[-1], [None, item.across * COLUMNS])
-    row_outer, row_inner = sch.split(loops[row], [None, item.down * item.rows])
-    order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
-    order.append(row_outer)
-    fits = resident <= context.target.l2_bytes * _WEIGHTS_SHARE
-    stays = context.choose("weights_stay", (False, True), fits)
-    # Weights that stay near may meet one row after the other; each panel of others meets all rows before the next.
-    order.insert(len(order) if stays else 0, column_outer)
-    sch.reorder(*order, row_inner, column_inner)
-    run, attach = _in_runs(context, order, work)
+    result = store if alone else output
+    run, attach = _in_runs(context, _loops_over_blocks(context, result, covered, stay), work)
     if not alone:
-        sch.compute_at(copy, attach)
+        sch.compute_at(store, attach)
         _vectorize_rows(context, result)
     sch.compute_at(anchor, attach)
-    reduce_vars = {entry.value for entry in context.block(anchor).iters if entry.kind is IterKind.REDUCE}
-    below = loops_below(context, anchor, attach)
-    reduction = [loop for loop in below if loop.var in reduce_vars]
-    spatial = [loop for loop in below if loop.var not in reduce_vars]
-    step, inside = sch.split(reduction[-1], [None, item.depth])
-    sch.reorder(*reduction[:-1], step, *spatial, inside)
+    reduction, spatial = _reduction_outside(context, anchor, attach, tiles)
     if run is not None:
         sch.parallel(run)
-    tiles = sch.tensorize(spatial[0], item.multiply)
-    sch.tensorize(loops_below(context, copy, attach)[0], item.store)
+    multiply = sch.tensorize(spatial[0], tiles.multiply)
+    sch.tensorize(loops_below(context, store, attach)[0], tiles.store)
     if context.extent(attach) == 1:
-        return True
+        return
     stages = [0, 1] if alone else [0, 1, 1]
-    if _walk_to_and_fro(context, tiles, [*reduction[:-1], step], item):
+    if _alternate_direction(context, multiply, reduction, tiles):
         stages.insert(0, 0)
     if context.choose("woven", (False, True), True):
         sch.software_pipeline(attach, stages)
         sch.annotate(attach, WOVEN, 1)
-    return True
 
 
-def _walk_to_and_fro(
-    context: ScheduleContext, tiles: BlockHandle, reduction: list[LoopHandle], item: TileProduct
+def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
+    """Whether all weights stay in the second cache level."""
+    weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
+    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
+
+
+def _loops_over_blocks(
+    context: ScheduleContext, result: BlockHandle, covered: _Covered, stay: bool
+) -> list[LoopHandle]:
+    """Split the loops of the result by blocks of tiles; gives the loops over blocks, outermost first."""
+    sch, tiles = context.sch, covered.tiles
+    loops = sch.get_loops(result)
+    column_outer, column_inner = sch.split(loops[-1], [None, tiles.across * COLUMNS])
+    row_outer, row_inner = sch.split(loops[covered.row], [None, tiles.down * tiles.rows])
+    order = [loop for n, loop in enumerate(loops[:-1]) if n != covered.row]
+    order.append(row_outer)
+    stays = context.choose("weights_stay", (False, True), stay)
+    # Weights that stay near may meet one row after the other; each panel of others meets all rows before the next.
+    order.insert(len(order) if stays else 0, column_outer)
+    sch.reorder(*order, row_inner, column_inner)
+    return order
+
+
+def _reduction_outside(
+    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, tiles: TileProduct
+) -> tuple[list[LoopHandle], list[LoopHandle]]:
+    """The steps of the reduction around the tiles of a block; gives the loops of both."""
+    sch = context.sch
+    reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
+    below = loops_below(context, anchor, attach)
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    step, inside = sch.split(reduction[-1], [None, tiles.depth])
+    sch.reorder(*reduction[:-1], step, *spatial, inside)
+    return [*reduction[:-1], step], spatial
+
+
+def _alternate_direction(
+    context: ScheduleContext, multiply: BlockHandle, reduction: list[LoopHandle], tiles: TileProduct
 ) -> bool:
     """Let every second block of tiles begin its sums at the end; True if they have a block of their own for zeros now.
 
@@ -109,11 +156,11 @@ def _walk_to_and_fro(
     *others, step = reduction
     if any(context.extent(loop) != 1 for loop in others):
         return False
-    lines = item.down * item.rows + item.across * COLUMNS
-    sweep = (context.extent(step) or 0) * item.depth * item.row.itemsize * lines
+    lines = tiles.down * tiles.rows + tiles.across * COLUMNS
+    sweep = (context.extent(step) or 0) * tiles.depth * tiles.row.itemsize * lines
     if not context.choose("to_and_fro", (False, True), sweep > context.target.l1_bytes * _SWEEP_SHARE):
         return False
-    sch.decompose_reduction(tiles, reduction[0])
+    sch.decompose_reduction(multiply, reduction[0])
     sch.zigzag(step)
     return True
 
@@ -164,3 +211,11 @@ def _block_of_tiles(product: Product, rows: int) -> TileProduct | None:
     ]
     down, across = max(shapes, key=lambda shape: (shape[0] * shape[1] / (shape[0] + shape[1]), shape))
     return TileProduct(product.rows.dtype, product.columns.dtype, height, depth, down, across)
+
+
+TEMPLATE = contraction_template(
+    "amx-product",
+    "blocks of matrix tiles in tile registers, the epilogue of one block software-pipelined with the next",
+    _matches,
+    schedule_amx_product,
+)

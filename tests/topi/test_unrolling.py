@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import TARGETS, kernel, var
 from tilewright.graph.ir.op import call
 from tilewright.ir.expr import const_value
@@ -15,7 +16,6 @@ from tilewright.tir.annotations import PREFETCH
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.choices import Choices
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
 

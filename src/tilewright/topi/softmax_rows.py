@@ -1,7 +1,8 @@
-"""Softmax of long rows as CPUs compute it: the greatest, the powers with their sum, and one product each.
+"""Softmax of long rows as CPUs compute it: the maximum, the exponentials with their sum, and one product each.
 
-Powers are summed up as they are written to the result, and made to sum to one there: each row is read twice and written
-twice, and no memory is needed beside it. Where other stages are part of the kernel, those of `reduce.py` are taken.
+Exponentials are summed up as they are written to the result, and made to sum to one there: each row is read twice and
+written twice, and no memory is needed beside it. Where other stages are part of the kernel, those of `reduce.py` are
+taken.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _log_softmax(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor 
 
 
 class _Totals:
-    """What is known of a row: its greatest element, and the sum of the powers."""
+    """What is known of a row: its greatest element, and the sum of the exponentials."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -89,10 +90,10 @@ def _over_rows(
             return [put(row.parts, lane, build.maximum(row.parts[lane], source[place]))]
 
         def summed(place: tuple[PrimExpr, ...], lane: PrimExpr) -> list[Stmt]:
-            power = intrinsics.exp(source[place] - row.greatest[0])
+            exponential = intrinsics.exp(source[place] - row.greatest[0])
             if not stored:
-                return [put(row.parts, lane, row.parts[lane] + power)]
-            return [put(target, place, power), put(row.parts, lane, row.parts[lane] + target[place])]
+                return [put(row.parts, lane, row.parts[lane] + exponential)]
+            return [put(target, place, exponential), put(row.parts, lane, row.parts[lane] + target[place])]
 
         def walk(element: Callable[[tuple[PrimExpr, ...], PrimExpr], list[Stmt]]) -> Stmt:
             def part(begin: PrimExpr, count: int) -> Stmt:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.compiled import HOST, run
+from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import kernel
 from tilewright.backends.host import compile_functions, host_source
 from tilewright.graph.ir.expr import GraphExpr, Var
@@ -25,7 +26,6 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import For, LoopKind
-from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
 TARGETS = {

@@ -1,0 +1,116 @@
+"""The schedule of depthwise-separable convolutions: a depthwise and a 1 x 1 convolution, row by row."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import const_value
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.analysis.linear import linear
+from tilewright.tir.annotations import PREFETCH, Anchor
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
+from tilewright.topi.schedule.cpu.depthwise import choose_pixels, schedule_taps, sliding_tile
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import prefetch_results
+from tilewright.topi.schedule.cpu.register_tiles import (
+    analytic_tile,
+    can_fill_panels,
+    fill_panels,
+    pack_weights,
+    schedule_tile,
+    unroll_reduction,
+)
+from tilewright.topi.schedule.cpu.tile_choice import choose_tile
+from tilewright.topi.schedule.template import Template
+
+
+def _matches(context: ScheduleContext) -> str | None:
+    """A depthwise convolution and a convolution of its results, as `fuse` puts them in one kernel."""
+    if [kind_of(context, handle) for handle in contractions(context)] != [Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D]:
+        return "no depthwise convolution before another one"
+    return None if len(context.sch.get_output_blocks()) == 1 else "several outputs"
+
+
+def schedule_separable(context: ScheduleContext) -> None:
+    """A depthwise convolution and the 1 x 1 convolution of its results, one row of pixels after the other.
+
+    for n, y:
+        for xo, channels:  row[x, channel] = epilogue(depthwise)           (a register tile of pixels)
+        for xo, panel:     out[y, x, column] = epilogue(row x weights)     (a register tile of pixels x columns)
+
+    The row stays in the nearest caches. The weights must stay in the second level, since each row meets all of them.
+    """
+    sch = context.sch
+    depthwise, pointwise = contractions(context)
+    (output,) = sch.get_output_blocks()
+    for producer in sch.get_producers(depthwise):
+        schedule_injective(context, producer)
+    (row,) = sch.get_producers(pointwise)
+    if row.name == depthwise.name:
+        row = sch.cache_write(depthwise, 0, "local")
+    if pointwise.name == output.name:
+        output = sch.cache_write(pointwise, 0, "local")
+    n, y, x, c = sch.get_loops(output)
+    width, columns = context.extent(x), context.extent(c)
+    assert width is not None and columns is not None
+    fills = can_fill_panels(context, pointwise)
+    tile = analytic_tile(context, pointwise, width, columns, fills, stay=True)
+    tile = choose_tile(context, tile, width, columns)
+    pack_weights(context, pointwise, tile)
+    if fills:
+        fill_panels(context, pointwise, tile)
+    panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
+    outer, inner = sch.split(x, [None, tile.rows])
+    sch.reorder(n, y, outer, panel, inner, vector, lane)
+    sch.compute_at(pointwise, panel)
+    reduction = schedule_tile(context, pointwise, panel, tile)
+    sch.compute_at(row, y, preserve_unit_loops=True)
+    *_, pixel, channel = sch.get_loops(row)
+    channels = context.extent(channel)
+    assert channels is not None
+    sliding = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
+    sliding = choose_pixels(context, sliding, width)
+    pack_weights(context, depthwise, sliding)
+    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
+    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
+    sch.reorder(pixel_outer, channel_outer, pixel_inner, channel_inner)
+    schedule_taps(context, depthwise, channel_outer, sliding)
+    for loop in (inner, vector, pixel_inner):
+        sch.unroll(loop)
+    for loop in (lane, channel_inner):
+        sch.vectorize(loop)
+    extents = context.extents([n, y])
+    assert extents is not None
+    context.parallelize([n, y], prod(extents) * width * columns * channels)
+    reduction = unroll_reduction(context, reduction, tile)
+    _prefetch_rows(context, depthwise, reduction)
+    prefetch_results(context, output, reduction, tile)
+
+
+def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
+    """Fetch the rows of the image that the next row of results needs, while this one is multiplied."""
+    block = context.block(depthwise)
+    images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
+    own = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
+    for image in images:
+        shape = image.buffer.static_shape
+        if shape is None or len(shape) != 4 or not uses_any(image.indices[1], own[1:2]):
+            continue
+        step = linear(image.indices[1]).terms.get(own[1])
+        taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
+        if step is None or not taps or taps[0] is None:
+            continue
+        row = shape[2] * shape[3]
+        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
+
+
+TEMPLATE = Template(
+    "depthwise-separable",
+    "a row of the depthwise convolution stays in cache while the 1 x 1 convolution reads it",
+    _matches,
+    schedule_separable,
+)
