@@ -7,7 +7,7 @@ known as implicit GEMM), and makes one iterator each of what rows, columns and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -211,7 +211,7 @@ class _Axes:
     """The iterators of a product that its operands (`rows`, `columns`) and its `result` have, by their numbers."""
 
     used: dict[str, list[int]]
-    groups: dict[str, tuple[tuple[int, ...], ...]]
+    groups: Mapping[str, Sequence[Sequence[int]]]
     """The same by the axes of matrices: of the batch, and two more."""
 
     @staticmethod
