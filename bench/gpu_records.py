@@ -27,7 +27,7 @@ from tilewright.support.text import table
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.topi.schedule.choices import Answer
-from tilewright.topi.schedule.gpu import contraction
+from tilewright.topi.schedule.gpu import products
 from tilewright.topi.schedule.gpu.tile_choice import Shape
 
 _GAIN = 1.03
@@ -118,7 +118,7 @@ def best_tiles(results: Sequence[Path], target: Target) -> dict[Shape, tuple[Til
         shape = shape_of(function_of(layers[name]), target)
         if shape is None:
             continue
-        ranked = contraction.ranked_tiles(shape, target)
+        ranked = products.ranked_tiles(shape, target)
         known = {item.answer[:6]: item.answer for item in ranked if item.cluster == 1}
         quickest = {known[tile]: time for tile, time in found.items() if tile in known}
         if not quickest:
@@ -134,12 +134,12 @@ def shape_of(func: PrimFunc, target: Target) -> Shape | None:
     """The shape of a program's product as the template of products sees it; None where it is not asked for a tile."""
     seen: list[Shape] = []
 
-    def remember(shape: Shape, on: Target) -> tuple[contraction.Tile, ...]:
+    def remember(shape: Shape, on: Target) -> tuple[products.Tile, ...]:
         seen.append(shape)
         return original(shape, on)
 
-    original = contraction.ranked_tiles
-    with mock.patch.object(contraction, "ranked_tiles", remember):
+    original = products.ranked_tiles
+    with mock.patch.object(products, "ranked_tiles", remember):
         schedule_kernel(func, target)
     return seen[0] if len(seen) == 1 else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,23 @@ from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
+from tilewright.ir.expr import Mul
+from tilewright.ir.visit import transform
+from tilewright.support import settings
 from tilewright.target import Target
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
+from tilewright.tir.agreement import disagreement
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.schedule import Schedule, ScheduleError, Trace
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.gpu.attention.online_softmax import ONLINE_SOFTMAX, TOLERANCES, use_online_softmax
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionTile
+from tilewright.topi.schedule.gpu.attention.small import small_attention
+from tilewright.topi.schedule.gpu.attention.templates import TEMPLATES
+from tilewright.topi.schedule.gpu.rows import KernelContext
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 TF32 = HOPPER.replace(features="+tf32")
@@ -162,3 +173,67 @@ def test_queries_may_be_keys_and_values(dtype: str, given: dict[str, Any]) -> No
     data = placeholder((1, 33, 1, 16), dtype, "data")
     func = create_prim_func([data, *apply_operator("nn.attention", [data] * 3, scale=0.5)], "attention")
     check(func, given, arrays(func), 2e-3)
+
+
+def sample(dtype: str, sizes: list[Shape] | None = None, mask: str = "") -> PrimFunc:
+    return program(sizes or [(1, 17, 2, 20), (1, 37, 2, 20), (1, 37, 2, 12)], dtype, mask, scale=0.3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "name"), [("float16", WARPS, "tensor_core"), ("float32", THREADS, "threads")]
+)
+def test_the_replacement_is_in_the_trace(dtype: str, given: dict[str, Any], name: str) -> None:
+    """Online softmax takes the place of the plain stages by one call, within a tolerance; the trace replays."""
+    func = sample(dtype)
+    context = KernelContext(Schedule(func), HOPPER, choices=Choices(given))
+    (template,) = [item for item in TEMPLATES if item.name == f"attention_{name}"]
+    assert template.matches(context) is None
+    template.apply(context)
+    calls = [line for line in context.sch.trace.lines() if "replace_by_equivalent" in line]
+    assert len(calls) == 1 and "equivalent='online_softmax'" in calls[0]
+    assert f"tolerance={TOLERANCES[dtype]}" in calls[0]
+    assert Trace.from_json(context.sch.trace.to_json()).replay(func).show() == context.sch.show()
+
+
+TILES = [
+    AttentionTile(64, 32, 32, 16, 4, 2, 2, True, 16),
+    AttentionTile(16, 16, 32, 16, 4, 2, 2, True, 32, 2, 8),
+    AttentionTile(32, 32, 20, 32, 8, 1, 4, False),
+]
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("mask", ["", "bool"])
+def test_online_softmax_is_verified(tile: AttentionTile, mask: str) -> None:
+    """Small programs of the same structure are interpreted: the right one passes, one without rescaling does not."""
+    sizes: list[Shape] = [(3, 70, 2, 20), (3, 70, 2, 20), (3, 70, 2, 12)]
+    func = sample("float32", [*sizes, (70, 70)] if mask else sizes, mask)
+    with settings.VERIFY.override(True):
+        use_online_softmax(Schedule(func), tile)
+    small, parameters = small_attention(func, asdict(tile))
+    right = ONLINE_SOFTMAX.build(small, parameters)
+    assert disagreement(small, right, TOLERANCES["float32"]) is None
+    wrong = transform(right, lambda item: item.a if isinstance(item, Mul) and "shrink" in str(item.b) else None)
+    assert wrong is not right and disagreement(small, wrong, 1e-3) is not None
+
+
+def test_small_attentions_have_the_same_structure() -> None:
+    """What is padded stays padded, and several tiles are two; one buffer may be all operands."""
+    tile = TILES[0]
+    for shape, padded in (((2, 256, 3, 32), False), ((2, 250, 3, 30), True)):
+        data = placeholder(shape, "float32", "data")
+        func = create_prim_func([data, *apply_operator("nn.attention", [data] * 3, scale=0.5)], "attention")
+        small, parameters = small_attention(func, asdict(tile))
+        batch, rows, heads, depth = small.buffers[0].static_shape or ()
+        assert (batch, heads) == (2, 2)
+        assert (rows % parameters["keys"] != 0) == (rows % parameters["queries"] != 0) == padded
+        assert tile.keys > parameters["keys"] and parameters["keys"] < rows <= 2 * parameters["keys"]
+        assert (depth < parameters["depth"]) == padded
+
+
+def test_only_attentions_become_online_softmax() -> None:
+    """Other programs, and symbolic sizes, are refused."""
+    a = placeholder((4, 4), "float32", "a")
+    sch = Schedule(create_prim_func([a, *apply_operator("exp", [a])], "exp"))
+    with pytest.raises(ScheduleError, match="online_softmax: only attentions of known sizes have this form"):
+        sch.replace_by_equivalent(*sch.blocks(), equivalent=ONLINE_SOFTMAX, tolerance=1e-6)

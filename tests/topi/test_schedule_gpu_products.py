@@ -27,10 +27,10 @@ from tilewright.tir.schedule import Schedule
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.contraction import is_tileable
 from tilewright.topi.schedule.gpu.matrix_form import find_product, lanes_along, matrix_form, pad_form
+from tilewright.topi.schedule.gpu.products import tileable_output
+from tilewright.topi.schedule.gpu.register_tiles import Tile
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
-from tilewright.topi.schedule.gpu.tiles import Tile
 from tilewright.topi.schedule.packing import packing_of
 
 HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
@@ -126,7 +126,7 @@ TILES = [
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_tiles_compute_the_same(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     func, arrays = _layer(6, 8, 16)
-    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.products.ranked_tiles", lambda shape, target: [tile])
     wanted, got = (np.zeros((1, 6, 6, 16), "float32") for _ in range(2))
     interpret(func, *arrays, wanted)
     lowered = lower(schedule_gpu(func, HOPPER), HOPPER)
@@ -168,7 +168,7 @@ def test_weights_are_on_their_way_before_the_kernel_waits_for_others() -> None:
 def test_blocks_of_a_cluster_share_the_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
     func, _ = _layer(14, 64, 32)
     tile = Tile(4, 8, 8, 4, slices=2, step=16, stages=4, cluster=4)
-    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.products.ranked_tiles", lambda shape, target: [tile])
     scheduled = schedule_gpu(func, HOPPER)
     (kernel,) = split_host_device(lower(scheduled, HOPPER), HOPPER).kernels
     assert kernel.cluster == 4
@@ -196,7 +196,7 @@ def test_blocks_of_a_cluster_share_the_reduction(monkeypatch: pytest.MonkeyPatch
 )
 def test_tiles_are_as_large_as_they_were_asked_for(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     func, _ = _layer(28, 128, 128)
-    monkeypatch.setattr("tilewright.topi.schedule.gpu.contraction.ranked_tiles", lambda shape, target: [tile])
+    monkeypatch.setattr("tilewright.topi.schedule.gpu.products.ranked_tiles", lambda shape, target: [tile])
     (kernel,) = split_host_device(lower(schedule_gpu(func, HOPPER), HOPPER), HOPPER).kernels
     assert 0 <= tile.shared_bytes(4) - kernel.shared_bytes <= 64
     assert kernel.block == (tile.column_threads, tile.row_threads, tile.slices)
@@ -217,7 +217,7 @@ def test_the_form_knows_what_can_be_read_at_once() -> None:
     product = find_product(context.block(anchor))
     assert product is not None
     assert [product.size(group) for group in (product.row, product.column, product.depth)] == [81, 12, 72]
-    output = is_tileable(context, anchor)
+    output = tileable_output(context, anchor)
     assert output is not None and output.name == "z"
     form = matrix_form(context, anchor, output)
     pad_form(context, form, 24, 16, 32)

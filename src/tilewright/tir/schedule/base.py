@@ -8,7 +8,6 @@ from typing import Self
 
 from tilewright.support.errors import UserError
 from tilewright.tir.analysis.dependence import consumers, producers
-from tilewright.tir.annotations import LAST_STEP, TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.enclose import enclose, is_bare
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
@@ -35,11 +34,7 @@ class ScheduleBase:
             verify_written(func)  # what was read from text may be anything; what the compiler makes has no place
         require_closed_blocks(func)
         self._state = ScheduleState(func)
-        for block in self._state.index.blocks.values():
-            if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
-                self._state.watch_tensorized(block)
-            if LAST_STEP.is_on(block):
-                self._state.watch_last_steps()
+        self._state.watch(self._state.index.blocks.values())
         self._trace = Trace()
         self._random = Random(seed)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.support.errors import UserError
+from tilewright.tir.equivalents import Equivalent, Parameters, find_equivalent
 from tilewright.tir.index_map import IndexMap, MapLike
-from tilewright.tir.schedule import epilogue, iterators
+from tilewright.tir.schedule import epilogue, iterators, replacement
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
 
 class BlockMethods(ScheduleBase):
-    """Other iterators for a block, and more work in it."""
+    """Other iterators for a block, more work in it, and other programs for what blocks compute."""
 
     def transform_block_layout(self, block: BlockHandle, index_map: MapLike) -> list[LoopHandle]:
         """Give a block other iterators, which a map makes of the old ones, and a loop for each; gives the loops.
@@ -45,3 +47,24 @@ class BlockMethods(ScheduleBase):
         consumer = self._block(epilogue_block, "fuse_reduction_epilogue")
         epilogue.fuse_reduction_epilogue(self._state, node, consumer)
         self._record("fuse_reduction_epilogue", [reduction, epilogue_block])
+
+    def replace_by_equivalent(
+        self, *blocks: BlockHandle, equivalent: Equivalent | str, tolerance: float, parameters: Parameters | None = None
+    ) -> list[BlockHandle]:
+        """Compute what some stages compute by the program of a declared equivalent; gives its blocks.
+
+        S[i, j] = ...;  m[i] = max(S[i, :]);  P[i, j] = exp(S[i, j] - m[i]);  o[i] = sum(P[i, :] * V[:])
+          ->  for tile of j: { S = ...;  top = max(m, S);  o = o * exp(m - top) + sum(exp(S - top) * V);  m = top }
+
+        Results may differ, relatively, by `tolerance`: this is checked on random inputs where TILEWRIGHT_VERIFY is set.
+        """
+        if not blocks:
+            raise UserError("replace_by_equivalent needs blocks")
+        chosen = find_equivalent(equivalent) if isinstance(equivalent, str) else equivalent
+        nodes = [self._block(block, "replace_by_equivalent") for block in blocks]
+        numbers = {} if parameters is None else {name: int(value) for name, value in parameters.items()}
+        names = replacement.replace_by_equivalent(self._state, nodes, chosen, float(tolerance), numbers)
+        result = [BlockHandle(name) for name in names]
+        attributes = {"equivalent": chosen.name, "tolerance": float(tolerance), "parameters": numbers}
+        self._record("replace_by_equivalent", blocks, attributes, result)
+        return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NoReturn, TypeVar, cast, overload
 
@@ -161,6 +161,14 @@ class ScheduleState:
     def watch_tensorized(self, block: Block) -> None:
         """A block that an intrinsic computes must stay what the intrinsic computes."""
         self._tensorized[block.name] = block
+
+    def watch(self, blocks: Iterable[Block]) -> None:
+        """Of blocks that came from outside, see to it that what is said of them stays so."""
+        for block in blocks:
+            if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
+                self.watch_tensorized(block)
+            if LAST_STEP.is_on(block):
+                self.watch_last_steps()
 
     def watch_last_steps(self) -> None:
         """From now on the last steps of reductions with an epilogue in place must stay last."""

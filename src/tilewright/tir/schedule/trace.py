@@ -271,6 +271,7 @@ _BLOCK_LISTS: Final = (
     "blocks",
     "pad_einsum",
     "cache_index",
+    "replace_by_equivalent",
 )
 _SAMPLES: Final = ("sample_perfect_tile", "sample_categorical", "sample_compute_location")
 _PREFIXES: Final = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Self
 
 from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order, uses_any
@@ -51,9 +52,9 @@ class ScheduleContext:
         count = 1 + sum(asked == name or asked.startswith(f"{name}_") for asked in self.choices.asked)
         return self.choose(name if count == 1 else f"{name}_{count}", options, default)
 
-    def copy(self) -> ScheduleContext:
+    def copy(self) -> Self:
         """The same program under work, to try something on; questions that are asked count for both."""
-        return ScheduleContext(self.sch.copy(), self.target, dict(self.packing), self.choices)
+        return replace(self, sch=self.sch.copy(), packing=dict(self.packing))
 
     def take(self, trial: ScheduleContext) -> None:
         """Go on with what a copy has become."""

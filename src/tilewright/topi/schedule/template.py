@@ -12,25 +12,29 @@ schedule; it works on a copy, so that one that fails leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tilewright.support import settings
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.topi.schedule.context import ScheduleContext
 
+Kind = TypeVar("Kind", bound=ScheduleContext)
+Fitting = TypeVar("Fitting", bound=ScheduleContext, contravariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """One way to schedule a family of kernels."""
+class Template(Generic[Fitting]):
+    """One way to schedule a family of kernels, or of stages: contexts of stages say which."""
 
     name: str
     meaning: str
     """What the schedule does, in a few words."""
-    matches: Callable[[ScheduleContext], str | None]
+    matches: Callable[[Fitting], str | None]
     """None where the template fits the kernel, else why not. It never changes the schedule."""
-    apply: Callable[[ScheduleContext], None]
+    apply: Callable[[Fitting], None]
     """Schedule the kernel."""
 
 
@@ -80,7 +84,7 @@ class Scheduled:
 
 
 def apply_first(
-    templates: Sequence[Template], context: ScheduleContext, before: Sequence[PassedOver] = ()
+    templates: Sequence[Template[Kind]], context: Kind, before: Sequence[PassedOver] = ()
 ) -> TemplateChoice:
     """Apply the first template that fits; the choice has no name where none does.
 
@@ -107,3 +111,21 @@ def apply_first(
         context.take(trial)
         return TemplateChoice(template.name, tuple(passed_over))
     return TemplateChoice("", tuple(passed_over))
+
+
+def apply_first_legal(steps: Iterable[Callable[[Kind], None]], context: Kind) -> None:
+    """Do the first of several things that turns out to be legal: tiles, say, whose guards a proof may not see through.
+
+    The error of the last one is raised where none is.
+    """
+    last: ScheduleError | None = None
+    for step in steps:
+        trial = context.copy()
+        try:
+            step(trial)
+        except ScheduleError as error:
+            last = error
+            continue
+        context.take(trial)
+        return
+    raise last or ScheduleError("there is nothing to try", func=context.sch.func)

@@ -66,7 +66,7 @@ def contraction_template(
     meaning: str,
     matches: Callable[[ScheduleContext, BlockHandle, BlockHandle], str | None],
     apply: Callable[[ScheduleContext, BlockHandle, BlockHandle], None],
-) -> Template:
+) -> Template[ScheduleContext]:
     """A template of kernels that are one contraction with its epilogue: its functions take both blocks."""
 
     def whole_matches(context: ScheduleContext) -> str | None:

@@ -1,4 +1,4 @@
-"""Which products warp groups compute, and by which tiles: candidates for a shape, ranked by an analytic model.
+"""Which tiles of warp groups a product gets: candidates for a shape, ranked by an analytic model.
 
 Its numbers are fitted to a hundred tiles of twenty-five products, measured on an H200: 15% off in the mean, and what it
 likes best is one percent slower than the best measured.
@@ -6,24 +6,18 @@ likes best is one percent slower than the best measured.
 
 from __future__ import annotations
 
-from dataclasses import astuple
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import Final
 
-from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.dtype import DataType
 from tilewright.target import Target
-from tilewright.target.tensor_cores import ROUNDED_PRODUCT
-from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
-from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct, group_product
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, lanes_along, matrix_form
-from tilewright.topi.schedule.gpu.warp_choice import warp_cost
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.intrinsics.warp_group import ROWS
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile
 
-_LEAST_COLUMNS: Final = 32
+LEAST_COLUMNS: Final = 32
+"""Columns of a product from which on warp groups may compute it."""
 _PRODUCTS: Final = {2: 2000.0, 4: 1000.0}
 """Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
 _FETCHED: Final = 50.0
@@ -46,68 +40,6 @@ _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
 """Rows of blocks that run together."""
-_WORK: Final = ROUNDED_PRODUCT
-"""Products from which on warp groups are taken without being asked for: below, all is over in a few microseconds."""
-_OPTIONS: Final = 24
-"""Candidates that a tuner chooses from."""
-
-
-def schedule_by_groups(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
-    """Schedule a product with its epilogue for warp groups, if the target has them and they are the best for it."""
-    found = find_product(context.block(anchor))
-    assert found is not None
-    dtype = found.rows.buffer.dtype
-    if found.columns.buffer.dtype is not dtype or group_product(context.target, dtype, _LEAST_COLUMNS) is None:
-        return False
-    if dtype is FLOAT32 and not context.target.has_feature("tf32"):
-        return False
-    if context.block(anchor).writes[0].buffer.dtype is not FLOAT32:
-        return False
-    if found.size(found.row) < ROWS // 2 or found.size(found.column) < _LEAST_COLUMNS:
-        return False
-    if found.size(found.depth) < 2 * GroupProduct(dtype, _LEAST_COLUMNS).steps:
-        return False
-    return attempt(context, partial(_by_groups, anchor=anchor, output=output, dtype=dtype))
-
-
-def _by_groups(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, dtype: DataType) -> bool:
-    form = matrix_form(context, anchor, output, steps_last=True)
-    panels = _lies_in_panels(context, form, dtype)
-    if panels is None:
-        return False
-    sizes = (form.batch, form.row_count, form.column_count, form.depth)
-    ranked = ranked_group_tiles(*sizes, dtype, panels, context.target)
-    if not ranked:
-        return False
-    large = form.batch * form.row_count * form.column_count * form.depth >= _WORK
-    if dtype is FLOAT32 and not large:
-        return False  # Its operands are not rounded to tf32: other instructions do that by themselves.
-    pays = large and group_cost(*sizes, dtype, ranked[0], context.target) < warp_cost(*sizes, dtype, context.target)
-    options = [(), *(astuple(tile) for tile in ranked[:_OPTIONS])]
-    given = context.choices.given.get("group_tile")
-    if given not in options and given in {astuple(tile) for tile in ranked}:
-        # Found when the model ranked otherwise; it still fits.
-        options.append(given)
-    chosen = context.choose_again("group_tile", options, options[1] if pays else ())
-    if not chosen:
-        return False
-    tile = GroupTile(*chosen)
-    item = group_product(context.target, dtype, tile.columns, panels)
-    if item is None:
-        return False
-    schedule_group_tiles(context, form, item, tile)
-    return True
-
-
-def _lies_in_panels(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> bool | None:
-    """Whether columns are neighbours in the second operand, not steps; None if 16 bytes of neither can be copied."""
-    lanes = 16 // dtype.itemsize
-    last = len(context.block(form.rows).iters) - 1
-    if lanes_along(context, form.rows, last, lanes) < lanes:
-        return None
-    if lanes_along(context, form.columns, last - 1, lanes, reads_only=True) == lanes:
-        return False
-    return True if dtype is not FLOAT32 and lanes_along(context, form.columns, last, lanes) == lanes else None
 
 
 @cache
@@ -115,7 +47,7 @@ def ranked_group_tiles(
     batch: int, rows: int, columns: int, depth: int, dtype: DataType, panels: bool, target: Target
 ) -> tuple[GroupTile, ...]:
     """The tiles that fit a target, cheapest first."""
-    widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= _LEAST_COLUMNS]
+    widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= LEAST_COLUMNS]
     steps = -(-depth // (128 // dtype.itemsize))
     tiles = [
         GroupTile(groups, width, stages, _TOGETHER, parts)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block
 from tilewright.topi.schedule.access_patterns import crossed_axis, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.stage import StageContext
+from tilewright.topi.schedule.template import Template, apply_first
 
 THREADS = 256
 """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
@@ -25,27 +27,28 @@ _TILE_ROWS = 8
 
 
 def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Schedule a stage that maps elements, by the first of its templates that fits."""
+    stage = StageContext.of(context, handle)
+    apply_first(INJECTIVE, stage)
+    context.take(stage)
+
+
+def _schedule_elements(context: StageContext) -> None:
     """Divide the elements of a stage over threads, a vector or two for each.
 
     for i, j: B[i, j] = f(A[i, j])  ->  for bx in blockIdx.x: for tx in threadIdx.x(256): for u: for v in vectorized(4)
     """
     sch = context.sch
-    loops = sch.get_loops(handle)
+    loops = sch.get_loops(context.stage)
     sizes = context.extents(loops)
     if not loops or sizes is None or 0 in sizes:
         spread(context, loops)
         return
-    block = context.block(handle)
+    block = context.block(context.stage)
     crossed = crossed_axis(block, len(loops))
-    if (
-        crossed is not None
-        and min(sizes[crossed], sizes[-1]) >= _TILE // 2
-        and attempt(context, lambda trial: _transpose(trial, handle, crossed))
-    ):
-        return
     if len(loops) > 1 and same_indices(block):
         loops, sizes = [sch.fuse(*loops)], [prod(sizes)]
-    lanes = _lanes(context, block, sizes) if crossed is None else 1
+    lanes = _vector_width(context, block, sizes) if crossed is None else 1
     outer = loops
     if lanes > 1:
         whole, lane = sch.split(loops[-1], [None, lanes])
@@ -86,7 +89,7 @@ def spread(context: ScheduleContext, loops: list[LoopHandle], each: int = 1) -> 
     return thread
 
 
-def _lanes(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
+def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
     """Elements that a thread takes at once: 16 bytes, if rows are whole vectors and all threads of the device work."""
     bits = [region.buffer.dtype.bits for region in (*block.reads, *block.writes)]
     lanes = _VECTOR_BYTES * 8 // max(8, *bits)
@@ -100,22 +103,51 @@ def _lanes(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
     return lanes
 
 
-def _transpose(context: ScheduleContext, handle: BlockHandle, crossed: int) -> bool:
+def _why_not_transposed(context: StageContext) -> str | None:
+    loops = context.sch.get_loops(context.stage)
+    sizes = context.extents(loops)
+    if not loops or sizes is None:
+        return "sizes are symbolic"
+    block = context.block(context.stage)
+    if block.is_reduction:
+        return "the stage is a reduction"
+    crossed = crossed_axis(block, len(loops))
+    if crossed is None:
+        return "elements are read along the axis that they are written along"
+    if min(sizes[crossed], sizes[-1]) < _TILE // 2:
+        return "axes are too short for tiles"
+    if not _has_square_tiles(block, crossed):
+        return "a tile of results does not read a tile of two axes"
+    return None if context.target.max_threads >= _TILE * _TILE_ROWS else "blocks of the target are too small"
+
+
+def _crossed_loads(block: Block, crossed: int) -> list[BufferLoad]:
+    """The loads of the buffer that a transposed stage reads across the way it writes."""
+    loads = [item for item in find_all(block.body, BufferLoad) if item.indices]
+    source = next(item.buffer for item in loads if item.indices[-1] is block.iters[crossed].var)
+    return [item for item in loads if item.buffer is source]
+
+
+def _has_square_tiles(block: Block, crossed: int) -> bool:
+    """Whether a tile along both axes reads the source along two axes too: one index each, in steps of their own."""
+    first, *more = _crossed_loads(block, crossed)
+    across, last = block.iters[crossed].var, block.iters[-1].var
+    others = [index for index in first.indices[:-1] if uses_any(index, [across, last])]
+    same = all(item.indices == first.indices for item in more)
+    return same and len(others) == 1 and not uses_any(others[0], [across]) and last in linear(others[0]).terms
+
+
+def _schedule_transpose(context: StageContext) -> None:
     """Tiles go through shared memory: read along one axis, written along the other, both by neighbouring threads.
 
     for i, j: B[i, j] = A[j, i]  ->  for io, jo: { S[j, i] = A[j, i] (threads along i); B[i, j] = S[j, i] (along j) }
     """
-    if context.target.max_threads < _TILE * _TILE_ROWS:
-        return False
-    sch = context.sch
+    sch, handle = context.sch, context.stage
     loops = sch.get_loops(handle)
     block = context.block(handle)
-    own = [item.var for item in block.iters]
-    source = next(
-        item.buffer
-        for item in pre_order(block.body)
-        if isinstance(item, BufferLoad) and item.indices and item.indices[-1] is own[crossed]
-    )
+    crossed = crossed_axis(block, len(loops))
+    assert crossed is not None
+    source = _crossed_loads(block, crossed)[0].buffer
     across, across_inner = sch.split(loops[crossed], [None, _TILE])
     last, last_inner = sch.split(loops[-1], [None, _TILE])
     outer = [across if n == crossed else loop for n, loop in enumerate(loops[:-1])]
@@ -126,12 +158,21 @@ def _transpose(context: ScheduleContext, handle: BlockHandle, crossed: int) -> b
     sch.bind(tile, "blockIdx.x")
     moved = sch.get_loops(copy)
     for pair in ([across_inner, last_inner], moved[moved.index(tile) + 1 :]):
-        if len(pair) != 2:
-            return False
         step, row = sch.split(pair[0], [None, _TILE_ROWS])
         sch.reorder(row, pair[1], step)
         sch.bind(row, "threadIdx.y")
         sch.bind(pair[1], "threadIdx.x")
         sch.unroll(step)
     sch.storage_align(copy, 0, context.block(copy).writes[0].buffer.ndim - 2, _TILE, 1)
-    return True
+
+
+INJECTIVE = (
+    Template(
+        "transpose",
+        "tiles go through shared memory, so that neighbouring threads read and write neighbours",
+        _why_not_transposed,
+        _schedule_transpose,
+    ),
+    Template("elementwise", "a vector or two of neighbours a thread", lambda context: None, _schedule_elements),
+)
+"""Ways to compute a stage that maps elements; the last one fits all of them."""

@@ -7,7 +7,7 @@ known as implicit GEMM), and makes one iterator each of what rows, columns and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -98,7 +98,7 @@ def find_product(block: Block) -> Product | None:
             groups["row"].append(number)
         else:
             groups["batch" if in_rows and in_columns else "row" if in_rows else "column"].append(number)
-    found = Product(
+    product = Product(
         rows,
         columns,
         tuple(groups["batch"]),
@@ -107,8 +107,8 @@ def find_product(block: Block) -> Product | None:
         tuple(_steps_in_order(block, groups["depth"], rows)),
         tuple(size or 0 for size in sizes),
     )
-    proper = all(found.size(group) > 1 for group in (found.row, found.column, found.depth))
-    return found if proper and uses_any(columns, [last]) else None
+    proper = all(product.size(group) > 1 for group in (product.row, product.column, product.depth))
+    return product if proper and uses_any(columns, [last]) else None
 
 
 def _load(item: PrimExpr) -> BufferLoad | None:
@@ -173,19 +173,9 @@ def matrix_form(
     block = context.block(anchor)
     product = find_product(block)
     assert product is not None
-    spatial = [n for n, item in enumerate(block.iters) if item.kind is IterKind.SPATIAL]
-    used = {
-        "rows": [n for n, item in enumerate(block.iters) if uses_any(product.rows, [item.var])],
-        "columns": [n for n, item in enumerate(block.iters) if uses_any(product.columns, [item.var])],
-        "result": spatial,
-    }
-    groups = {
-        "rows": (product.batch, product.row, product.depth),
-        "columns": (product.batch, product.depth, product.column),
-        "result": (product.batch, product.row, product.column),
-    }
-    _pack(context, anchor, product.rows, [n for group in groups["rows"] for n in group])
-    stored = (product.batch, product.column, product.depth) if steps_last else groups["columns"]
+    axes = _Axes.of(block, product)
+    _pack(context, anchor, product.rows, [n for group in axes.groups["rows"] for n in group])
+    stored = (product.batch, product.column, product.depth) if steps_last else axes.groups["columns"]
     _pack(context, anchor, product.columns, [n for group in stored for n in group])
     sources = (product.rows.buffer, product.columns.buffer)
     rows = sch.reindex(anchor, sources[0].name)
@@ -197,13 +187,9 @@ def matrix_form(
         sch.compute_inline(written)
     for handle, name in ((rows, "rows"), (columns, "columns"), (anchor, "result")):
         buffer = context.block(handle).writes[0].buffer
-        _flatten(context, anchor, buffer, used[name], groups[name], product)
+        _flatten(context, anchor, buffer, axes.used[name], axes.groups[name], product)
     for handle, name in ((rows, "rows"), (columns, "columns"), (output, "result")):
-        parts = [[used[name].index(n) for n in group if n in used[name]] for group in groups[name]]
-        found = [part for part in parts if part]
-        # Iterators of one value count nothing, whatever group they are in: they go with the first.
-        idle = [place for place, n in enumerate(used[name]) if all(n not in group for group in groups[name])]
-        sch.fuse_iterators(handle, [[*idle, *found[0]], *found[1:]])
+        sch.fuse_iterators(handle, axes.fused(name))
     everything = [product.batch, product.row, product.column, product.depth]
     sch.fuse_iterators(anchor, [list(group) for group in everything if group])
     for handle in (rows, columns):
@@ -218,6 +204,38 @@ def matrix_form(
         product.size(product.column),
         product.size(product.depth),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """The iterators of a product that its operands (`rows`, `columns`) and its `result` have, by their numbers."""
+
+    used: dict[str, list[int]]
+    groups: Mapping[str, Sequence[Sequence[int]]]
+    """The same by the axes of matrices: of the batch, and two more."""
+
+    @staticmethod
+    def of(block: Block, product: Product) -> _Axes:
+        def iterators(load: BufferLoad) -> list[int]:
+            return [n for n, item in enumerate(block.iters) if uses_any(load, [item.var])]
+
+        spatial = [n for n, item in enumerate(block.iters) if item.kind is IterKind.SPATIAL]
+        used = {"rows": iterators(product.rows), "columns": iterators(product.columns), "result": spatial}
+        groups = {
+            "rows": (product.batch, product.row, product.depth),
+            "columns": (product.batch, product.depth, product.column),
+            "result": (product.batch, product.row, product.column),
+        }
+        return _Axes(used, groups)
+
+    def fused(self, name: str) -> list[list[int]]:
+        """The places of iterators that become one each."""
+        used, groups = self.used[name], self.groups[name]
+        parts = [[used.index(n) for n in group if n in used] for group in groups]
+        first, *others = [part for part in parts if part]
+        # Iterators of one value count nothing, whatever group they are in: they go with the first.
+        idle = [place for place, n in enumerate(used) if all(n not in group for group in groups)]
+        return [[*idle, *first], *others]
 
 
 def _flatten(

@@ -9,8 +9,8 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.context import ScheduleContext, spatial_loops
-from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.injective import spread
+from tilewright.topi.schedule.template import apply_first_legal
 
 
 def schedule_plain_gpu(func: PrimFunc, target: Target) -> PrimFunc:
@@ -24,11 +24,10 @@ def schedule_plain_gpu(func: PrimFunc, target: Target) -> PrimFunc:
     for handle in context.sch.blocks():
         loops = spatial_loops(context, handle)
         # The outermost loop alone may be independent where all of them together do not prove to be.
-        for count in sorted({len(loops), min(1, len(loops))}, reverse=True):
-            if attempt(context, partial(_spread, loops=loops[:count])):
-                break
+        counts = sorted({len(loops), min(1, len(loops)), 0}, reverse=True)
+        apply_first_legal([partial(_spread, loops=loops[:count]) for count in counts], context)
     return context.sch.func
 
 
-def _spread(context: ScheduleContext, loops: list[LoopHandle]) -> bool:
-    return spread(context, loops) is not None
+def _spread(context: ScheduleContext, loops: list[LoopHandle]) -> None:
+    spread(context, loops)

@@ -9,16 +9,17 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.injective import schedule_injective, spread
-from tilewright.topi.schedule.gpu.kept_weights import (
+from tilewright.topi.schedule.gpu.register_weights import (
     VECTOR,
     WARP,
     Division,
     place_product,
-    read_ahead,
-    split_sums,
+    prefetch_constants,
+    rfactor_sums,
     sum_length,
     vector_length,
 )
+from tilewright.topi.schedule.template import Template
 
 _MOST_STEPS = 1024
 """Steps that become kernels of their own."""
@@ -34,11 +35,6 @@ _MOST_ELEMENTS = 8
 """Elements of the state of a block, at most."""
 
 
-def is_recurrence(context: ScheduleContext) -> bool:
-    """Whether a program has the products of a recurrent layer."""
-    return bool(_products(context))
-
-
 def _products(context: ScheduleContext) -> list[BlockHandle]:
     blocks = context.sch.blocks()
     return [
@@ -46,7 +42,25 @@ def _products(context: ScheduleContext) -> list[BlockHandle]:
     ]
 
 
-def schedule_recurrence(context: ScheduleContext) -> bool:
+def _steps(context: ScheduleContext) -> list[BlockHandle]:
+    """The stages that compute a step of the state from its products."""
+    consumers = [consumer for handle in _products(context) for consumer in context.sch.get_consumers(handle)]
+    return list({handle.name: handle for handle in consumers}.values())
+
+
+def _has_open_sizes(context: ScheduleContext) -> bool:
+    return any(context.extents(context.sch.get_loops(handle)) is None for handle in _products(context))
+
+
+def _why_not(context: ScheduleContext) -> str | None:
+    if not _products(context):
+        return "the kernel is no recurrent layer"
+    if _has_open_sizes(context) and not all(_has_few_steps(context, handle) for handle in _steps(context)):
+        return "steps of symbolic size are too many to be kernels of their own"
+    return None
+
+
+def _schedule_recurrence(context: ScheduleContext) -> None:
     """Compute the products of an element of the state where it is updated, the threads of a warp along the sums.
 
     for t:  for b, g, n, k: product[t, b, g, n] += h[t-1, b, k] * w[g, n, k];  for b, n: h[t, b, n] = step(...)
@@ -58,25 +72,20 @@ def schedule_recurrence(context: ScheduleContext) -> bool:
             for b in threadIdx.x:  h[t, b, n] = step(product[b, :], ...)
     """
     sch = context.sch
-    products = _products(context)
-    steps = {consumer.name: consumer for handle in products for consumer in sch.get_consumers(handle)}
-    is_open = any(context.extents(sch.get_loops(handle)) is None for handle in products)
-    if is_open and not all(_has_few_steps(context, handle) for handle in steps.values()):
-        return False
+    products, steps, is_open = _products(context), _steps(context), _has_open_sizes(context)
     for handle in sch.blocks():
-        if handle.name in steps or handle in products:
+        if handle in steps or handle in products:
             continue
         if handle.name.endswith("_first"):
             sch.compute_inline(handle)
         else:
             schedule_injective(context, handle)
-    for step in steps.values():
+    for step in steps:
         own = [handle for handle in products if step in sch.get_consumers(handle)]
         if is_open:
             _schedule_open_step(context, step, own)
         else:
             _schedule_step(context, step, own)
-    return True
 
 
 def _has_few_steps(context: ScheduleContext, step: BlockHandle) -> bool:
@@ -107,7 +116,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     alone = _is_alone(prod(context.sizes(before)), prod(context.sizes([column])) * sum(lengths))
     division = _divide(context, products, batch, column, alone)
     weights = [_weights(context, product) for product in products]
-    partials = [split_sums(context, product, division) for product in products]
+    partials = [rfactor_sums(context, product, division) for product in products]
     block, warp = sch.split(column, [None, division.warps])
     single = context.extent(batch) == 1
     shared_in: LoopHandle | None = None
@@ -134,7 +143,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
         sch.bind(block, "blockIdx.x")
     sch.bind(warp, "threadIdx.y")
     if single:
-        read_ahead(context, step, warp)
+        prefetch_constants(context, step, warp)
     copies: list[BlockHandle] = []
     if shared_in is not None:
         for partial, name in zip(partials, weights, strict=True):
@@ -157,9 +166,9 @@ def _shares_states(context: ScheduleContext, partials: list[BlockHandle], weight
 
     They all come at once then, where threads with their registers full of weights could ask for a few at a time.
     """
-    found = [_states(context, partial, name) for partial, name in zip(partials, weights, strict=True)]
-    states = [(state.static_shape or (0,))[-1] * state.dtype.itemsize for row in found for state in row]
-    fits = 0 not in states and sequences * sum(states) <= context.target.shared_bytes
+    states = [state for part, name in zip(partials, weights, strict=True) for state in _states(context, part, name)]
+    sizes = [(state.static_shape or (0,))[-1] * state.dtype.itemsize for state in states]
+    fits = 0 not in sizes and sequences * sum(sizes) <= context.target.shared_bytes
     return fits and context.choose_again("share_states", (False, True), True)
 
 
@@ -221,3 +230,11 @@ def _elements(context: ScheduleContext, size: int, most: int) -> int:
         return -(-(size // count) // cores) * count
 
     return context.choose_again("warps", options, min(options, key=lambda n: (on_one_core(n), -n)))
+
+
+TEMPLATE = Template(
+    "recurrence",
+    "a step a kernel; a warp for each element of the state, its weights in registers before the step in front is done",
+    _why_not,
+    _schedule_recurrence,
+)

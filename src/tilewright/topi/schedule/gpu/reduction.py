@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.annotations import ANCHOR, KEPT, WINDOW, Anchor
@@ -11,9 +12,10 @@ from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
 from tilewright.topi.schedule.gpu.injective import THREADS, spread
-from tilewright.topi.schedule.gpu.rows import schedule_long_rows, walks_row
+from tilewright.topi.schedule.gpu.rows import reduces_contiguous, schedule_long_rows
+from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
+from tilewright.topi.schedule.template import Template, apply_first
 
 _FEW_STEPS = 32
 """Steps of a reduction below which one thread does them all."""
@@ -29,29 +31,6 @@ _MOST_SHARING = 512
 _MOST_UNROLLED = 8
 _MOST_WINDOW = 9
 """Steps of a convolution by channels up to which a thread holds its whole window."""
-
-
-def schedule_reduction(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None = None) -> None:
-    """Schedule a reduction, and the stage that goes on with its results where one does."""
-    for window in kept_windows(context, handle):
-        if attempt(context, lambda trial, window=window: _windows(trial, handle, epilogue, window)):  # type: ignore[misc]
-            return
-        context.sch.compute_inline(window)
-    sch = context.sch
-    reduce = _reducing(context, handle)
-    spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
-    results, steps = prod(context.sizes(spatial)), prod(context.sizes(reduce))
-    static = context.extents(sch.get_loops(handle)) is not None
-    if not reduce or results == 0 or steps == 0 or not static:
-        _plain(context, handle, epilogue, spatial, reduce)
-        return
-    if len(context.block(handle).writes) > 1:
-        _several_results(context, handle, spatial, reduce, steps)
-        if epilogue is not None:
-            spread(context, sch.get_loops(epilogue))
-        return
-    if not attempt(context, lambda trial: _fast(trial, handle, epilogue)):
-        _plain(context, handle, epilogue, spatial, reduce)
 
 
 def keep_windows(context: ScheduleContext) -> None:
@@ -72,40 +51,6 @@ def kept_windows(context: ScheduleContext, handle: BlockHandle) -> list[BlockHan
     return [item for item in context.sch.get_producers(handle) if WINDOW.of(context.block(item))]
 
 
-def _windows(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None, window: BlockHandle) -> bool:
-    """A thread has neighbouring channels of a result, and its weights and its window in registers before it starts."""
-    if prod(context.sizes(_reducing(context, handle))) > _MOST_WINDOW:
-        return False
-    _columns(context, handle, epilogue, 1, window=window)
-    return True
-
-
-def _fast(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHandle | None) -> bool:
-    """The template that fits a reduction of one value, of constant sizes."""
-    sch = context.sch
-    reduce = _reducing(context, handle)
-    results = prod(context.sizes([loop for loop in sch.get_loops(handle) if loop not in reduce]))
-    steps = prod(context.sizes(reduce))
-    cores = context.target.cores
-    if steps < _FEW_STEPS or results >= cores * THREADS * 4:
-        _columns(context, handle, epilogue, 1)
-        return True
-    along = walks_row(context.block(handle))
-    across = _across(context, results, steps)
-    blocks = results if along else -(-results // across)
-    if blocks < cores and steps >= _MANY_STEPS:
-        partial = _partial(context, reduce, max(2, 4 * cores // blocks))
-        if partial is not None:
-            schedule_reduction(context, partial)
-            schedule_reduction(context, handle, epilogue)
-            return True
-    if along:
-        schedule_long_rows(context, handle, epilogue or sch.cache_write(handle, 0, "local"))
-    else:
-        _columns(context, handle, epilogue, _sharing(context, steps, across), across)
-    return True
-
-
 def _across(context: ScheduleContext, results: int, steps: int) -> int:
     """Threads of a block next to each other: a warp, or fewer, so that all cores work; at least 32 bytes of memory.
 
@@ -116,20 +61,10 @@ def _across(context: ScheduleContext, results: int, steps: int) -> int:
     return max(n for n in (8, 16, 32) if n == 8 or results >= n * context.target.cores)
 
 
-def _reducing(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    iters = [item for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
-    return [loop for loop in context.sch.get_loops(handle) if any(uses_any(item.value, [loop.var]) for item in iters)]
-
-
-def _plain(
-    context: ScheduleContext,
-    handle: BlockHandle,
-    epilogue: BlockHandle | None,
-    spatial: list[LoopHandle],
-    reduce: list[LoopHandle],
-) -> None:
+def _schedule_plain(context: StageContext) -> None:
     """A thread a result, of whatever sizes."""
-    sch = context.sch
+    sch, handle, epilogue, reduce = context.sch, context.stage, context.epilogue, context.reduce_loops()
+    spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
     if spatial and reduce:
         sch.reorder(*spatial, *reduce)
     if len(context.block(handle).writes) > 1 or not spatial or not reduce:
@@ -142,11 +77,18 @@ def _plain(
         sch.compute_at(handle, thread)
 
 
-def _several_results(
-    context: ScheduleContext, handle: BlockHandle, spatial: list[LoopHandle], reduce: list[LoopHandle], steps: int
-) -> None:
-    """A reduction of several values at once (the place of the greatest element): a block of threads a result."""
+def _schedule_several_results(context: StageContext) -> None:
     sch = context.sch
+    _share_several_results(context)
+    if context.epilogue is not None:
+        spread(context, sch.get_loops(context.epilogue))
+
+
+def _share_several_results(context: StageContext) -> None:
+    """A reduction of several values at once (the place of the greatest element): a block of threads a result."""
+    sch, handle, reduce = context.sch, context.stage, context.reduce_loops()
+    spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
+    steps = prod(context.sizes(reduce))
     many = prod(context.sizes(spatial)) >= context.target.cores * THREADS
     if spatial:
         sch.reorder(*spatial, *reduce)
@@ -190,7 +132,7 @@ def _columns(
     partial: BlockHandle | None = None
     steps = 0
     if sharing > 1:
-        reduce = _reducing(context, handle)
+        reduce = reduce_loops(context, handle)
         steps = prod(context.sizes(reduce))
         step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
         _, share = sch.split(step, [None, sharing])
@@ -199,7 +141,7 @@ def _columns(
     loops = sch.get_loops(output)
     if not loops:
         return
-    lanes = _lanes(context, partial or handle, output)
+    lanes = _vector_width(context, partial or handle, output)
     lane: LoopHandle | None = None
     if lanes > 1:
         loops[-1], lane = sch.split(loops[-1], [None, lanes])
@@ -214,9 +156,9 @@ def _columns(
         sch.bind(block, "blockIdx.x")
         sch.bind(thread, "threadIdx.x")
     else:
-        found = spread(context, loops)
-        assert found is not None
-        thread = found
+        innermost = spread(context, loops)
+        assert innermost is not None
+        thread = innermost
     sch.compute_at(handle, thread)
     if window is not None:
         _hold(context, handle, thread, window)
@@ -275,7 +217,7 @@ def _accumulate(context: ScheduleContext, handle: BlockHandle, outside: LoopHand
     sch = context.sch
     own = sch.get_loops(handle)
     below = own[own.index(outside) + 1 :]
-    reduce = [loop for loop in _reducing(context, handle) if loop in below]
+    reduce = [loop for loop in reduce_loops(context, handle) if loop in below]
     results = [loop for loop in below if loop not in reduce]
     if results and reduce:
         sch.reorder(*reduce, *results)
@@ -307,7 +249,7 @@ def _unroll_most(context: ScheduleContext, loop: LoopHandle, whole: int) -> None
     sch.unroll(inner)
 
 
-def _lanes(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> int:
+def _vector_width(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> int:
     """Results next to each other that a thread has: 16 bytes, where what is read and written lies so, too."""
     block, last = context.block(handle), context.block(output)
     results, written = [item.var for item in block.iters if item.kind is IterKind.SPATIAL], last.iters[-1].var
@@ -317,9 +259,9 @@ def _lanes(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -
     count = prod(context.sizes(context.sch.get_loops(output)))
     while lanes > 1 and (size % lanes or count // lanes < context.target.cores * 32):
         lanes //= 2
-    made = {region.buffer for region in block.writes}
+    written_buffers = {region.buffer for region in block.writes}
     for item in pre_order(block.body):
-        if isinstance(item, BufferLoad) and item.indices and item.buffer not in made:
+        if isinstance(item, BufferLoad) and item.indices and item.buffer not in written_buffers:
             if any(uses_any(index, results[-1:]) for index in item.indices[:-1]):
                 return 1
             if uses_any(item.indices[-1], results[-1:]) and item.indices[-1] is not results[-1]:
@@ -330,26 +272,178 @@ def _lanes(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -
     return lanes
 
 
-def _partial(context: ScheduleContext, reduce: list[LoopHandle], most: int) -> BlockHandle | None:
-    """Partial results of a reduction's outer steps; None where it does not divide, or has no such form."""
-    trial = context.sch.copy()
-    sizes = context.sizes(reduce)
-    loop, rest = reduce[0], prod(sizes[1:])
-    parts = _divisor(sizes[0], most, max(1, _PART_STEPS // rest))
-    try:
-        if 4 * parts < most and len(reduce) > 1:
-            loop = trial.fuse(*reduce)
-            parts = _divisor(prod(sizes), most, _PART_STEPS)
-        if parts == 1:
-            return None
-        outer, _ = trial.split(loop, [parts, None])
-        partial = trial.rfactor(outer, 0)
-    except ScheduleError:
-        return None
-    context.sch = trial
-    return partial
+def _parts(context: StageContext, most: int) -> tuple[int, bool]:
+    """Into how many parts the steps of a reduction are divided, and whether of all its loops fused; 1 if it is not."""
+    sizes = context.sizes(context.reduce_loops())
+    parts = _divisor(sizes[0], most, max(1, _PART_STEPS // prod(sizes[1:])))
+    if 4 * parts < most and len(sizes) > 1:
+        return _divisor(prod(sizes), most, _PART_STEPS), True
+    return parts, False
+
+
+def _split(context: StageContext, parts: int, fused: bool) -> BlockHandle:
+    """Partial results of a reduction's outer steps, in a stage of their own."""
+    reduce = context.reduce_loops()
+    loop = context.sch.fuse(*reduce) if fused else reduce[0]
+    outer, _ = context.sch.split(loop, [parts, None])
+    return context.sch.rfactor(outer, 0)
 
 
 def _divisor(number: int, most: int, least_left: int) -> int:
     """The greatest divisor of a number up to a limit that leaves parts of some size."""
     return max(n for n in range(1, most + 1) if number % n == 0 and (n == 1 or number // n >= least_left))
+
+
+# ---------------------------------------------------------------- templates
+
+
+def _sizes(context: StageContext) -> tuple[int, int] | str:
+    """Results and steps of a reduction, or why templates of known sizes do not take it."""
+    block = context.block(context.stage)
+    loops, reduce = context.sch.get_loops(context.stage), context.reduce_loops()
+    if not block.is_reduction:
+        return "the stage is no reduction"
+    if not reduce or context.extents(loops) is None:
+        return "sizes are symbolic" if reduce else "there are no loops over steps"
+    steps = prod(context.sizes(reduce))
+    results = prod(context.sizes([loop for loop in loops if loop not in reduce]))
+    return (results, steps) if results and steps else "there is nothing to reduce"
+
+
+def _fits_one_thread(context: StageContext, results: int, steps: int) -> bool:
+    """Whether a thread does all steps of its results."""
+    return steps < _FEW_STEPS or results >= context.target.cores * THREADS * 4
+
+
+def _why_not_window(context: StageContext) -> str | None:
+    if not kept_windows(context, context.stage):
+        return "the stage is no convolution by channels of a padded image"
+    is_large = prod(context.sizes(context.reduce_loops())) > _MOST_WINDOW
+    return "windows are too large for registers" if is_large else None
+
+
+def _schedule_window(context: StageContext) -> None:
+    """A thread has neighbouring channels of a result, and its weights and its window in registers before it starts."""
+    window, *_ = kept_windows(context, context.stage)
+    _columns(context, context.stage, context.epilogue, 1, window=window)
+
+
+def _why_not_several_results(context: StageContext) -> str | None:
+    sizes = _sizes(context)
+    if isinstance(sizes, str):
+        return sizes
+    return None if len(context.block(context.stage).writes) > 1 else "the reduction has one result"
+
+
+def _one_result(context: StageContext) -> tuple[int, int] | str:
+    """Results and steps of a reduction of one value, or why it is none."""
+    return "the reduction has several results" if len(context.block(context.stage).writes) > 1 else _sizes(context)
+
+
+def _why_not_split(context: StageContext) -> str | None:
+    sizes = _one_result(context)
+    if isinstance(sizes, str):
+        return sizes
+    results, steps = sizes
+    if _fits_one_thread(context, results, steps) or steps < _MANY_STEPS:
+        return "steps are few, or results many"
+    blocks = _blocks(context, results, steps)
+    if blocks >= context.target.cores:
+        return "there are results for all multiprocessors"
+    parts, fused = _parts(context, max(2, 4 * context.target.cores // blocks))
+    if parts == 1:
+        return "steps do not divide"
+    try:
+        _split(context.copy(), parts, fused)
+    except ScheduleError as error:
+        return f"steps cannot be split: {error.message.splitlines()[0]}"
+    return None
+
+
+def _blocks(context: StageContext, results: int, steps: int) -> int:
+    """Blocks of threads where each has the whole of its results."""
+    return (
+        results if reduces_contiguous(context.block(context.stage)) else -(-results // _across(context, results, steps))
+    )
+
+
+def _schedule_split(context: StageContext) -> None:
+    """Partial results first, then their reduction: each a reduction of its own.
+
+    for i, k: c[i] += x[i, k]  ->  for i, p, k: part[p, i] += x[i, p * 256 + k];  for i, p: c[i] += part[p, i]
+    """
+    sizes = _one_result(context)
+    assert not isinstance(sizes, str)
+    partial = _split(context, *_parts(context, max(2, 4 * context.target.cores // _blocks(context, *sizes))))
+    for handle, epilogue in ((partial, None), (context.stage, context.epilogue)):
+        stage = StageContext.of(context, handle, epilogue)
+        apply_first(REDUCTIONS, stage)
+        context.take(stage)
+
+
+def _why_not_row(context: StageContext) -> str | None:
+    sizes = _one_result(context)
+    if isinstance(sizes, str):
+        return sizes
+    if _fits_one_thread(context, *sizes):
+        return "a thread does all steps of its results"
+    return None if reduces_contiguous(context.block(context.stage)) else "steps are not neighbours in memory"
+
+
+def _schedule_row(context: StageContext) -> None:
+    output = context.epilogue or context.sch.cache_write(context.stage, 0, "local")
+    schedule_long_rows(context, context.stage, output)
+
+
+def _why_not_columns(context: StageContext) -> str | None:
+    sizes = _one_result(context)
+    return sizes if isinstance(sizes, str) else None
+
+
+def _schedule_columns(context: StageContext) -> None:
+    sizes = _one_result(context)
+    assert not isinstance(sizes, str)
+    sharing, across = 1, 32
+    if not _fits_one_thread(context, *sizes):
+        across = _across(context, *sizes)
+        sharing = _sharing(context, sizes[1], across)
+    _columns(context, context.stage, context.epilogue, sharing, across)
+
+
+def _why_not_plain(context: StageContext) -> str | None:
+    return None if context.block(context.stage).is_reduction else "the stage is no reduction"
+
+
+REDUCTIONS: Final = (
+    Template(
+        "depthwise_window",
+        "a convolution by channels: a thread reads its window and weights into registers first",
+        _why_not_window,
+        _schedule_window,
+    ),
+    Template(
+        "several_results",
+        "threads of a block share the steps of a reduction of several values",
+        _why_not_several_results,
+        _schedule_several_results,
+    ),
+    Template(
+        "split_reduction", "partial results of many blocks, then their reduction", _why_not_split, _schedule_split
+    ),
+    Template("row_reduction", "a block of threads a row, in vectors along it", _why_not_row, _schedule_row),
+    Template(
+        "column_reduction",
+        "neighbouring results a thread; threads of a column share its steps",
+        _why_not_columns,
+        _schedule_columns,
+    ),
+    Template("plain_reduction", "a thread a result, of whatever sizes", _why_not_plain, _schedule_plain),
+)
+"""Ways to compute a reduction with loops of its own; the last one fits all of them."""
+
+
+def inline_large_windows(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Compute the image of a convolution by channels where it is read, if threads cannot hold its windows."""
+    if prod(context.sizes(reduce_loops(context, handle))) > _MOST_WINDOW:
+        for window in kept_windows(context, handle):
+            context.sch.compute_inline(window)

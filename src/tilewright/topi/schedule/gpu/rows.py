@@ -10,15 +10,17 @@ from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import ANCHOR
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.schedule.gpu.products import tileable_output
+from tilewright.topi.schedule.template import Template
 
 _SHORT = 16
 """Elements of a row up to which one thread does the whole row."""
 _MOST_KEPT = 64
-"""Elements of a row that a thread keeps in registers."""
+"""Elements of a row that a thread in_registers in registers."""
 _UNROLLED = 16
 """Steps of a thread along a row that are written out: as many loads are on their way at once."""
 _LONG = 1 << 14
@@ -28,7 +30,7 @@ _BLOCK = 256
 
 
 @dataclass(slots=True)
-class _Rows:
+class _RowPlan:
     """A kernel over rows: which loops of its result are rows, and how a row is divided over threads."""
 
     output: BlockHandle
@@ -39,53 +41,86 @@ class _Rows:
     length: int
     threads: int = 1
     lanes: int = 1
-    keeps: bool = True
+    in_registers: bool = True
     """Whether what is read twice stays in registers."""
     copied: list[Buffer] = field(default_factory=list)
     """Parameters of whole rows that are read once, and kept."""
 
 
-def schedule_rows(context: ScheduleContext) -> bool:
-    """One kernel for all stages of a program that reduces rows of its operands; False where that does not fit.
+@dataclass(slots=True)
+class KernelContext(ScheduleContext):
+    """A whole kernel being scheduled."""
+
+    by_rows: ScheduleContext | str | None = None
+    """The kernel scheduled by rows, on a copy; or why it is not. None: not tried yet."""
+    has_product: bool | None = None
+    """Whether a product can be tiled; None: not looked at yet."""
+
+    def contains_product(self) -> bool:
+        """Whether the kernel has a product that can be tiled."""
+        if self.has_product is None:
+            self.has_product = any(tileable_output(self, handle) is not None for handle in self.sch.blocks())
+        return self.has_product
+
+
+def _by_rows(context: KernelContext) -> ScheduleContext | str:
+    """One kernel for all stages of a program that reduces rows of its operands; or why that does not fit.
 
     for i: m[i] = max(x[i, :]);  for i, j: e[i, j] = exp(x[i, j] - m[i]);  for i: s[i] = sum(e[i, :]);  ...
     ->  for row in blocks:  for t in threads:  x_local = x[row, t::threads]  (vectors);  part = max(x_local)
                             m = max of part over threads;  e_local = exp(x_local - m);  ...  out[row, ...] = e_local / s
     """
-    return attempt(context, _schedule_rows)
+    trial = ScheduleContext(context.sch.copy(), context.target, dict(context.packing), context.choices.copy())
+    try:
+        rows = _find_rows(trial)
+        if isinstance(rows, str):
+            return rows
+        _divide(trial, rows)
+        _schedule(trial, rows)
+    except ScheduleError as error:
+        # Rows of several axes, or of a length that threads do not divide, may not prove to be apart.
+        return f"rows do not prove to be apart: {error.message.splitlines()[0]}"
+    return trial
 
 
-def _schedule_rows(context: ScheduleContext) -> bool:
-    found = _find_rows(context)
-    if found is None:
-        return False
-    _schedule(context, found)
-    return True
+def _why_not(context: KernelContext) -> str | None:
+    if context.contains_product():
+        return "the kernel has a product"
+    if context.by_rows is None:
+        context.by_rows = _by_rows(context)
+    return context.by_rows if isinstance(context.by_rows, str) else None
 
 
-def _find_rows(context: ScheduleContext) -> _Rows | None:
-    """The rows of a program; its stages are inlined where nothing is lost by that."""
+def _schedule_rows(context: KernelContext) -> None:
+    assert isinstance(context.by_rows, ScheduleContext)
+    context.take(context.by_rows)
+    context.choices.take(context.by_rows.choices)
+
+
+def _find_rows(context: ScheduleContext) -> _RowPlan | str:
+    """The rows of a program, or why it is not computed row by row; stages are inlined where nothing is lost by that."""
     sch = context.sch
     outputs = sch.get_output_blocks()
     blocks = [context.block(handle) for handle in sch.blocks()]
-    if len(outputs) != 1 or not any(block.is_reduction for block in blocks):
-        return None
+    if not any(block.is_reduction for block in blocks):
+        return "nothing is reduced"
+    if len(outputs) != 1:
+        return "there are several results"
     for block in blocks:
         shapes = [region.buffer.static_shape for region in (*block.reads, *block.writes)]
-        if ANCHOR.is_on(block) or None in shapes or any(0 in shape for shape in shapes if shape):
-            return None
-        if any(item.kind is IterKind.OPAQUE for item in block.iters):
-            return None
+        if None in shapes or any(0 in shape for shape in shapes if shape):
+            return "sizes are symbolic or zero"
+        if ANCHOR.is_on(block) or any(item.kind is IterKind.OPAQUE for item in block.iters):
+            return f"stage {block.name} is of another kind"
     output = outputs[0]
     if context.block(output).is_reduction:
         if len(context.block(output).writes) > 1:
-            return None
+            return "the reduction has several results"
         output = sch.cache_write(output, 0, "local")
-    lengths = {
-        prod(context.sizes(_reducing(context, handle))) for handle in sch.blocks() if context.block(handle).is_reduction
-    }
+    reductions = [handle for handle in sch.blocks() if context.block(handle).is_reduction]
+    lengths = {prod(context.sizes(_reducing(context, handle))) for handle in reductions}
     if len(lengths) != 1:
-        return None
+        return "reductions are of different lengths"
     length = lengths.pop()
     _inline(context, output, length)
     shared = _shared_axes(context, output)
@@ -95,9 +130,9 @@ def _find_rows(context: ScheduleContext) -> _Rows | None:
     if prod(context.sizes(rest)) == 1:
         rows, rest = loops, []
     elif prod(context.sizes(rest)) != length:
-        return None
+        return "results are not rows as long as what is reduced"
     stages = [handle for handle in sch.blocks() if handle != output]
-    return _divide(context, _Rows(output, stages, rows, rest, length))
+    return _worth(context, _RowPlan(output, stages, rows, rest, length))
 
 
 def schedule_long_rows(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> None:
@@ -107,13 +142,13 @@ def schedule_long_rows(context: ScheduleContext, handle: BlockHandle, output: Bl
                                                     c[i] = sum of part over threads
     """
     rows = context.sch.get_loops(output)
-    found = _Rows(output, [handle], rows, [], prod(context.sizes(_reducing(context, handle))))
-    found.lanes = _lanes(context, found)
-    found.threads = _threads(context, found, prod(context.sizes(rows)))
-    if found.length % (found.threads * found.lanes):
-        found.lanes = 1
-    found.keeps = False
-    _schedule(context, found)
+    plan = _RowPlan(output, [handle], rows, [], prod(context.sizes(_reducing(context, handle))))
+    plan.lanes = _vector_width(context, plan)
+    plan.threads = _threads(context, plan, prod(context.sizes(rows)))
+    if plan.length % (plan.threads * plan.lanes):
+        plan.lanes = 1
+    plan.in_registers = False
+    _schedule(context, plan)
 
 
 def _inline(context: ScheduleContext, output: BlockHandle, length: int) -> None:
@@ -134,11 +169,11 @@ def _shared_axes(context: ScheduleContext, output: BlockHandle) -> set[int]:
     block = context.block(output)
     place = {item.var: n for n, item in enumerate(block.iters)}
     shared = set(place.values())
-    made = {
+    intermediate = {
         region.buffer for handle in context.sch.blocks() if handle != output for region in context.block(handle).writes
     }
     for item in pre_order(block.body):
-        if isinstance(item, BufferLoad) and item.buffer in made:
+        if isinstance(item, BufferLoad) and item.buffer in intermediate:
             shared &= {place[index] for index in item.indices if isinstance(index, Var) and index in place}
     return shared
 
@@ -148,64 +183,82 @@ def _reducing(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]
     return [loop for loop in context.sch.get_loops(handle) if any(loop.var is value for value in values)]
 
 
-def _divide(context: ScheduleContext, found: _Rows) -> _Rows | None:
-    """How many threads share a row; None where another kind of kernel is better."""
-    target = context.target
-    count = prod(context.sizes(found.rows))
-    reductions = [handle for handle in found.stages if context.block(handle).is_reduction]
-    along = all(walks_row(context.block(handle)) for handle in reductions)
-    if found.length <= _SHORT or (not along and count >= target.cores * _BLOCK):
-        found.keeps = found.length <= _MOST_KEPT
-        return found
-    enough = target.cores // 4 if found.rest else 2 * target.cores
-    if not along or (found.length > _LONG and count < enough):
-        return None
-    found.lanes = _lanes(context, found)
-    most = _most_threads(context, found)
+def _fits_one_thread(context: ScheduleContext, plan: _RowPlan) -> bool:
+    """Whether a thread does whole rows: they are short, or many and not read along."""
+    many = prod(context.sizes(plan.rows)) >= context.target.cores * _BLOCK
+    return plan.length <= _SHORT or (many and not _reads_along(context, plan))
+
+
+def _reads_along(context: ScheduleContext, plan: _RowPlan) -> bool:
+    """Whether the steps of all reductions lie next to each other."""
+    reductions = [handle for handle in plan.stages if context.block(handle).is_reduction]
+    return all(reduces_contiguous(context.block(handle)) for handle in reductions)
+
+
+def _worth(context: ScheduleContext, plan: _RowPlan) -> _RowPlan | str:
+    """The rows, or why another kind of kernel is better."""
+    if _fits_one_thread(context, plan):
+        return plan
+    if not _reads_along(context, plan):
+        return "steps of the reduction are not neighbours in memory"
+    cores = context.target.cores
+    enough = cores // 4 if plan.rest else 2 * cores
+    if plan.length > _LONG and prod(context.sizes(plan.rows)) < enough:
+        return "rows are few and long: several blocks share each"
+    return plan
+
+
+def _divide(context: ScheduleContext, plan: _RowPlan) -> None:
+    """How many threads share a row."""
+    if _fits_one_thread(context, plan):
+        plan.in_registers = plan.length <= _MOST_KEPT
+        return
+    plan.lanes = _vector_width(context, plan)
+    most = _most_threads(context, plan)
     options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= most]
-    found.threads = context.choose("row_threads", options or [most], _threads(context, found, count))
-    found.keeps = found.length <= _MOST_KEPT * found.threads
-    _fit(context, found)
-    return found
+    default = _threads(context, plan, prod(context.sizes(plan.rows)))
+    plan.threads = context.choose("row_threads", options or [most], default)
+    plan.in_registers = plan.length <= _MOST_KEPT * plan.threads
+    _fit_shared_memory(context, plan)
 
 
-def _fit(context: ScheduleContext, found: _Rows) -> None:
+def _fit_shared_memory(context: ScheduleContext, plan: _RowPlan) -> None:
     """Decide what is kept of each row: what is not divided as its threads are needs shared memory, which is little."""
     sch = context.sch
-    rows = _together(context, found)
-    room = context.target.shared_bytes - found.threads * rows * _scratch(context, found)
-    for handle in list(found.stages):
+    rows = _rows_of_block(context, plan)
+    room = context.target.shared_bytes - plan.threads * rows * _scratch(context, plan)
+    for handle in list(plan.stages):
         block = context.block(handle)
-        if block.is_reduction or (found.keeps and _row_axis(block.writes[0].buffer, found.length) is not None):
+        if block.is_reduction or (plan.in_registers and _row_axis(block.writes[0].buffer, plan.length) is not None):
             continue
-        needed = rows * _row_bytes(context, block.writes[0].buffer, found)
+        needed = rows * _row_bytes(context, block.writes[0].buffer, plan)
         if needed <= room:
             room -= needed
         else:
             # Computed again by each stage that reads it.
             sch.compute_inline(handle)
-            found.stages.remove(handle)
+            plan.stages.remove(handle)
     for param in sch.func.params:
-        if not isinstance(param, Buffer) or _row_bytes(context, param, found) == 0:
+        if not isinstance(param, Buffer) or _row_bytes(context, param, plan) == 0:
             continue
         readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
         if not any(context.block(handle).is_reduction for handle in readers):
             continue
-        needed = 0 if _row_axis(param, found.length) is not None else rows * _row_bytes(context, param, found)
-        if found.keeps and needed <= (room if len(readers) > 1 else 0):
-            found.copied.append(param)
+        needed = 0 if _row_axis(param, plan.length) is not None else rows * _row_bytes(context, param, plan)
+        if plan.in_registers and needed <= (room if len(readers) > 1 else 0):
+            plan.copied.append(param)
             room -= needed
-        elif found.length % (found.threads * found.lanes):
+        elif plan.length % (plan.threads * plan.lanes):
             # Vectors of what is read again and again are whole.
-            found.lanes = 1
+            plan.lanes = 1
 
 
-def _row_bytes(context: ScheduleContext, buffer: Buffer, found: _Rows) -> int:
+def _row_bytes(context: ScheduleContext, buffer: Buffer, plan: _RowPlan) -> int:
     """The bytes of a row of a buffer in shared memory; 0 where it does not have whole rows."""
     size = prod(buffer.static_shape or (0,))
-    if size < found.length or size % found.length:
+    if size < plan.length or size % plan.length:
         return 0
-    return found.length * context.target.shared_item(buffer.dtype.itemsize)
+    return plan.length * context.target.shared_item(buffer.dtype.itemsize)
 
 
 def _row_axis(buffer: Buffer, length: int) -> int | None:
@@ -217,22 +270,22 @@ def _row_axis(buffer: Buffer, length: int) -> int | None:
     return axis if prod(shape[axis:]) == length else None
 
 
-def _scratch(context: ScheduleContext, found: _Rows) -> int:
+def _scratch(context: ScheduleContext, plan: _RowPlan) -> int:
     """Bytes of shared memory that each thread needs to combine parts, where threads do not read others' registers."""
     if context.target.shuffle_width > 1:
         return 0
-    made = [context.block(handle) for handle in found.stages]
-    items = [block.writes[0].buffer.dtype.itemsize for block in made if block.is_reduction]
+    stages = [context.block(handle) for handle in plan.stages]
+    items = [block.writes[0].buffer.dtype.itemsize for block in stages if block.is_reduction]
     return sum(2 * context.target.shared_item(item) for item in items)
 
 
-def _together(context: ScheduleContext, found: _Rows) -> int:
+def _rows_of_block(context: ScheduleContext, plan: _RowPlan) -> int:
     """Rows of a block of threads."""
-    most = max(1, min(_BLOCK, context.target.max_threads) // found.threads)
-    return min(most, prod(context.sizes(found.rows)))
+    most = max(1, min(_BLOCK, context.target.max_threads) // plan.threads)
+    return min(most, prod(context.sizes(plan.rows)))
 
 
-def walks_row(block: Block) -> bool:
+def reduces_contiguous(block: Block) -> bool:
     """Whether the steps of a reduction lie next to each other in what it reads most of."""
     steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
     written = {region.buffer for region in block.writes}
@@ -244,17 +297,17 @@ def walks_row(block: Block) -> bool:
     return linear(largest.indices[-1]).terms.get(steps[-1]) == 1
 
 
-def _lanes(context: ScheduleContext, found: _Rows) -> int:
+def _vector_width(context: ScheduleContext, plan: _RowPlan) -> int:
     """Elements that a thread takes at once: 16 bytes of what is read, if rows are whole vectors."""
     widths = [16]
-    for handle in (*found.stages, found.output):
+    for handle in (*plan.stages, plan.output):
         block = context.block(handle)
         if block.is_reduction:
             last = [item for item in block.iters if item.kind is IterKind.REDUCE][-1]
             widths.append(_power_of_two(context.sizes([_loop_of(context, handle, last.value)])[0]))
         widths += [16 // max(1, region.buffer.dtype.bits // 8) for region in block.reads]
-    if found.rest:
-        widths.append(_power_of_two(context.sizes(found.rest[-1:])[0]))
+    if plan.rest:
+        widths.append(_power_of_two(context.sizes(plan.rest[-1:])[0]))
     return max(1, min(widths))
 
 
@@ -266,85 +319,85 @@ def _loop_of(context: ScheduleContext, handle: BlockHandle, value: PrimExpr) -> 
     return next(loop for loop in context.sch.get_loops(handle) if loop.var is value)
 
 
-def _most_threads(context: ScheduleContext, found: _Rows) -> int:
+def _most_threads(context: ScheduleContext, plan: _RowPlan) -> int:
     """Threads that a row may have: what they need to combine their parts is half of shared memory, at the most."""
     target = context.target
     most = min(1024, target.max_threads)
-    while most > 32 and most * _scratch(context, found) > target.shared_bytes // 2:
+    while most > 32 and most * _scratch(context, plan) > target.shared_bytes // 2:
         most //= 2
     return most
 
 
-def _threads(context: ScheduleContext, found: _Rows, rows: int) -> int:
+def _threads(context: ScheduleContext, plan: _RowPlan, rows: int) -> int:
     """Threads of a row: each has a few vectors, but all cores have rows."""
-    most = _most_threads(context, found)
+    most = _most_threads(context, plan)
     least = min(32, most)
     # A few vectors a thread hide latencies; where rows are few, more threads share each of them.
-    wanted = 32 if rows >= 8 * context.target.cores else 8
+    elements = 32 if rows >= 8 * context.target.cores else 8
     threads = least
-    while threads < most and found.length > threads * wanted:
+    while threads < most and plan.length > threads * elements:
         threads *= 2
     return threads
 
 
-def _schedule(context: ScheduleContext, found: _Rows) -> None:
+def _schedule(context: ScheduleContext, plan: _RowPlan) -> None:
     sch = context.sch
-    together = _together(context, found)
-    partial = _make_partial(context, found)
-    copies = _keep_inputs(context, found)
-    if found.rows and found.rest:
-        sch.reorder(*found.rows, *found.rest)
-    if found.rows:
-        row = sch.fuse(*found.rows) if len(found.rows) > 1 else found.rows[0]
+    together = _rows_of_block(context, plan)
+    partial = _make_partial(context, plan)
+    copies = _keep_inputs(context, plan)
+    if plan.rows and plan.rest:
+        sch.reorder(*plan.rows, *plan.rest)
+    if plan.rows:
+        row = sch.fuse(*plan.rows) if len(plan.rows) > 1 else plan.rows[0]
     else:
-        row = sch.add_unit_loop(found.rest[0] if found.rest else found.output)
+        row = sch.add_unit_loop(plan.rest[0] if plan.rest else plan.output)
     block, inner = sch.split(row, [None, together])
-    inside = {handle.name for handle in (*found.stages, *partial, *copies)}
+    inside = {handle.name for handle in (*plan.stages, *partial, *copies)}
     stages = [handle for handle in sch.blocks() if handle.name in inside]
     for handle in reversed(stages):
         sch.compute_at(handle, inner)
     sch.bind(block, "blockIdx.x")
-    sch.bind(inner, "threadIdx.x" if found.threads == 1 else "threadIdx.y")
-    if found.threads == 1:
+    sch.bind(inner, "threadIdx.x" if plan.threads == 1 else "threadIdx.y")
+    if plan.threads == 1:
         return
-    for handle in (*stages, found.output):
+    for handle in (*stages, plan.output):
         own = sch.get_loops(handle)
         below = own[own.index(inner) + 1 :]
         if handle in partial:
             thread, *steps = below
             sch.bind(thread, "threadIdx.x")
-            _schedule_partial(context, handle, steps, found)
+            _schedule_partial(context, handle, steps, plan)
         elif context.block(handle).is_reduction:
             sch.bind(below[-1], "threadIdx.x")
         elif below:
-            _spread(context, below, found)
-    if found.keeps:
+            _spread(context, below, plan)
+    if plan.in_registers:
         for handle in stages:
             if handle not in partial:
-                _arrange(context, handle, found)
+                _give_threads_an_axis(context, handle, plan)
 
 
-def _make_partial(context: ScheduleContext, found: _Rows) -> list[BlockHandle]:
+def _make_partial(context: ScheduleContext, plan: _RowPlan) -> list[BlockHandle]:
     """Every reduction in two: a part for each thread, and their combination."""
     sch = context.sch
-    made: list[BlockHandle] = []
-    if found.threads == 1:
-        return made
-    for handle in found.stages:
+    partial: list[BlockHandle] = []
+    if plan.threads == 1:
+        return partial
+    for handle in plan.stages:
         if not context.block(handle).is_reduction:
             continue
         loops = _reducing(context, handle)
         step = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-        _, thread, _ = sch.split(step, [None, found.threads, found.lanes])
-        made.append(sch.rfactor(thread, 0))
-    return made
+        _, thread, _ = sch.split(step, [None, plan.threads, plan.lanes])
+        partial.append(sch.rfactor(thread, 0))
+    return partial
 
 
-def _keep_inputs(context: ScheduleContext, found: _Rows) -> list[BlockHandle]:
+def _keep_inputs(context: ScheduleContext, plan: _RowPlan) -> list[BlockHandle]:
     """Copies of what the stages read of each row, in registers."""
     sch = context.sch
     copies: list[BlockHandle] = []
-    for param in found.copied:
+    for param in plan.copied:
         readers = [handle for handle in sch.blocks() if _reads(context, handle, param)]
         copies.append(sch.cache_read(readers[0], param.name, "local", readers[1:]))
     return copies
@@ -354,13 +407,13 @@ def _reads(context: ScheduleContext, handle: BlockHandle, buffer: Buffer) -> boo
     return any(region.buffer is buffer for region in context.block(handle).reads)
 
 
-def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list[LoopHandle], found: _Rows) -> None:
+def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list[LoopHandle], plan: _RowPlan) -> None:
     """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
     sch = context.sch
     written = {region.buffer for region in context.block(handle).writes}
     reads = [region.buffer for region in context.block(handle).reads if region.buffer not in written]
-    reads = [buffer for buffer in reads if _row_bytes(context, buffer, found)]
-    if (found.keeps and not any(buffer in sch.func.params for buffer in reads)) or not steps:
+    reads = [buffer for buffer in reads if _row_bytes(context, buffer, plan)]
+    if (plan.in_registers and not any(buffer in sch.func.params for buffer in reads)) or not steps:
         for loop in steps:
             _unroll(context, loop)
         return
@@ -371,21 +424,21 @@ def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list
         copy = sch.cache_read(handle, buffer.name, "local")
         sch.compute_at(copy, inner)
         last = sch.get_loops(copy)[-1]
-        if last != inner and context.extent(last) == found.lanes:
+        if last != inner and context.extent(last) == plan.lanes:
             sch.vectorize(last)
     for loop in (inner, *lane):
         _unroll(context, loop)
 
 
-def _spread(context: ScheduleContext, loops: list[LoopHandle], found: _Rows) -> None:
+def _spread(context: ScheduleContext, loops: list[LoopHandle], plan: _RowPlan) -> None:
     """The elements of a row over threads, in vectors: neighbouring threads have neighbouring vectors."""
     sch = context.sch
     element = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    chunk, thread, lane = sch.split(element, [None, found.threads, found.lanes])
+    chunk, thread, lane = sch.split(element, [None, plan.threads, plan.lanes])
     sch.reorder(thread, chunk, lane)
     sch.bind(thread, "threadIdx.x")
     _unroll(context, chunk)
-    if found.lanes > 1:
+    if plan.lanes > 1:
         sch.vectorize(lane)
 
 
@@ -395,25 +448,33 @@ def _unroll(context: ScheduleContext, loop: LoopHandle) -> None:
         context.sch.unroll(loop)
 
 
-def _arrange(context: ScheduleContext, handle: BlockHandle, found: _Rows) -> None:
+def _give_threads_an_axis(context: ScheduleContext, handle: BlockHandle, plan: _RowPlan) -> None:
     """Give what a stage makes of a row an axis for threads: each thread's part is then its own, in registers."""
     sch = context.sch
     block = context.block(handle)
-    made = block.writes[0].buffer
-    shape, walking = made.static_shape, _row_axis(made, found.length)
-    if handle == found.output or block.is_reduction or shape is None or walking is None:
+    results = block.writes[0].buffer
+    shape, row_axis = results.static_shape, _row_axis(results, plan.length)
+    if handle == plan.output or block.is_reduction or shape is None or row_axis is None:
         return
-    lanes, step = found.lanes, found.threads * found.lanes
+    lanes, step = plan.lanes, plan.threads * plan.lanes
 
     def in_steps(*index: PrimExpr) -> tuple[PrimExpr, ...]:
-        element = index[walking]
-        for number in range(walking + 1, len(index)):
+        element = index[row_axis]
+        for number in range(row_axis + 1, len(index)):
             element = element * shape[number] + index[number]
-        return (*index[:walking], element // step, element % step)
+        return (*index[:row_axis], element // step, element % step)
 
     def in_vectors(*index: PrimExpr) -> tuple[PrimExpr, ...]:
         return (*index[:-1], index[-1] // lanes, index[-1] % lanes)
 
-    sch.transform_layout(handle, made.name, in_steps)
+    sch.transform_layout(handle, results.name, in_steps)
     if lanes > 1:
-        sch.transform_layout(handle, made.name, in_vectors)
+        sch.transform_layout(handle, results.name, in_vectors)
+
+
+TEMPLATE = Template(
+    "rows",
+    "all stages of a row in one kernel: threads share it, keep their part in registers and combine what they reduce",
+    _why_not,
+    _schedule_rows,
+)

@@ -1,32 +1,38 @@
-"""The default GPU schedule of any kernel: each stage by what it is, bound to threads wherever that is legal."""
+"""The default GPU schedule of any kernel: the first template that fits it whole, else one for each of its stages."""
 
 from __future__ import annotations
 
-from functools import partial
-from math import prod
+from dataclasses import replace
+from typing import Final
 
-from tilewright.ir.expr import IntImm, const_value
-from tilewright.ir.visit import pre_order
 from tilewright.target import Target
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import IterKind
+from tilewright.tir.stmt import IterKind, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
-from tilewright.topi.schedule.gpu.attention import is_attention, schedule_attention
-from tilewright.topi.schedule.gpu.contraction import is_tileable, schedule_contraction
-from tilewright.topi.schedule.gpu.injective import schedule_injective
-from tilewright.topi.schedule.gpu.recurrent import is_recurrence, schedule_recurrence
-from tilewright.topi.schedule.gpu.reduction import keep_windows, kept_windows, schedule_reduction
-from tilewright.topi.schedule.gpu.rows import schedule_rows
-from tilewright.topi.schedule.gpu.vector_product import schedule_vector_product
+from tilewright.topi.schedule.gpu import recurrent, rows, vector_product
+from tilewright.topi.schedule.gpu.attention import templates as attention
+from tilewright.topi.schedule.gpu.injective import INJECTIVE
+from tilewright.topi.schedule.gpu.products import schedule_product, tileable_output
+from tilewright.topi.schedule.gpu.reduction import REDUCTIONS, inline_large_windows, keep_windows, kept_windows
+from tilewright.topi.schedule.gpu.rows import KernelContext
+from tilewright.topi.schedule.gpu.stage import StageContext, find_epilogue
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
-from tilewright.topi.schedule.template import Scheduled
+from tilewright.topi.schedule.template import (
+    PassedOver,
+    Scheduled,
+    Template,
+    TemplateChoice,
+    apply_first,
+    apply_first_legal,
+)
+
+_SHARED_LOOP_THREADS = 32
+"""Threads of a block that loops of several stages are divided over."""
 
 
 def schedule_gpu(
@@ -34,13 +40,47 @@ def schedule_gpu(
 ) -> Scheduled:
     """A scheduled program for a GPU, equivalent to the given unscheduled one.
 
-    Each stage becomes a kernel of its own, except for products, whose epilogue is computed on their tiles. What cannot
-    be divided (an order that must be kept) is left to a single thread. Constant parameters may come out rearranged:
-    the attribute `PACKING` says how. `choices` overrides what templates would decide by themselves.
+    Each stage becomes a kernel of its own, except where a template takes several: products with their epilogue, rows,
+    attention. What cannot be divided (an order that must be kept) is left to a single thread. Constant parameters may
+    come out rearranged: the attribute `PACKING` says how. `choices` overrides what templates would decide themselves.
     """
-    context = ScheduleContext(sch or Schedule(func), target, choices=choices or Choices())
-    _schedule(context)
-    return Scheduled(with_packing(context.sch.func, context.packing), ())
+    context = KernelContext(sch or Schedule(func), target, choices=choices or Choices())
+    templates = _schedule(context)
+    return Scheduled(with_packing(context.sch.func, context.packing), tuple(templates))
+
+
+def _schedule(context: KernelContext) -> list[TemplateChoice]:
+    _inline_scalars(context)
+    whole = apply_first(KERNELS, context)
+    if whole.name:
+        return [whole]
+    keep_windows(context)
+    inline_stages(context)
+    done: set[str] = set()
+    choices: list[TemplateChoice] = []
+    without_product: dict[str, tuple[PassedOver, ...]] = {}
+    # Products first: what they read (padding) is computed in them.
+    for handle in context.sch.blocks() if context.contains_product() else []:
+        output = (
+            tileable_output(context, handle) if handle.name not in done and handle in context.sch.blocks() else None
+        )
+        if output is None:
+            continue
+        others = {other.name for other in context.sch.blocks()} - {handle.name, output.name}
+        choice = schedule_product(context, handle, output)
+        if choice.name:
+            choices.append(replace(choice, passed_over=(*whole.passed_over, *choice.passed_over)))
+            done.update(other.name for other in context.sch.blocks() if other.name not in others)
+        else:
+            without_product[handle.name] = choice.passed_over
+    # Convolutions by channels before the padded images that they read, which threads have their windows of.
+    for handle in sorted(context.sch.blocks(), key=lambda item: not kept_windows(context, item)):
+        if handle.name not in done and handle in context.sch.blocks():
+            before = (*whole.passed_over, *without_product.get(handle.name, ()))
+            choice, scheduled = _schedule_stage(context, handle, before)
+            choices.append(choice)
+            done.update(item.name for item in scheduled)
+    return choices
 
 
 def _inline_scalars(context: ScheduleContext) -> None:
@@ -49,103 +89,69 @@ def _inline_scalars(context: ScheduleContext) -> None:
     for handle in context.sch.blocks():
         block = context.block(handle)
         if handle not in outputs and block.init is None and not block.iters and context.sch.get_consumers(handle):
-            attempt(context, partial(_inline, handle=handle))
+            try:
+                context.sch.compute_inline(handle)
+            except ScheduleError:
+                continue  # What cannot be inlined has a kernel of its own.
 
 
-def _inline(context: ScheduleContext, handle: BlockHandle) -> bool:
-    context.sch.compute_inline(handle)
-    return True
+def _schedule_stage(
+    context: ScheduleContext, handle: BlockHandle, before: tuple[PassedOver, ...]
+) -> tuple[TemplateChoice, list[BlockHandle]]:
+    """Schedule a stage, and those that share its loops; gives the template, and what has been scheduled."""
+    stage = StageContext.of(context, handle)
+    together = stage.stages_in_loops()
+    if context.block(handle).is_reduction and _why_not_shared_loops(stage) and _why_not_bound(stage):
+        inline_large_windows(context, handle)
+        stage = StageContext.of(context, handle, find_epilogue(context, handle))
+    choice = apply_first(STAGES, stage, before)
+    context.take(stage)
+    return replace(choice, stage=handle.name), [handle, *together, *([stage.epilogue] if stage.epilogue else [])]
 
 
-def _schedule(context: ScheduleContext) -> None:
-    _inline_scalars(context)
-    if is_recurrence(context) and attempt(context, schedule_recurrence):
-        return
-    if is_attention(context) and attempt(context, schedule_attention):
-        return
-    has_product = any(is_tileable(context, handle) is not None for handle in context.sch.blocks())
-    if not has_product and schedule_rows(context):
-        return
-    keep_windows(context)
-    inline_stages(context)
-    done: set[str] = set()
-    # Products first: what they read (padding) is computed in them.
-    for handle in context.sch.blocks() if has_product else []:
-        if handle.name not in done and handle in context.sch.blocks():
-            attempt(context, partial(_schedule_product, handle=handle, done=done))
-    # Convolutions by channels before the padded images that they read, which threads have their windows of.
-    for handle in sorted(context.sch.blocks(), key=lambda item: not kept_windows(context, item)):
-        if handle.name not in done and handle in context.sch.blocks():
-            done.update(item.name for item in _schedule_stage(context, handle))
+# ---------------------------------------------------------------- stages whose loops are not their own
 
 
-def _schedule_product(context: ScheduleContext, handle: BlockHandle, done: set[str]) -> bool:
-    """Schedule a product with its epilogue, if the stage is one."""
-    output = is_tileable(context, handle)
-    if output is None:
-        return False
-    done.update(item.name for item in schedule_contraction(context, handle, output))
-    return True
+def _is_serial(context: ScheduleContext, loops: list[LoopHandle]) -> bool:
+    return all(context.loop(loop).kind is LoopKind.SERIAL for loop in loops)
 
 
-def _schedule_stage(context: ScheduleContext, handle: BlockHandle) -> list[BlockHandle]:
-    """Schedule a stage, and those that share its loops; gives what has been scheduled."""
-    sch = context.sch
-    loops = sch.get_loops(handle)
-    together = [other for other in sch.blocks() if loops and loops[0] in sch.get_loops(other)]
-    block = context.block(handle)
-    if len(together) > 1 or any(item.kind is IterKind.OPAQUE for item in block.iters):
-        _bind_outermost(context, loops)
-        return together or [handle]
-    if not _is_plain_nest(context, loops):
-        return [handle]
-    if block.is_reduction:
-        epilogue = _epilogue(context, handle)
-        if not attempt(context, partial(schedule_vector_product, product=handle, epilogue=epilogue)):
-            schedule_reduction(context, handle, epilogue)
-        return [handle] if epilogue is None else [handle, epilogue]
-    schedule_injective(context, handle)
-    return [handle]
+def _why_not_shared_loops(context: StageContext) -> str | None:
+    is_ordered = any(item.kind is IterKind.OPAQUE for item in context.block(context.stage).iters)
+    return None if is_ordered or len(context.stages_in_loops()) > 1 else "the stage has loops of its own, in any order"
 
 
-def _epilogue(context: ScheduleContext, handle: BlockHandle) -> BlockHandle | None:
-    """The stage that goes on with the results of a reduction, one by one, and is the only one to read them."""
-    sch = context.sch
-    consumers = sch.get_consumers(handle)
-    block = context.block(handle)
-    if len(consumers) != 1 or len(block.writes) != 1 or sch.get_consumers(consumers[0]):
-        return None
-    if any(param is block.writes[0].buffer for param in sch.func.params):
-        return None
-    stage = context.block(consumers[0])
-    made = block.writes[0].buffer
-    if stage.is_reduction or any(item.kind is not IterKind.SPATIAL for item in stage.iters):
-        return None
-    whole = [item.var for item in stage.iters if const_value(item.domain.extent) != 1]
-    for item in pre_order(stage.body):
-        if isinstance(item, BufferLoad) and item.buffer is made:
-            # Axes of one element may come and go.
-            used = [index for index in item.indices if not isinstance(index, IntImm)]
-            if [index for index in used if index in whole] != whole or len(used) > len(stage.iters):
-                return None
-    sizes = [prod(context.sizes(sch.get_loops(handle))) for handle in (handle, consumers[0])]
-    steps = prod(const_value(item.domain.extent) or 1 for item in block.iters if item.kind is IterKind.REDUCE)
-    return consumers[0] if sizes[0] == sizes[1] * steps else None
-
-
-def _is_plain_nest(context: ScheduleContext, loops: list[LoopHandle]) -> bool:
-    return all(context.loop(loop).kind.value == "serial" for loop in loops)
-
-
-def _bind_outermost(context: ScheduleContext, loops: list[LoopHandle]) -> None:
+def _bind_outermost(context: StageContext) -> None:
     """Divide the outermost loop over threads if its iterations are independent; several stages share it."""
-    if not loops or not _is_plain_nest(context, loops):
+    apply_first_legal([_split_outermost, lambda trial: None], context)
+
+
+def _split_outermost(context: StageContext) -> None:
+    loops = context.sch.get_loops(context.stage)
+    if not loops or not _is_serial(context, loops):
         return
-    trial = context.sch.copy()
-    try:
-        block, thread = trial.split(loops[0], [None, min(32, context.target.max_threads)])
-        trial.bind(block, "blockIdx.x")
-        trial.bind(thread, "threadIdx.x")
-    except ScheduleError:
-        return
-    context.sch = trial
+    block, thread = context.sch.split(loops[0], [None, min(_SHARED_LOOP_THREADS, context.target.max_threads)])
+    context.sch.bind(block, "blockIdx.x")
+    context.sch.bind(thread, "threadIdx.x")
+
+
+def _why_not_bound(context: StageContext) -> str | None:
+    return "its loops are plain" if _is_serial(context, context.sch.get_loops(context.stage)) else None
+
+
+KERNELS: Final = (recurrent.TEMPLATE, *attention.TEMPLATES, rows.TEMPLATE)
+"""Templates of whole kernels. What they pass over is scheduled stage by stage: products first (`products.py`)."""
+
+STAGES: Final = (
+    Template(
+        "shared_loops",
+        "the outermost of loops that several stages share over threads, where that is legal",
+        _why_not_shared_loops,
+        _bind_outermost,
+    ),
+    Template("bound", "loops are as whoever wrote them wants them", _why_not_bound, lambda context: None),
+    vector_product.TEMPLATE,
+    *REDUCTIONS,
+    *INJECTIVE,
+)
+"""Templates of single stages; the last one fits everything."""

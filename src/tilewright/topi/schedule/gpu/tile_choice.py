@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.target import Target
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
-from tilewright.topi.schedule.gpu.tiles import Tile
+from tilewright.topi.schedule.gpu.register_tiles import Tile
 
 _RESULTS: Final = (
     (8, 8),
@@ -82,9 +82,9 @@ class Shape:
 @functools.lru_cache(maxsize=256)
 def ranked_tiles(shape: Shape, target: Target) -> tuple[Tile, ...]:
     """All tiles that fit, cheapest first. Layers of one shape ask again and again."""
-    found = [(cost(shape, tile, target), tile) for tile in _candidates(shape, target)]
-    found.sort(key=lambda item: item[0])
-    return tuple(tile for _, tile in found)
+    costs = [(cost(shape, tile, target), tile) for tile in _candidates(shape, target)]
+    costs.sort(key=lambda item: item[0])
+    return tuple(tile for _, tile in costs)
 
 
 def tile_options(ranked: Sequence[Tile]) -> list[Tile]:

@@ -12,17 +12,19 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.kept_weights import (
+from tilewright.topi.schedule.gpu.register_weights import (
     OPERANDS,
     WARP,
     Division,
     place_product,
-    read_ahead,
-    split_sums,
+    prefetch_constants,
+    rfactor_sums,
     sum_length,
     vector_length,
 )
+from tilewright.topi.schedule.gpu.stage import StageContext
 from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
 
 _LEAST_DEPTH = 64
 """Steps of a sum from which on a warp shares them."""
@@ -47,25 +49,30 @@ class _Form:
     """The iterator over the weights' results."""
 
 
-def schedule_vector_product(context: ScheduleContext, product: BlockHandle, epilogue: BlockHandle | None) -> bool:
-    """Schedule such a product with the stage that goes on with its results; False where it is none."""
-    form = _find(context, product)
-    if form is None:
-        return False
+def _why_not(context: StageContext) -> str | None:
+    form = _find(context, context.stage)
+    if isinstance(form, str):
+        return form
+    written = context.block(context.stage).writes[0].buffer
+    axes = written.ndim if context.epilogue is None else len(context.sch.get_loops(context.epilogue))
+    return None if axes > form.column else "the epilogue has no axis of the results"
+
+
+def _schedule_vector_product(context: StageContext) -> None:
+    product, form = context.stage, _find(context, context.stage)
+    assert not isinstance(form, str)
     sch = context.sch
     if not form.packed:
         index_map = IndexMap.of(lambda step, column: (column, step), 2)
         sch.transform_layout(product, form.weights, index_map)
         context.packing[form.parameter] = index_map
     length = sum_length(context, product)
-    output = epilogue or sch.cache_write(product, 0, "local")
+    output = context.epilogue or sch.cache_write(product, 0, "local")
     loops = sch.get_loops(output)
-    if len(loops) <= form.column:
-        return False
     column = loops[form.column]
     (count,) = context.sizes([column])
     division, results = _divide(context, length, count)
-    partial = split_sums(context, product, division)
+    partial = rfactor_sums(context, product, division)
     block, warp, result = sch.split(column, [None, division.warps, results])
     vectors = [loop for loop in loops if loop != column]
     sch.reorder(block, warp, *vectors, result)
@@ -76,13 +83,12 @@ def schedule_vector_product(context: ScheduleContext, product: BlockHandle, epil
             sch.unroll(loop)
     if results > 1:
         sch.vectorize(result)
-    read_ahead(context, output, warp)
+    prefetch_constants(context, output, warp)
     place_product(context, product, partial, form.weights, warp, division, length // division.width)
-    return True
 
 
-def _find(context: ScheduleContext, product: BlockHandle) -> _Form | None:
-    """The weights of a product, if they are a constant matrix and all else is vectors."""
+def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
+    """The weights of a product, if they are a constant matrix and all else is vectors; else why it is none."""
     block = context.block(product)
     constants = constant_parameters(context.sch.func)
     written = {region.buffer for region in block.writes}
@@ -90,23 +96,23 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | None:
     matrices = [item for item in loads if item.buffer in constants and item.buffer.ndim == 2]
     steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
     if len(loads) != 2 or len(matrices) != 1 or len(steps) != 1 or len(block.writes) != 1:
-        return None
+        return "it is no product of a constant matrix and one other operand"
     (matrix,) = matrices
     (vector,) = [item for item in loads if item is not matrix]
     readers = [b for b in context.sch.blocks() if any(r.buffer is matrix.buffer for r in context.block(b).reads)]
     if steps[0] not in matrix.indices or readers != [product]:
-        return None
+        return "the weights have no axis of the sums, or another stage reads them"
     others = [index for index in matrix.indices if isinstance(index, Var) and index is not steps[0]]
     places = [n for n, item in enumerate(block.iters) if item.var in others]
     if len(places) != 1 or uses_any(vector, others):
-        return None
+        return "the other operand has an axis of the results"
     extents = [const_value(item.domain.extent) for item in block.iters]
     sizes = [extent for extent in extents if extent is not None]
     if len(sizes) < len(extents):
-        return None  # as many vectors as a run says: their results are in no registers
+        return "the number of vectors is symbolic"  # Their results would be in no registers.
     spatial = prod(size for n, size in enumerate(sizes) if block.iters[n].kind is not IterKind.REDUCE)
     if spatial > _MOST_VECTORS * sizes[places[0]] or sizes[-1] < _LEAST_DEPTH or block.iters[-1].var is not steps[0]:
-        return None
+        return "vectors are many, or sums short"
     return _Form(matrix.buffer.name, constants[matrix.buffer], matrix.indices[-1] is steps[0], places[0])
 
 
@@ -128,3 +134,11 @@ def _divide(context: ScheduleContext, length: int, count: int) -> tuple[Division
     small = [n for n in rows if n * lanes <= 4 * WARP]
     warps = context.choose_again("warps", rows, max(small, default=1))
     return Division(lanes, vector_length([length]), warps, keeps=length <= 2 * OPERANDS * lanes), results
+
+
+TEMPLATE = Template(
+    "vector_product",
+    "threads of a warp share the sums of a few results, all their weights in registers before the vector is there",
+    _why_not,
+    _schedule_vector_product,
+)

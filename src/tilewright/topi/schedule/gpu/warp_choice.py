@@ -7,20 +7,16 @@ that was measured.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, replace
-from functools import cache, partial
-from itertools import islice, product
+from functools import cache
+from itertools import product
 from math import inf
 from typing import Final
 
-from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.dtype import DataType
 from tilewright.target import Target
-from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
-from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
+from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm
-from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
+from tilewright.topi.schedule.gpu.tensor_core import WarpTile
 from tilewright.topi.schedule.gpu.tile_choice import cluster_room
 
 _SIDES: Final = (16, 32, 64, 128)
@@ -52,8 +48,6 @@ _ODD: Final = 44.0
 """Cycles more of a step whose place in shared memory is not found by a mask."""
 _HIDING: Final = 4.0
 """How well the parts of a step overlap; infinity: perfectly."""
-_TRIED: Final = 8
-"""Tiles that are tried."""
 _OPTIONS: Final = 48
 """Candidates that a tuner chooses from."""
 
@@ -63,9 +57,9 @@ def ranked_warp_tiles(
     batch: int, rows: int, columns: int, depth: int, item: WarpProduct, target: Target
 ) -> tuple[WarpTile, ...]:
     """The tiles that fit a target, cheapest first."""
-    found = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in _candidates(item, target)]
-    found.sort(key=lambda entry: entry[0])
-    ranked = [tile for _, tile in found]
+    costs = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in warp_tiles(item, target)]
+    costs.sort(key=lambda entry: entry[0])
+    ranked = [tile for _, tile in costs]
     # Some of those that sum up all steps in one place, and of those by clusters, are among the options in any case.
     plain = [tile for tile in ranked if tile.parts == 1][: _OPTIONS // 4]
     clustered = [tile for tile in ranked if tile.cluster > 1][: _OPTIONS // 4]
@@ -73,7 +67,8 @@ def ranked_warp_tiles(
 
 
 @cache
-def _candidates(item: WarpProduct, target: Target) -> tuple[WarpTile, ...]:
+def warp_tiles(item: WarpProduct, target: Target) -> tuple[WarpTile, ...]:
+    """All tiles that fit a target."""
     return tuple(_all_tiles(item, target))
 
 
@@ -135,38 +130,3 @@ def warp_cost(batch: int, rows: int, columns: int, depth: int, dtype: DataType, 
         return inf
     best = ranked_warp_tiles(batch, rows, columns, depth, item, target)[0]
     return _cost(batch, rows, columns, depth, item, best, target)
-
-
-def tensor_core_product(context: ScheduleContext, form: MatrixForm) -> WarpProduct | None:
-    """The instruction for a product in matrix form, if the target has one and the product is worth it."""
-    rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
-    total = context.block(form.anchor).writes[0].buffer.dtype
-    if rows is FLOAT32 and not context.target.has_feature("tf32"):
-        return None
-    item = warp_product(context.target, rows, columns)
-    if item is None or total is not item.total or form.row_count < ROWS // 2 or form.column_count < COLUMNS:
-        return None
-    return item if form.depth >= item.depth else None
-
-
-def schedule_on_tensor_cores(context: ScheduleContext, form: MatrixForm) -> bool:
-    """Schedule a product in matrix form for tensor cores, if there are any for it; the tile by model or tuner."""
-    item = tensor_core_product(context, form)
-    if item is None:
-        return False
-    ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
-    options = [astuple(tile) for tile in ranked]
-    given = context.choices.given.get("warp_tile")
-    if given not in options and given in {astuple(tile) for tile in _candidates(item, context.target)}:
-        # Found when the model ranked otherwise; it still fits.
-        options.append(given)
-    chosen = WarpTile(*context.choose_again("warp_tile", options, options[0]))
-    # A tile whose steps cannot all be shown to be right (guards that meet) gives way to the next.
-    plain = (tile for tile in ranked if tile.parts == 1)
-    tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
-    return any(attempt(context, partial(_by_warps, form=replace(form), item=item, tile=tile)) for tile in tiles)
-
-
-def _by_warps(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> bool:
-    schedule_warp_tiles(context, form, item, tile)
-    return True

@@ -116,20 +116,20 @@ def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile)
     sch = context.sch
     block = context.block(form.output)
     *_, row, column = (item.var for item in block.iters)
-    made = {region.buffer for handle in sch.get_producers(form.output) for region in context.block(handle).writes}
-    loads = {load for load in find_all(block.body, BufferLoad) if load.buffer not in made}
-    found = [
+    computed = {region.buffer for handle in sch.get_producers(form.output) for region in context.block(handle).writes}
+    loads = {load for load in find_all(block.body, BufferLoad) if load.buffer not in computed}
+    residuals = [
         load.buffer.name
         for load in sorted(loads, key=lambda load: load.buffer.name)
         if uses_any(load, [row]) and uses_any(load, [column]) and sum(load.buffer is x.buffer for x in loads) == 1
     ]
-    size = max((load.buffer.dtype.itemsize for load in loads if load.buffer.name in found), default=0)
-    registers = tile.columns // 2 + len(found) * tile.columns * size // 8 + _SPARE_REGISTERS
+    size = max((load.buffer.dtype.itemsize for load in loads if load.buffer.name in residuals), default=0)
+    registers = tile.columns // 2 + len(residuals) * tile.columns * size // 8 + _SPARE_REGISTERS
     held = max(1, context.target.shared_bytes // tile.shared_bytes)
     if registers * held * tile.groups * 128 > _REGISTERS:
         # Fewer blocks would share a multiprocessor, which costs more.
         return []
-    copies = [sch.reindex(form.output, name) for name in found]
+    copies = [sch.reindex(form.output, name) for name in residuals]
     for copy in copies:
         sch.set_scope(copy, 0, "local")
     return copies

@@ -1,4 +1,4 @@
-"""What all divisions of a streamed attention over threads share: each stage by rows, parts of rows and columns.
+"""What all mappings of an online softmax to threads share: each stage by rows, threads of a row and columns.
 
 A warp has some rows; the threads of a row are neighbours, and each has some runs of its columns.
 """
@@ -11,21 +11,20 @@ from math import gcd, prod
 
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.intrinsics.rows import combine_row
 from tilewright.topi.intrinsics.tensor_core import Layout
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attention_stream import streamed_attention
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile
+from tilewright.topi.schedule.gpu.attention.online_softmax import use_online_softmax
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.matrix_form import lanes_along
 
 WARP = 32
-_OF_ALL_SLICES = ("keys_shared", "values_shared", "mask_shared", "result")
+_SHARED_BY_SLICES = ("keys_shared", "values_shared", "mask_shared", "result")
 """Stages that all slices compute together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowMapping:
     """Rows of a block: warps, what a thread has of a warp's rows (outermost first), and threads beside each other."""
 
     warps: int
@@ -38,17 +37,16 @@ class Rows:
         return prod(self.own) * self.threads
 
 
-class Division:
-    """One attention being divided: the schedule goes on with the program of `attention_stream.py`."""
+class ThreadMapping:
+    """One attention being mapped to threads: the schedule goes on with the program of `online_softmax.py`."""
 
     def __init__(
-        self, context: ScheduleContext, sizes: AttentionSizes, shape: AttentionTile, rows: Rows, stages: int
+        self, context: ScheduleContext, sizes: AttentionSizes, tile: AttentionTile, rows: RowMapping, stages: int
     ) -> None:
-        blocks = {handle.name: context.block(handle) for handle in context.sch.blocks()}
-        context.sch = Schedule(streamed_attention(context.sch.func, blocks, sizes, shape))
-        self.context, self.sch, self.sizes, self.shape, self.rows = context, context.sch, sizes, shape, rows
+        self.context, self.sch, self.sizes, self.tile, self.rows = context, context.sch, sizes, tile, rows
         self.stages = stages
-        self.stage = {handle.name.removeprefix("attention_"): handle for handle in self.sch.blocks()}
+        blocks = use_online_softmax(self.sch, tile)
+        self.stage = {handle.name.removeprefix("attention_"): handle for handle in blocks}
         loops = self.sch.get_loops(self.stage["products_start"])
         self.block, self.step = self.sch.fuse(*loops[:3]), loops[3]
         self.sch.bind(self.block, "blockIdx.x")
@@ -70,11 +68,11 @@ class Division:
         loops = self.sch.get_loops(self.stage[name])
         place = self.step if self.step in loops else self.block
         inside = loops[loops.index(place) + 1 :]
-        if self.shape.slices > 1 and name not in _OF_ALL_SLICES:
+        if self.tile.slices > 1 and name not in _SHARED_BY_SLICES:
             self.sch.bind(inside.pop(0), "threadIdx.z")
         return inside
 
-    def lay(self, handle: BlockHandle, layout: Layout) -> None:
+    def set_layout(self, handle: BlockHandle, layout: Layout) -> None:
         """Arrange what a stage writes."""
         buffer = self.context.block(handle).writes[0].buffer
         self.sch.transform_layout(handle, buffer.name, IndexMap.of(layout, buffer.ndim))
@@ -116,17 +114,17 @@ class Division:
     def spread(self, outer: LoopHandle, inner: LoopHandle) -> None:
         """Divide rows of vectors over all threads: a warp has some neighbours of several rows."""
         beside = gcd(self.context.extent(inner) or 1, WARP)
-        own, part, warp, row_thread = self.sch.split(outer, [None, self.shape.slices, self.rows.warps, WARP // beside])
+        own, part, warp, row_thread = self.sch.split(outer, [None, self.tile.slices, self.rows.warps, WARP // beside])
         again, thread = self.sch.split(inner, [None, beside])
         self.sch.reorder(own, again, part, warp, row_thread, thread)
         self.unroll(own, again)
-        if self.shape.slices > 1:
+        if self.tile.slices > 1:
             self.sch.bind(part, "threadIdx.z")
         self.bind(warp, row_thread, thread)
 
-    def merge(self, run: int) -> None:
-        """What slices have found, and the result, in vectors over all threads."""
-        self.by_cells(("mixed_shared",), run)
+    def map_merge(self, run: int) -> None:
+        """The partial results of slices, and the result, in vectors over all threads."""
+        self.map_scores(("mixed_shared",), run)
         self.sch.storage_align(self.stage["mixed_shared"], 0, -2, 16, 8)
         row, column = self.below("result")
         vector = gcd(self.sizes.width, 4)
@@ -135,45 +133,45 @@ class Division:
         if vector > 1:
             self.sch.vectorize(lane)
 
-    def by_cells(self, names: Sequence[str], run: int) -> None:
+    def map_scores(self, names: Sequence[str], run: int) -> None:
         """Stages of every row and column, of which a thread has runs."""
         for name in names:
             row, column = self.below(name)
             warp, own, row_thread = self.split_rows(row)
-            number, part, element = self.sch.split(column, [None, self.shape.parts, run])
-            self.sch.reorder(warp, row_thread, part, *own, number, element)
-            self.bind(warp, row_thread, part)
+            number, thread, element = self.sch.split(column, [None, self.tile.row_threads, run])
+            self.sch.reorder(warp, row_thread, thread, *own, number, element)
+            self.bind(warp, row_thread, thread)
             self.unroll(*own, number)
             if name == "result" and run > 1 and self.sizes.width % run == 0:
                 self.sch.vectorize(element)
             else:
                 self.sch.unroll(element)
 
-    def by_parts(self) -> None:
-        """Stages of every row and part."""
+    def map_rows(self) -> None:
+        """Stages of every row and thread of it."""
         starts = ("largest_start", "total_start", "own_start")
-        merged = ("peaks_shared", "best", "weight", "portions_shared") if self.shape.slices > 1 else ()
+        merged = ("peaks_shared", "best", "weight", "portions_shared") if self.tile.slices > 1 else ()
         for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged):
-            row, part = self.below(name)
+            row, thread = self.below(name)
             warp, own, row_thread = self.split_rows(row)
-            self.sch.reorder(warp, row_thread, part, *own)
-            self.bind(warp, row_thread, part)
+            self.sch.reorder(warp, row_thread, thread, *own)
+            self.bind(warp, row_thread, thread)
             self.unroll(*own)
 
-    def over_columns(self) -> None:
-        """What each part combines of its columns."""
+    def map_row_reductions(self) -> None:
+        """What each thread of a row reduces of its columns."""
         for name in ("own", "total_own"):
-            row, part, number, element = self.below(name)
+            row, thread, number, element = self.below(name)
             warp, own, row_thread = self.split_rows(row)
-            self.sch.reorder(warp, row_thread, part, *own, number, element)
-            self.bind(warp, row_thread, part)
+            self.sch.reorder(warp, row_thread, thread, *own, number, element)
+            self.bind(warp, row_thread, thread)
             self.unroll(*own, number, element)
 
-    def combine(self) -> None:
-        """What the threads of a row combine."""
+    def map_all_reductions(self) -> None:
+        """What the threads of a row reduce together."""
         for name, largest in (("top", True), ("sums", False)):
             warp, own, row_thread = self.split_rows(self.below(name)[0])
-            self.sch.tensorize(row_thread, combine_row(largest, self.shape.parts))
+            self.sch.tensorize(row_thread, combine_row(largest, self.tile.row_threads))
             self.bind_warps(warp)
             self.unroll(*own)
 

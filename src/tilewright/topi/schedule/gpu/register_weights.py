@@ -60,14 +60,14 @@ def sum_length(context: ScheduleContext, product: BlockHandle) -> int:
     return context.sizes(context.sch.get_loops(product)[-1:])[0]
 
 
-def split_sums(context: ScheduleContext, product: BlockHandle, division: Division) -> BlockHandle:
+def rfactor_sums(context: ScheduleContext, product: BlockHandle, division: Division) -> BlockHandle:
     """Make sums of their own for all threads: the stage that the product then adds up."""
     sch = context.sch
     _, lane, _ = sch.split(sch.get_loops(product)[-1], [None, division.lanes, division.vector])
     return sch.rfactor(lane, 0)
 
 
-def read_ahead(context: ScheduleContext, stage: BlockHandle, warp: LoopHandle) -> None:
+def prefetch_constants(context: ScheduleContext, stage: BlockHandle, warp: LoopHandle) -> None:
     """Copy the constants that a stage of the first threads of warps reads to registers, before products are placed."""
     sch = context.sch
     constants = constant_parameters(sch.func)
@@ -116,7 +116,7 @@ def place_product(
         if (context.extent(loop) or 0) > 1:
             sch.unroll(loop)
     if division.keeps:
-        _keep_weights(context, partial, weights, warp if kept_at is None else kept_at, division, whole)
+        _load_weights(context, partial, weights, warp if kept_at is None else kept_at, division, whole)
         for loop in chunks:
             _unroll_chunks(context, loop, whole)
 
@@ -126,7 +126,7 @@ def _below(context: ScheduleContext, handle: BlockHandle, loop: LoopHandle) -> l
     return own[own.index(loop) + 1 :]
 
 
-def _keep_weights(
+def _load_weights(
     context: ScheduleContext, partial: BlockHandle, weights: str, place: LoopHandle, division: Division, whole: int
 ) -> None:
     """Copy a thread's weights to registers, all of them at once: they come before the states are there."""

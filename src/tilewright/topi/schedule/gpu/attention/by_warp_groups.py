@@ -1,8 +1,8 @@
 """Attention on Hopper's tensor cores by warp groups: as by warps, but products themselves read keys and values.
 
-Queries, powers and sums are fragments in registers (`attention_warps.py`); tiles of keys and values lie in shared
+Queries, exponentials and sums are fragments in registers (`by_warps.py`); tiles of keys and values lie in shared
 memory in swizzled rows of 128 bytes (`intrinsics/group_rows.py`). Products of one group go on while others compute
-powers, so that a core needs several groups.
+exponentials, so that a core needs several groups.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tilewright.topi.intrinsics.group_rows import PANEL, ROWS, WARPS, HeldProduc
 from tilewright.topi.intrinsics.rows import PARTS
 from tilewright.topi.intrinsics.tensor_core import WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attention_division import Rows
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile
-from tilewright.topi.schedule.gpu.attention_warps import WarpDivision
+from tilewright.topi.schedule.gpu.attention.by_warps import WarpMapping
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
+from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionGroups:
-    """How attention is divided over warp groups."""
+class WarpGroupsTile:
+    """How attention is mapped to warp groups."""
 
     groups: int
     """Warp groups of a block: each has 64 queries."""
@@ -38,20 +38,20 @@ class AttentionGroups:
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
         rows = self.keys * 2 * (sizes.depth + sizes.width)
-        return self.stages * (rows + sizes.tile_bytes(self.groups * ROWS, self.keys + 16))
+        return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16))
 
 
-def divide_over_groups(
-    context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionGroups
+def map_to_warp_groups(
+    context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
     shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, PANEL)
-    rows = Rows(tile.groups * WARPS, (1, 2), 8)
-    _Groups(context, sizes, shape, rows, tile.stages).schedule(item)
+    rows = RowMapping(tile.groups * WARPS, (1, 2), 8)
+    _WarpGroupMapping(context, sizes, shape, rows, tile.stages).schedule(item)
 
 
-class _Groups(WarpDivision):
-    """One attention being divided."""
+class _WarpGroupMapping(WarpMapping):
+    """One attention being mapped."""
 
     def bind_warps(self, warp: LoopHandle) -> None:
         """Warps of groups."""
@@ -63,14 +63,14 @@ class _Groups(WarpDivision):
         """Keys and values in swizzled rows."""
         for name in ("keys_shared", "values_shared"):
             self.copy(name, item.lanes)
-            self.lay(self.stage[name], HeldProduct(item.row, PANEL, PANEL, True).columns_layout)
+            self.set_layout(self.stage[name], HeldProduct(item.row, PANEL, PANEL, True).columns_layout)
             self.sch.storage_swizzle(self.stage[name], 0)
 
     def multiply(self, item: WarpProduct, name: str, operand: str) -> None:
         """A product of a warp group."""
         turned = operand == "keys_shared"
         fresh = name == "products_start"
-        columns, steps = (self.shape.keys, PANEL) if turned else (self.shape.width, self.shape.keys)
+        columns, steps = (self.tile.keys, PANEL) if turned else (self.tile.width, self.tile.keys)
         row, _, step = self.below(name)
         group, row_inside = self.sch.split(row, [None, ROWS])
         slab, step_inside = self.sch.split(step, [None, steps])

@@ -1,19 +1,10 @@
-"""The schedule of attention in one kernel: a block has some queries, whose scores never leave the chip."""
+"""Attention with whole rows: a block has some queries and all their scores, in registers and shared memory."""
 
 from __future__ import annotations
 
-from functools import partial
-from math import prod
-
-from tilewright.ir.visit import uses_any
-from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.attempt import attempt
-from tilewright.topi.schedule.gpu.attention_choice import schedule_attention_fragments
-from tilewright.topi.schedule.gpu.attention_operands import mask_of
-from tilewright.topi.schedule.gpu.attention_threads import schedule_attention_threads
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes
 
 _LANES = 32
 """Threads that share a query: its keys are dealt out to them."""
@@ -23,11 +14,9 @@ _TILE = 128
 """Keys that are in shared memory at a time."""
 _VECTOR = 4
 _AHEAD = 4
-"""Vectors of powers, and the values that belong to them, that are on their way at once."""
+"""Vectors of exponentials, and the values that belong to them, that are on their way at once."""
 _SPARE = 4096
 """Bytes of shared memory for sums across threads, on devices without shuffles."""
-_MANY_QUERIES = 64
-"""Queries for each core from which on keys come in tiles (`attention_threads.py`)."""
 _MOST_SCORES = 96
 """Scores that a thread has in registers."""
 
@@ -37,36 +26,23 @@ def _each(sizes: AttentionSizes) -> int:
     return min(_TILE, sizes.keys) // _LANES
 
 
-def is_attention(context: ScheduleContext) -> bool:
-    """Whether a kernel is an attention."""
-    return any(ANCHOR.of(context.block(handle)) is Anchor.ATTENTION for handle in context.sch.blocks())
+def row_options(context: ScheduleContext, sizes: AttentionSizes) -> list[int]:
+    """Numbers of queries of a block whose rows of scores registers and shared memory hold; none where sizes are odd."""
+    return _query_options(context, sizes) if _fills_threads(context, sizes) else []
 
 
-def schedule_attention(context: ScheduleContext) -> bool:
-    """All stages of a tile of queries in one block, on tensor cores where types are theirs; False if sizes do not fit.
+def schedule_whole_rows(context: ScheduleContext, sizes: AttentionSizes) -> None:
+    """All stages of a tile of queries in one block.
 
     for tile of queries in blocks:
         for tile of keys:  keys_shared = ...;  for warp, lane: acc[query, key] += ...;  scores (registers) = scaled acc
-        max, total over the lanes of a warp (shuffles);  powers (shared) = exp(scores - max)
-        for warp, lane:  out[query, e] = sum of powers[query, j] * values[j, e] / total
+        max, total over the lanes of a warp (shuffles);  exponentials (shared) = exp(scores - max)
+        for warp, lane:  out[query, e] = sum of exponentials[query, j] * values[j, e] / total
     """
     sch = context.sch
     stage = {handle.name: handle for handle in sch.blocks()}
-    output = stage.get("attention")
-    if output is None or len(sch.get_output_blocks()) != 1 or sch.get_output_blocks()[0] != output:
-        return False
-    sizes = _sizes(context, stage, output)
-    if sizes is None:
-        return False
-    if attempt(context, partial(schedule_attention_fragments, sizes=sizes)):
-        return True
-    options = _query_options(context, sizes) if _fills_threads(context, sizes) else []
-    many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores
-    if (many or not options) and attempt(context, partial(schedule_attention_threads, sizes=sizes)):
-        return True
-    if not options:
-        return False
-    queries = _choose_queries(context, sizes, options)
+    output = stage["attention"]
+    queries = _choose_queries(context, sizes, _query_options(context, sizes))
     for name in ("keys", "values", "factor"):
         sch.compute_inline(stage[f"attention_{name}"])
     batch, row, head, column = sch.get_loops(output)
@@ -85,28 +61,11 @@ def schedule_attention(context: ScheduleContext) -> bool:
     for name in ("mixed", "products"):
         sch.set_scope(stage[f"attention_{name}"], 0, "local")
     sch.bind(block, "blockIdx.x")
-    _schedule_mixed(context, stage["attention_mixed"], output, block, [inner, column], sizes)
+    _schedule_accumulator(context, stage["attention_mixed"], output, block, [inner, column], sizes)
     for name in ("max", "total"):
         _schedule_row_sum(context, stage[f"attention_{name}"], parts[name], block)
-    _schedule_powers(context, stage["attention_powers"], block, sizes)
+    _schedule_exponentials(context, stage["attention_powers"], block, sizes)
     _schedule_scores(context, stage, block, queries, sizes)
-    return True
-
-
-def _sizes(context: ScheduleContext, stage: dict[str, BlockHandle], output: BlockHandle) -> AttentionSizes | None:
-    sch = context.sch
-    loops = sch.get_loops(stage["attention_products"])
-    extents, outside = context.extents(loops), context.extents(sch.get_loops(output))
-    if extents is None or outside is None or prod(extents) == 0 or prod(outside) == 0:
-        return None
-    batch, heads, queries, keys, depth = extents
-    scores = context.block(stage["attention_scores"])
-    mask = mask_of({name: context.block(handle) for name, handle in stage.items()})
-    if mask is None:
-        return AttentionSizes(batch, heads, queries, keys, depth, outside[-1])
-    row = scores.iters[2].var
-    by_row = any(uses_any(index, [row]) for index in mask.indices)
-    return AttentionSizes(batch, heads, queries, keys, depth, outside[-1], mask.dtype.itemsize, by_row)
 
 
 def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
@@ -118,7 +77,7 @@ def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
 
 
 def _query_options(context: ScheduleContext, sizes: AttentionSizes) -> list[int]:
-    """Numbers of queries of a block whose powers memory holds."""
+    """Numbers of queries of a block whose exponentials memory holds."""
     options = []
     (output,) = context.sch.get_output_blocks()
     item = max(4, context.block(output).writes[0].buffer.dtype.itemsize)
@@ -151,7 +110,9 @@ def _partial(context: ScheduleContext, handle: BlockHandle, sizes: AttentionSize
     return sch.rfactor(lane, 0)
 
 
-def _schedule_powers(context: ScheduleContext, handle: BlockHandle, block: LoopHandle, sizes: AttentionSizes) -> None:
+def _schedule_exponentials(
+    context: ScheduleContext, handle: BlockHandle, block: LoopHandle, sizes: AttentionSizes
+) -> None:
     sch = context.sch
     row, column = _below(context, handle, block)
     warp, step = sch.split(row, [_WARPS, None])
@@ -181,7 +142,7 @@ def _schedule_row_sum(context: ScheduleContext, handle: BlockHandle, part: Block
     sch.unroll(step)
 
 
-def _schedule_mixed(
+def _schedule_accumulator(
     context: ScheduleContext,
     mixed: BlockHandle,
     output: BlockHandle,

@@ -1,6 +1,6 @@
-"""Stages of an attention whose keys come in tiles: blocks of a program by what they belong to, row, part or key.
+"""Blocks of an attention whose keys come in tiles, by what they belong to: a row, a thread of a row, a score.
 
-What all of a row share is held in parts, by the threads that have the row's scores: of four parts with runs of two
+What all of a row share is held by each of the threads that have the row's scores: of four threads with runs of two
 columns each, the second has columns 2 and 3 of every eight. Queries, keys and elements of a head are padded to whole
 tiles.
 
@@ -21,27 +21,27 @@ from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, round_up
 
-LEAST = const(-math.inf, FLOAT32)
+MINUS_INFINITY = const(-math.inf, FLOAT32)
 """A score that no key has."""
-NOTHING = const(0.0, FLOAT32)
+ZERO_FLOAT = const(0.0, FLOAT32)
 Axis = tuple[int, IterKind, PrimExpr]
 """An iterator of a stage: its extent, its kind, and its value in terms of loops."""
 
 
-class AttentionStages:
+class AttentionBlocks:
     """Buffers and stages of one attention; its loops over sequences, heads and tiles stand around them."""
 
     def __init__(self, sizes: AttentionSizes, tile: AttentionTile) -> None:
         self.sizes, self.tile = sizes, tile
-        self.rows, self.all_keys = whole(sizes.queries, tile.queries), whole(sizes.keys, tile.keys * tile.slices)
+        self.rows, self.all_keys = round_up(sizes.queries, tile.queries), round_up(sizes.keys, tile.keys * tile.slices)
         self.columns = self.all_keys // tile.slices
         """Keys of a slice."""
         self.tiles = self.columns // tile.keys
         self.sequence, self.head = Var("sequence"), Var("head")
         self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
-        self.made: list[Buffer] = []
+        self.buffers: list[Buffer] = []
 
     # ---------------------------------------------------------------- pieces
 
@@ -51,7 +51,7 @@ class AttentionStages:
         """A buffer with a place for each sequence, head and slice."""
         heads = self.sizes.heads * (self.tile.slices if sliced else 1)
         buffer = make_buffer(name, (self.sizes.batch, heads, *shape), dtype, scope)
-        self.made.append(buffer)
+        self.buffers.append(buffer)
         return buffer
 
     def _head(self, sliced: PrimExpr) -> PrimExpr:
@@ -65,9 +65,9 @@ class AttentionStages:
         count = self.tile.keys
         return (key // count * self.tile.slices + sliced % self.tile.slices) * count + key % count
 
-    def _part(self, element: PrimExpr) -> PrimExpr:
-        """Which of the parts of a row has an element of its result."""
-        return element % (self.tile.parts * self.tile.width_run) // self.tile.width_run
+    def _thread_of(self, element: PrimExpr) -> PrimExpr:
+        """Which of the threads of a row has an element of its result."""
+        return element % (self.tile.row_threads * self.tile.value_run) // self.tile.value_run
 
     def _row(self, loop: PrimExpr) -> Axis:
         return self.rows, IterKind.SPATIAL, self.row_tile * self.tile.queries + loop
@@ -83,7 +83,7 @@ class AttentionStages:
         """The tile of keys."""
         return self.tiles, kind, self.key_tile
 
-    def _guarded(self, value: PrimExpr, other: PrimExpr, *limits: tuple[PrimExpr, int, int]) -> PrimExpr:
+    def _inside(self, value: PrimExpr, other: PrimExpr, *limits: tuple[PrimExpr, int, int]) -> PrimExpr:
         """A value where places are within limits; each limit comes with what it is padded to."""
         conditions = [build.lt(place, const(size)) for place, size, padded in limits if size < padded]
         return build.select(build.all_of(conditions), value, other) if conditions else value
@@ -122,7 +122,7 @@ class AttentionStages:
 
     # ---------------------------------------------------------------- stages
 
-    def _cells(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
+    def _per_score(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
         """A value for each query and key of a tile."""
 
         def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
@@ -133,14 +133,14 @@ class AttentionStages:
 
         return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
 
-    def _each(
-        self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, steps: bool = False, name: str = ""
+    def _per_row(
+        self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, by_tile: bool = False, name: str = ""
     ) -> Stmt:
-        """What belongs to each row and part, or to each row and element: (b, h, i, part), and the step of keys."""
+        """What belongs to each row and thread, or to each row and element: (b, h, i, thread), and the tile of keys."""
 
-        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
-            step = [self._step()] if steps else []
-            return [*step, self._row(i), (extent, IterKind.SPATIAL, part)]
+        def axes(i: PrimExpr, thread: PrimExpr) -> Sequence[Axis]:
+            step = [self._step()] if by_tile else []
+            return [*step, self._row(i), (extent, IterKind.SPATIAL, thread)]
 
         def store(*place: PrimExpr) -> BufferStore:
             return BufferStore(buffer, place, value(*place))
@@ -148,17 +148,17 @@ class AttentionStages:
         return self._stage(name or buffer.name, [self.tile.queries, extent], axes, store)
 
     def _update(self, name: str, buffer: Buffer, extent: int, value: Callable[..., PrimExpr]) -> Stmt:
-        """A change in place of what belongs to each row and part, or element, with each step of keys."""
+        """A change in place of what belongs to each row and thread, or element, with each tile of keys."""
 
-        def axes(i: PrimExpr, part: PrimExpr) -> Sequence[Axis]:
-            return [self._row(i), (extent, IterKind.SPATIAL, part), self._step(IterKind.REDUCE)]
+        def axes(i: PrimExpr, thread: PrimExpr) -> Sequence[Axis]:
+            return [self._row(i), (extent, IterKind.SPATIAL, thread), self._step(IterKind.REDUCE)]
 
-        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, step: PrimExpr) -> BufferStore:
-            return BufferStore(buffer, (b, h, i, part), value(buffer[b, h, i, part], b, h, step, i, part))
+        def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, thread: PrimExpr, step: PrimExpr) -> BufferStore:
+            return BufferStore(buffer, (b, h, i, thread), value(buffer[b, h, i, thread], b, h, step, i, thread))
 
         return self._stage(name, [self.tile.queries, extent], axes, store)
 
-    def _product(
+    def _matmul(
         self,
         name: str,
         sums: Buffer,
@@ -170,7 +170,7 @@ class AttentionStages:
         """Sums of products; they must be zeros before, or what is added to, unless it starts them."""
 
         def init(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
-            return BufferStore(sums, (b, h, i, j), NOTHING)
+            return BufferStore(sums, (b, h, i, j), ZERO_FLOAT)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, k: PrimExpr) -> BufferStore:
             left, right = operands(b, h, i, j, k)
@@ -181,49 +181,61 @@ class AttentionStages:
 
         return self._stage(name, [self.tile.queries, columns[0], steps[0]], axes, store, init if starts else None)
 
-    def _over_columns(
-        self, name: str, buffer: Buffer, value: Callable[[PrimExpr, PrimExpr], PrimExpr], source: Buffer, *, steps: bool
+    def _reduce_columns(
+        self,
+        name: str,
+        buffer: Buffer,
+        value: Callable[[PrimExpr, PrimExpr], PrimExpr],
+        source: Buffer,
+        *,
+        by_tile: bool,
     ) -> Stmt:
-        """What each part combines of its columns of a tile, with what is there before."""
-        parts, span, run = self.tile.parts, self.tile.span, self.tile.run
+        """What each thread of a row reduces of its columns of a tile, with what is there before."""
+        threads, span, run = self.tile.row_threads, self.tile.key_span, self.tile.key_run
         runs = self.tile.keys // span
 
-        def axes(i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr) -> Sequence[Axis]:
+        def axes(i: PrimExpr, thread: PrimExpr, number: PrimExpr, element: PrimExpr) -> Sequence[Axis]:
             return [
                 self._row(i),
-                (parts, IterKind.SPATIAL, part),
+                (threads, IterKind.SPATIAL, thread),
                 (self.columns // span, IterKind.REDUCE, self.key_tile * runs + number),
                 (run, IterKind.REDUCE, element),
-                *([self._step()] if steps else []),
+                *([self._step()] if by_tile else []),
             ]
 
         def store(
-            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, number: PrimExpr, element: PrimExpr, *step: PrimExpr
+            b: PrimExpr,
+            h: PrimExpr,
+            i: PrimExpr,
+            thread: PrimExpr,
+            number: PrimExpr,
+            element: PrimExpr,
+            *step: PrimExpr,
         ) -> BufferStore:
-            place = (b, h, *step, i, part)
+            place = (b, h, *step, i, thread)
             return BufferStore(
-                buffer, place, value(buffer[place], source[b, h, i, number * span + part * run + element])
+                buffer, place, value(buffer[place], source[b, h, i, number * span + thread * run + element])
             )
 
-        return self._stage(name, [self.tile.queries, parts, runs, run], axes, store)
+        return self._stage(name, [self.tile.queries, threads, runs, run], axes, store)
 
-    def _combined(self, buffer: Buffer, held: Buffer, largest: bool, *, steps: bool) -> Stmt:
-        """What the parts of a row hold, combined: each part gets it."""
-        parts = self.tile.parts
+    def _all_reduce(self, buffer: Buffer, held: Buffer, *, is_max: bool, by_tile: bool) -> Stmt:
+        """What the threads of a row hold, reduced to one value that each of them gets."""
+        threads = self.tile.row_threads
 
-        def axes(i: PrimExpr, part: PrimExpr, other: PrimExpr) -> Sequence[Axis]:
-            places = [self._row(i), (parts, IterKind.SPATIAL, part), (parts, IterKind.REDUCE, other)]
-            return [*places, self._step()] if steps else places
+        def axes(i: PrimExpr, thread: PrimExpr, other: PrimExpr) -> Sequence[Axis]:
+            places = [self._row(i), (threads, IterKind.SPATIAL, thread), (threads, IterKind.REDUCE, other)]
+            return [*places, self._step()] if by_tile else places
 
         def store(
-            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, thread: PrimExpr, other: PrimExpr, *step: PrimExpr
         ) -> BufferStore:
-            old, more = buffer[(b, h, *step, i, part)], held[(b, h, *step, i, other)]
-            return BufferStore(buffer, (b, h, *step, i, part), build.maximum(old, more) if largest else old + more)
+            old, more = buffer[(b, h, *step, i, thread)], held[(b, h, *step, i, other)]
+            return BufferStore(buffer, (b, h, *step, i, thread), build.maximum(old, more) if is_max else old + more)
 
         def init(
-            b: PrimExpr, h: PrimExpr, i: PrimExpr, part: PrimExpr, other: PrimExpr, *step: PrimExpr
+            b: PrimExpr, h: PrimExpr, i: PrimExpr, thread: PrimExpr, other: PrimExpr, *step: PrimExpr
         ) -> BufferStore:
-            return BufferStore(buffer, (b, h, *step, i, part), LEAST if largest else NOTHING)
+            return BufferStore(buffer, (b, h, *step, i, thread), MINUS_INFINITY if is_max else ZERO_FLOAT)
 
-        return self._stage(buffer.name, [self.tile.queries, parts, parts], axes, store, init)
+        return self._stage(buffer.name, [self.tile.queries, threads, threads], axes, store, init)

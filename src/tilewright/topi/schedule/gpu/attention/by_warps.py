@@ -1,11 +1,11 @@
 """Attention on tensor cores: scores are fragments in the registers of warps from their product to the next one.
 
-for tile of queries in blocks:                              (program: `attention_stream.py`)
+for tile of queries in blocks:                              (program: `online_softmax.py`)
     queries_held = fragments of queries                     (each thread its own, from global memory)
     for tile of keys:                                       (the next tiles of keys and values are under way meanwhile)
         for warps: scores += queries_held * fragments of keys           (ldmatrix, mma)
-        largest, shrink, powers, total: where the scores lie; the four threads of a row exchange its maximum
-        for warps: mixed = mixed * shrink + rounded powers * fragments of values
+        maximum, rescaling, exponentials, sum: where the scores lie; the four threads of a row exchange its maximum
+        for warps: accumulator = accumulator * rescale + rounded exponentials * fragments of values
 
 The sums of one product lie as the rows' operand of the next has to: thread by thread, rounding is all there is between.
 """
@@ -18,13 +18,13 @@ from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.rows import PARTS, begin_product, load_turned, round_pairs, row_layout, turned_layout
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, Layout, WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.gpu.attention_division import Division, Rows
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, round_up
+from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping, ThreadMapping
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionWarps:
-    """How attention is divided over warps."""
+class WarpsTile:
+    """How attention is mapped to warps."""
 
     rows: int
     """Queries of a warp."""
@@ -34,7 +34,7 @@ class AttentionWarps:
     stages: int = 2
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
     slices: int = 1
-    """Groups of warps that each have so many keys of a tile; they add up what they have found."""
+    """Groups of warps that each have so many keys of a tile; their results are added up (split-K)."""
 
     @property
     def answer(self) -> tuple[int, ...]:
@@ -43,26 +43,26 @@ class AttentionWarps:
 
     def shared_bytes(self, sizes: AttentionSizes, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
-        depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
+        depth, width = round_up(sizes.depth, item.depth), round_up(sizes.width, 2 * COLUMNS)
         keys = self.keys * self.slices
         rows = keys * (item.row.itemsize * (depth + width) + 3 * 16)
         merged = self.rows * self.warps * self.slices * (width + 16) * 4 if self.slices > 1 else 0
-        return max(self.stages * (rows + sizes.tile_bytes(self.rows * self.warps, keys + 16)), merged)
+        return max(self.stages * (rows + sizes.mask_tile_bytes(self.rows * self.warps, keys + 16)), merged)
 
 
-def divide_over_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: AttentionWarps) -> None:
+def map_to_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: WarpsTile) -> None:
     """Compute an attention by a tile of warps."""
-    depth, width = whole(sizes.depth, item.depth), whole(sizes.width, 2 * COLUMNS)
+    depth, width = round_up(sizes.depth, item.depth), round_up(sizes.width, 2 * COLUMNS)
     # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
     pairs = 0 if item.group == 2 else 2 * PARTS
     shape = AttentionTile(
         tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, item.depth, tile.slices, pairs
     )
-    WarpDivision(context, sizes, shape, Rows(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
+    WarpMapping(context, sizes, shape, RowMapping(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
 
-class WarpDivision(Division):
-    """An attention on fragments, being divided."""
+class WarpMapping(ThreadMapping):
+    """An attention on fragments, being mapped."""
 
     def schedule(self, item: WarpProduct) -> None:
         """All stages."""
@@ -73,15 +73,15 @@ class WarpDivision(Division):
         if "products" in self.stage:
             self.multiply(item, "products", "keys_shared")
         self.multiply(item, "mixed", "values_shared")
-        self.by_parts()
-        self.by_cells(("mixed_start", *self.scores(), "powers", "mixed_shrunk"), 2)
-        if self.shape.slices > 1:
-            self.merge(2)
+        self.map_rows()
+        self.map_scores(("mixed_start", *self.scores(), "powers", "mixed_shrunk"), 2)
+        if self.tile.slices > 1:
+            self.map_merge(2)
         else:
-            self.by_cells(("result",), 2)
-        self._round(item)
-        self.over_columns()
-        self.combine()
+            self.map_scores(("result",), 2)
+        self._round_exponentials(item)
+        self.map_row_reductions()
+        self.map_all_reductions()
         self.pipeline()
 
     def copy_operands(self, item: WarpProduct) -> None:
@@ -97,13 +97,13 @@ class WarpDivision(Division):
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
             **dict.fromkeys(("shift", "shrink"), row_layout),
-            **dict.fromkeys(("best", "weight") if self.shape.slices > 1 else (), row_layout),
+            **dict.fromkeys(("best", "weight") if self.tile.slices > 1 else (), row_layout),
         }
         for name, layout in layouts.items():
-            self.lay(self.stage[name], layout)
+            self.set_layout(self.stage[name], layout)
 
-    def _round(self, item: WarpProduct) -> None:
-        """Powers as an operand of the next product."""
+    def _round_exponentials(self, item: WarpProduct) -> None:
+        """Exponentials as an operand of the next product."""
         row, column = self.below("rounded")
         warp, own, row_thread = self.split_rows(row)
         if item.group == 1:
@@ -148,7 +148,7 @@ class WarpDivision(Division):
         sch.compute_at(fragment, slab, preserve_unit_loops=True)
         turned = operand == "keys_shared"
         *_, first, second = loops_below(self.context, fragment, slab)
-        self.lay(fragment, (lambda *index: turned_layout(item, *index)) if turned else item.columns_layout)
+        self.set_layout(fragment, (lambda *index: turned_layout(item, *index)) if turned else item.columns_layout)
         sizes = (2 * COLUMNS, item.depth) if turned else (item.depth, 2 * COLUMNS)
         outer_first, inner_first = sch.split(first, [None, sizes[0]])
         outer_second, inner_second = sch.split(second, [None, sizes[1]])

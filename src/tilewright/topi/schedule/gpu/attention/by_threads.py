@@ -1,11 +1,11 @@
-"""Attention in true float32: tiles of scores in the registers of threads, their powers by way of shared memory.
+"""Attention in true float32: tiles of scores in the registers of threads, their exponentials by way of shared memory.
 
-for tile of queries in blocks:                              (program: `attention_stream.py`)
+for tile of queries in blocks:                              (program: `online_softmax.py`)
     for tile of keys:                                       (the next tiles of keys and values are under way meanwhile)
         for warps, threads: scores[4, 8] += queries_shared * keys_shared
-        largest, shrink, powers, total: where the scores lie; the eight threads of a row exchange its maximum
-        rounded (shared) = powers
-        for warps, threads: mixed[4, 8] = mixed * shrink + rounded * values_shared
+        maximum, rescaling, exponentials, sum: where the scores lie; the eight threads of a row exchange its maximum
+        rounded (shared) = exponentials
+        for warps, threads: accumulator[4, 8] = accumulator * rescale + rounded * values_shared
 
 A thread has every fourth row of its warp and every eighth key, so that neighbours read neighbouring rows of shared
 memory, which lie in different banks; of results it has runs of four.
@@ -18,24 +18,27 @@ from functools import partial
 
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import PrimExpr
+from tilewright.target import Target
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import ROW_MAX
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.gpu.attention_division import WARP, Division, Rows
-from tilewright.topi.schedule.gpu.attention_operands import operands_of
-from tilewright.topi.schedule.gpu.attention_tile import AttentionSizes, AttentionTile, whole
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, round_up
+from tilewright.topi.schedule.gpu.attention.thread_mapping import WARP, RowMapping, ThreadMapping
 
-_PARTS = 8
+_ROW_THREADS = 8
 """Threads of a row."""
 _VECTOR = 4
 _MOST_SIZE = 128
 """Elements of a head up to which results stay in registers."""
+_MANY_KEYS, _NARROW = 512, 64
+"""Keys from which on, and elements of a value up to which, a thread has more rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionThreads:
-    """How attention is divided over threads."""
+class ThreadsTile:
+    """How attention is mapped to threads."""
 
     rows: int
     """Queries of a thread."""
@@ -48,7 +51,7 @@ class AttentionThreads:
     @property
     def queries(self) -> int:
         """Queries of a block."""
-        return self.rows * self.warps * (WARP // _PARTS)
+        return self.rows * self.warps * (WARP // _ROW_THREADS)
 
     @property
     def answer(self) -> tuple[int, ...]:
@@ -57,19 +60,19 @@ class AttentionThreads:
 
     def shape(self, sizes: AttentionSizes) -> AttentionTile:
         """What a block has at a time."""
-        depth, width = whole(sizes.depth, _VECTOR), whole(sizes.width, _PARTS * _VECTOR)
-        return AttentionTile(self.queries, self.keys, depth, width, _PARTS, 1, _VECTOR, False)
+        depth, width = round_up(sizes.depth, _VECTOR), round_up(sizes.width, _ROW_THREADS * _VECTOR)
+        return AttentionTile(self.queries, self.keys, depth, width, _ROW_THREADS, 1, _VECTOR, False)
 
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
         shape = self.shape(sizes)
         rows = self.queries * (shape.depth + _VECTOR + self.keys + 2 * _VECTOR)
         rows += self.stages * self.keys * (shape.depth + shape.width + 2 * _VECTOR)
-        return 4 * rows + self.stages * sizes.tile_bytes(self.queries, self.keys + 16)
+        return 4 * rows + self.stages * sizes.mask_tile_bytes(self.queries, self.keys + 16)
 
 
 _TILES = tuple(
-    AttentionThreads(rows, warps, keys, stages)
+    ThreadsTile(rows, warps, keys, stages)
     for rows in (2, 4, 8)
     for warps in (1, 2, 4, 8)
     for keys in (32, 64)
@@ -77,32 +80,35 @@ _TILES = tuple(
 )
 
 
-def schedule_attention_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
-    """Compute a float32 attention by threads; False where the GPU does not have what it takes."""
-    target = context.target
-    blocks = {handle.name: context.block(handle) for handle in context.sch.blocks()}
-    is_float = operands_of(blocks)[0].dtype is FLOAT32
-    if not is_float or not find_instruction(ROW_MAX[_PARTS]).is_on(target) or sizes.width > _MOST_SIZE:
-        return False
-    options = [tile for tile in _TILES if tile.shared_bytes(sizes) <= target.shared_bytes]
-    # As measured on an H200: more rows of a thread read keys less often, and take its registers.
-    is_long = sizes.keys >= 512 and sizes.width <= 64
-    default = AttentionThreads(8, 2, 64) if is_long else AttentionThreads(4, 4, 32)
-    if default not in options:
-        return False
-    tile = AttentionThreads(*context.choose("attention_threads", [tile.answer for tile in options], default.answer))
-    divide_over_threads(context, sizes, tile)
-    return True
+def tile_options(sizes: AttentionSizes, target: Target) -> list[ThreadsTile]:
+    """Tiles that fit a target."""
+    return [tile for tile in _TILES if tile.shared_bytes(sizes) <= target.shared_bytes]
 
 
-def divide_over_threads(context: ScheduleContext, sizes: AttentionSizes, tile: AttentionThreads) -> None:
+def preferred_tile(sizes: AttentionSizes) -> ThreadsTile:
+    """The best tile as measured on an H200: more rows of a thread read keys less often, and take its registers."""
+    return ThreadsTile(8, 2, 64) if sizes.keys >= _MANY_KEYS and sizes.width <= _NARROW else ThreadsTile(4, 4, 32)
+
+
+def why_not_threads(sizes: AttentionSizes, query: Buffer, target: Target) -> str | None:
+    """Why threads cannot have tiles of scores; None where they can."""
+    if query.dtype is not FLOAT32:
+        return f"operands are of {query.dtype}, not float32"
+    if not find_instruction(ROW_MAX[_ROW_THREADS]).is_on(target):
+        return "threads of the target do not exchange registers"
+    if sizes.width > _MOST_SIZE:
+        return f"{sizes.width} elements of a value are too many for registers"
+    return None if preferred_tile(sizes) in tile_options(sizes, target) else "tiles do not fit shared memory"
+
+
+def map_to_threads(context: ScheduleContext, sizes: AttentionSizes, tile: ThreadsTile) -> None:
     """Compute an attention by a tile of threads."""
-    rows = Rows(tile.warps, (tile.rows,), WARP // _PARTS)
-    _Threads(context, sizes, tile.shape(sizes), rows, tile.stages).schedule()
+    rows = RowMapping(tile.warps, (tile.rows,), WARP // _ROW_THREADS)
+    _BareThreadMapping(context, sizes, tile.shape(sizes), rows, tile.stages).schedule()
 
 
-class _Threads(Division):
-    """One attention being divided."""
+class _BareThreadMapping(ThreadMapping):
+    """One attention being mapped."""
 
     def schedule(self) -> None:
         """All stages."""
@@ -112,20 +118,20 @@ class _Threads(Division):
         self._part_rows()
         self._multiply_keys()
         self._multiply_values()
-        self.by_parts()
-        self.by_cells(("products_start", *self.scores(), "powers", "rounded"), 1)
-        self.by_cells(("mixed_start", "mixed_shrunk", "result"), _VECTOR)
-        self.over_columns()
-        self.combine()
+        self.map_rows()
+        self.map_scores(("products_start", *self.scores(), "powers", "rounded"), 1)
+        self.map_scores(("mixed_start", "mixed_shrunk", "result"), _VECTOR)
+        self.map_row_reductions()
+        self.map_all_reductions()
         self.pipeline()
 
     def _arrange(self) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
         for names, run in ((("products_start", *self.scores(), "powers"), 1), (("mixed_start",), _VECTOR)):
             for name in names:
-                self.lay(self.stage[name], partial(self._cells_layout, run))
+                self.set_layout(self.stage[name], partial(self._cells_layout, run))
         for name in ("largest_start", "total_start", "own_start", "top", "sums", "shift", "shrink"):
-            self.lay(self.stage[name], self._row_layout)
+            self.set_layout(self.stage[name], self._row_layout)
         self.sch.set_scope(self.stage["rounded"], 0, "shared")
         # Rows that are written by neighbouring threads, eight elements each, lie in different banks.
         self.sch.storage_align(self.stage["rounded"], 0, -2, 4 * _VECTOR, 2 * _VECTOR)
@@ -133,15 +139,15 @@ class _Threads(Division):
     def _cells_layout(self, run: int, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """[..., i, j] as [..., warp, run, thread, row of the thread, element of the run]."""
         *outer, i, j = index
-        count, threads, span = self.rows.count, self.rows.threads, _PARTS * run
-        thread = i % threads * _PARTS + j % span // run
+        count, threads, span = self.rows.count, self.rows.threads, _ROW_THREADS * run
+        thread = i % threads * _ROW_THREADS + j % span // run
         return (*outer, i // count, j // span, thread, i % count // threads, j % run)
 
     def _row_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """[..., i, part] as [..., warp, thread, row of the thread]."""
         *outer, i, part = index
         count, threads = self.rows.count, self.rows.threads
-        return (*outer, i // count, i % threads * _PARTS + part, i % count // threads)
+        return (*outer, i // count, i % threads * _ROW_THREADS + part, i % count // threads)
 
     def _part_rows(self) -> None:
         """Rows of shared memory that a thread reads get a dimension of their own: it reads nothing between them."""
@@ -153,16 +159,16 @@ class _Threads(Division):
 
         def of_keys(*index: PrimExpr) -> tuple[PrimExpr, ...]:
             *outer, j, last = index
-            return (*outer, j // _PARTS, j % _PARTS, last)
+            return (*outer, j // _ROW_THREADS, j % _ROW_THREADS, last)
 
         def of_values(*index: PrimExpr) -> tuple[PrimExpr, ...]:
             *outer, last = index
-            return (*outer, last // (_PARTS * _VECTOR), last % (_PARTS * _VECTOR))
+            return (*outer, last // (_ROW_THREADS * _VECTOR), last % (_ROW_THREADS * _VECTOR))
 
-        self.lay(self.stage["queries_shared"], of_queries)
-        self.lay(self.stage["rounded"], of_queries)
-        self.lay(self.stage["keys_shared"], of_keys)
-        self.lay(self.stage["values_shared"], of_values)
+        self.set_layout(self.stage["queries_shared"], of_queries)
+        self.set_layout(self.stage["rounded"], of_queries)
+        self.set_layout(self.stage["keys_shared"], of_keys)
+        self.set_layout(self.stage["values_shared"], of_values)
 
     def _near(self, sums: BlockHandle, name: str, place: LoopHandle) -> None:
         """Copy what a thread reads of shared memory to registers, in vectors."""
@@ -177,7 +183,7 @@ class _Threads(Division):
         """Scores: some rows by some keys, four elements of each at a time."""
         row, column, depth = self.below("products")
         warp, own, row_thread = self.split_rows(row)
-        number, part = self.sch.split(column, [None, _PARTS])
+        number, part = self.sch.split(column, [None, _ROW_THREADS])
         outer, inner = self.sch.split(depth, [None, _VECTOR])
         self.sch.reorder(warp, row_thread, part, outer, inner, *own, number)
         for name in ("queries_shared", "keys_shared"):
@@ -189,7 +195,7 @@ class _Threads(Division):
         """Results: some rows, runs of four elements, four keys at a time."""
         row, column, key = self.below("mixed")
         warp, own, row_thread = self.split_rows(row)
-        number, part, element = self.sch.split(column, [None, _PARTS, _VECTOR])
+        number, part, element = self.sch.split(column, [None, _ROW_THREADS, _VECTOR])
         outer, inner = self.sch.split(key, [None, _VECTOR])
         self.sch.reorder(warp, row_thread, part, outer, inner, *own, number, element)
         self._near(self.stage["mixed"], "rounded", outer)

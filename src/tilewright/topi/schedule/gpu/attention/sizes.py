@@ -1,0 +1,108 @@
+"""What an attention is: its stages and operands, its sizes, and the tile that a block of threads has at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import PrimExpr, const_value
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import Block
+
+Stages = dict[str, Block]
+"""The blocks of an attention by name (`topi/attention.py`)."""
+
+
+def mask_of(stages: Stages) -> BufferLoad | None:
+    """How the scores of an attention read its mask, in terms of their iterators."""
+    products = stages["attention_products"].writes[0].buffer
+    reads = find_all(stages["attention_scores"].body, BufferLoad)
+    return next((load for load in reads if load.buffer is not products), None)
+
+
+def operands_of(stages: Stages) -> tuple[Buffer, Buffer, Buffer]:
+    """The queries, keys and values of an attention, which may be the same."""
+    transposed = stages["attention_keys"].writes[0].buffer
+    loads = find_all(stages["attention_products"].body, BufferLoad)
+    sums = stages["attention_products"].writes[0].buffer
+    query = next(load.buffer for load in loads if load.buffer is not transposed and load.buffer is not sums)
+    key, value = (stages[f"attention_{name}"].reads[0].buffer for name in ("keys", "values"))
+    return query, key, value
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSizes:
+    """The sizes of an attention."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    """Elements of a query and of a key."""
+    width: int
+    """Elements of a value."""
+    mask_bytes: int = 0
+    """Bytes of an element of the mask, if there is one."""
+    masks_rows: bool = False
+    """Whether queries have masks of their own."""
+
+    @staticmethod
+    def of(stages: Stages) -> AttentionSizes | None:
+        """The sizes of an attention; None where some are symbolic or zero."""
+        iters = (*stages["attention_products"].iters, stages["attention"].iters[-1])
+        extents = [const_value(item.domain.extent) or 0 for item in iters]
+        if 0 in extents:
+            return None
+        batch, heads, queries, keys, depth, width = extents
+        mask = mask_of(stages)
+        if mask is None:
+            return AttentionSizes(batch, heads, queries, keys, depth, width)
+        row = stages["attention_scores"].iters[2].var
+        by_row = any(uses_any(index, [row]) for index in mask.indices)
+        return AttentionSizes(batch, heads, queries, keys, depth, width, mask.dtype.itemsize, by_row)
+
+    def mask_tile_bytes(self, queries: int, keys: int) -> int:
+        """Bytes of the mask of a tile."""
+        return self.mask_bytes * keys * (queries if self.masks_rows else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """What a block of threads has at a time; elements of queries and values padded to what products take."""
+
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    row_threads: int
+    """Threads that share a row of scores."""
+    key_run: int
+    """Neighbouring keys that one of them has."""
+    value_run: int
+    """Neighbouring results that one of them has."""
+    holds_queries: bool
+    """Whether queries stay in registers, and need no shared memory."""
+    first_depth: int = 0
+    """Elements of queries and keys whose product begins the sums; if 0, the sums begin as zeros."""
+    slices: int = 1
+    """Groups of threads that each have a part of the keys (split-K)."""
+    interleaved: int = 0
+    """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
+
+    def key(self, place: PrimExpr) -> PrimExpr:
+        """The key at a place in the order of the second product."""
+        if self.interleaved == 0:
+            return place
+        half = self.interleaved // 2
+        return place // self.interleaved * self.interleaved + place % half * 2 + place % self.interleaved // half
+
+    @property
+    def key_span(self) -> int:
+        """Keys after which the first thread of a row comes again."""
+        return self.row_threads * self.key_run
+
+
+def round_up(size: int, step: int) -> int:
+    """A size, padded to a multiple of a step."""
+    return -(-size // step) * step

@@ -1,0 +1,196 @@
+"""Templates of attention, in order: on tensor cores, by tiles of scores in threads, by whole rows of scores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.dtype import FLOAT32
+from tilewright.target import Target
+from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.machine import find_instruction
+from tilewright.tir.row_instructions import held_product
+from tilewright.topi.intrinsics.group_rows import PANEL
+from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.attention.by_threads import (
+    ThreadsTile,
+    map_to_threads,
+    preferred_tile,
+    tile_options,
+    why_not_threads,
+)
+from tilewright.topi.schedule.gpu.attention.by_warp_groups import WarpGroupsTile, map_to_warp_groups
+from tilewright.topi.schedule.gpu.attention.by_warps import WarpsTile, map_to_warps
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, Stages, operands_of
+from tilewright.topi.schedule.gpu.attention.whole_rows import row_options, schedule_whole_rows
+from tilewright.topi.schedule.template import Template
+
+_WARPS = tuple(
+    WarpsTile(rows, warps, keys, stages, slices)
+    for rows, warps, slices in (
+        *((16, 1, slices) for slices in (8, 4, 2, 1)),
+        *((16, 2, slices) for slices in (4, 2, 1)),
+        *((16, 4, 1), (16, 8, 1), (32, 2, 1), (32, 4, 1)),
+    )
+    for keys in (16, 32, 64, 128)
+    for stages in (2, 3)
+    if keys > 16 or slices > 1
+)
+_GROUPS = tuple(
+    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
+)
+_LONG = 512
+"""Keys from which on a block has many tiles of them."""
+_MOST_OF_TWO_TILES = 96
+"""Elements of values up to which a warp has registers for 32 queries."""
+
+
+_MANY_QUERIES = 64
+"""Queries for each core from which on keys come in tiles."""
+
+
+def _stages(context: ScheduleContext) -> Stages:
+    return {handle.name: context.block(handle) for handle in context.sch.blocks()}
+
+
+def _sizes(context: ScheduleContext) -> AttentionSizes | str:
+    """The sizes of a kernel that is an attention, or why it is none that templates take."""
+    stages = _stages(context)
+    if not any(ANCHOR.of(block) is Anchor.ATTENTION for block in stages.values()):
+        return "the kernel is no attention"
+    if [handle.name for handle in context.sch.get_output_blocks()] != ["attention"]:
+        return "other stages follow the attention"
+    return AttentionSizes.of(stages) or "sizes are symbolic or zero"
+
+
+def _known_sizes(context: ScheduleContext) -> AttentionSizes:
+    sizes = _sizes(context)
+    assert isinstance(sizes, AttentionSizes)
+    return sizes
+
+
+# ---------------------------------------------------------------- tensor cores
+
+
+def _instruction(context: ScheduleContext) -> WarpProduct | str:
+    """The instruction that multiplies an attention's operands, or why there is none."""
+    dtype = operands_of(_stages(context))[0].dtype
+    if dtype.bits != 16 and not (dtype is FLOAT32 and context.target.has_feature("tf32")):
+        return "tf32 is not allowed" if dtype is FLOAT32 else f"no tensor cores for {dtype}"
+    return warp_product(context.target, dtype, dtype) or f"the target has no tensor cores for {dtype}"
+
+
+def _tiles(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct) -> list[WarpsTile | WarpGroupsTile]:
+    target = context.target
+    warps = [tile for tile in _WARPS if tile.shared_bytes(sizes, item) <= target.shared_bytes]
+    return [*warps, *(tile for tile in _GROUPS if _fits(sizes, item, tile, target))] if warps else []
+
+
+def _why_not_tensor_cores(context: ScheduleContext) -> str | None:
+    sizes = _sizes(context)
+    if isinstance(sizes, str):
+        return sizes
+    item = _instruction(context)
+    if isinstance(item, str):
+        return item
+    return None if _tiles(context, sizes, item) else "tiles do not fit shared memory"
+
+
+def _schedule_on_tensor_cores(context: ScheduleContext) -> None:
+    sizes, item = _known_sizes(context), _instruction(context)
+    assert isinstance(item, WarpProduct)
+    tiles = _tiles(context, sizes, item)
+    default = next(tile for tile in (*_preferred(sizes, context.target.cores), *tiles) if tile in tiles)
+    answer = context.choose("attention_tile", [tile.answer for tile in tiles], default.answer)
+    chosen = next(tile for tile in tiles if tile.answer == answer)
+    if isinstance(chosen, WarpsTile):
+        map_to_warps(context, sizes, item, chosen)
+    else:
+        map_to_warp_groups(context, sizes, item, chosen)
+
+
+def _preferred(sizes: AttentionSizes, cores: int) -> list[WarpsTile | WarpGroupsTile]:
+    """Tiles from the best one on, as measured on an H200; not all of them need to fit.
+
+    Large tiles read keys and values less often, if there is work for all cores; where queries are few, slices share
+    the keys.
+    """
+    heads = sizes.batch * sizes.heads
+    blocks = {rows: heads * -(-sizes.queries // rows) for rows in (16, 64, 128)}
+    is_long = sizes.keys >= _LONG
+    tiles: list[WarpsTile | WarpGroupsTile] = []
+    if 2 * blocks[64] >= cores:
+        if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
+            tiles.append(WarpGroupsTile(1, 128))
+        tiles.append(WarpGroupsTile(1, 64))
+        many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
+        if many and sizes.width <= _MOST_OF_TWO_TILES:
+            tiles.append(WarpsTile(32, 4, 64 if sizes.width <= PANEL else 32))
+        tiles.append(WarpsTile(16, 4, 64 if sizes.width <= PANEL else 32))
+    slices = 8 if 4 * blocks[16] < cores else 4
+    while slices > 1 and sizes.keys <= 16 * slices:
+        slices //= 2
+    return [*tiles, WarpsTile(16, 1, 32, 2, slices)]
+
+
+def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target: Target) -> bool:
+    """Whether warp groups can have a tile: elements of a head are whole panels, and keys fill a tile."""
+    name = item.row.name
+    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys < tile.keys:
+        return False
+    needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
+    has_products = all(find_instruction(product).is_on(target) for product in needed)
+    return has_products and tile.shared_bytes(sizes) <= target.shared_bytes
+
+
+# ---------------------------------------------------------------- threads
+
+
+def _why_not_threads(context: ScheduleContext) -> str | None:
+    sizes = _sizes(context)
+    if isinstance(sizes, str):
+        return sizes
+    is_many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores
+    if not is_many and row_options(context, sizes):
+        return "queries are few, and shared memory holds their whole rows of scores"
+    return why_not_threads(sizes, operands_of(_stages(context))[0], context.target)
+
+
+def _schedule_on_threads(context: ScheduleContext) -> None:
+    sizes = _known_sizes(context)
+    options = [tile.answer for tile in tile_options(sizes, context.target)]
+    answer = context.choose("attention_threads", options, preferred_tile(sizes).answer)
+    map_to_threads(context, sizes, ThreadsTile(*answer))
+
+
+def _why_not_whole_rows(context: ScheduleContext) -> str | None:
+    sizes = _sizes(context)
+    if isinstance(sizes, str):
+        return sizes
+    return None if row_options(context, sizes) else "sizes are no whole tiles, or shared memory does not hold the rows"
+
+
+def _schedule_whole_rows(context: ScheduleContext) -> None:
+    schedule_whole_rows(context, _known_sizes(context))
+
+
+TEMPLATES: Final = (
+    Template(
+        "attention_tensor_core",
+        "online softmax; scores are fragments in registers between two products on tensor cores",
+        _why_not_tensor_cores,
+        _schedule_on_tensor_cores,
+    ),
+    Template(
+        "attention_threads",
+        "online softmax in float32; tiles of scores in the registers of threads",
+        _why_not_threads,
+        _schedule_on_threads,
+    ),
+    Template(
+        "attention_whole_rows",
+        "all scores of a block of queries in registers and shared memory",
+        _why_not_whole_rows,
+        _schedule_whole_rows,
+    ),
+)

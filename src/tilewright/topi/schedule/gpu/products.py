@@ -1,0 +1,282 @@
+"""Products and convolutions: brought to matrix form, then computed by the first template of `PRODUCTS` that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.target.tensor_cores import ROUNDED_PRODUCT
+from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
+from tilewright.topi.intrinsics.warp_group import ROWS as GROUP_ROWS
+from tilewright.topi.intrinsics.warp_group import GroupProduct, group_product
+from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.block_tile import VECTOR
+from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
+from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
+from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
+from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
+from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cost, warp_tiles
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.schedule.template import Template, TemplateChoice, apply_first, apply_first_legal
+
+_LEAST_SIDE = 4
+"""Rows and columns of a product from which on tiles pay."""
+_LEAST_DEPTH = 8
+"""Steps of a product from which on tiles pay."""
+_TRIED = 8
+"""Tiles that are tried: the first whose steps can all be shown to be right is taken."""
+_LEAST_THREADS = 16
+"""Threads of a block that tiles need."""
+_LARGE_PRODUCT = ROUNDED_PRODUCT
+"""Products from which on warp groups are taken without being asked for: below, all is over in a few microseconds."""
+_GROUP_OPTIONS = 24
+"""Tiles of warp groups that a tuner chooses from."""
+
+
+def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandle | None:
+    """The stage that gives the result of a product that can be tiled: the product itself, or its epilogue."""
+    block = context.block(anchor)
+    if not block.is_reduction or context.target.max_threads < _LEAST_THREADS:
+        return None
+    product = find_product(block)
+    if product is None:
+        return None
+    sides = min(product.size(product.row), product.size(product.column))
+    if sides < _LEAST_SIDE or product.size(product.depth) < _LEAST_DEPTH:
+        return None
+    consumers = context.sch.get_consumers(anchor)
+    if len(consumers) == 1 and has_matrix_form(context, anchor, consumers[0]):
+        return consumers[0]
+    return anchor if has_matrix_form(context, anchor, anchor) else None
+
+
+@dataclass(slots=True)
+class ProductContext(ScheduleContext):
+    """A product with its epilogue being scheduled, and what is known of it."""
+
+    anchor: BlockHandle = field(kw_only=True)
+    output: BlockHandle = field(kw_only=True)
+    """The stage that gives the result: the product itself, or its epilogue."""
+    forms: dict[bool, tuple[ScheduleContext, MatrixForm]] = field(default_factory=dict)
+    """The product in matrix form, on copies of the schedule: with constant columns by steps, and by columns."""
+    group_tile: GroupTile | str = "not looked at yet"
+    """The tile of warp groups that is the best for it, or why there is none."""
+
+    def form(self, steps_last: bool = False) -> tuple[ScheduleContext, MatrixForm]:
+        """The product in matrix form, with the schedule that it is in."""
+        if steps_last not in self.forms:
+            trial = ScheduleContext(self.sch.copy(), self.target, dict(self.packing), self.choices)
+            self.forms[steps_last] = trial, matrix_form(trial, self.anchor, self.output, steps_last)
+        return self.forms[steps_last]
+
+    def choose_tile(
+        self,
+        name: str,
+        options: Sequence[tuple[int, ...]],
+        fitting: Iterable[tuple[int, ...]],
+        default: tuple[int, ...] | None = None,
+    ) -> tuple[int, ...]:
+        """A tile, by the model (the first option, if nothing else is said) or by the tuner.
+
+        One of `fitting` that was found when the model ranked otherwise is an option too.
+        """
+        given = self.choices.given.get(name)
+        late = [] if given is None or given in options else [tile for tile in fitting if tile == given]
+        return self.choose_again(name, [*options, *late], options[0] if default is None else default)
+
+
+def schedule_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> TemplateChoice:
+    """Schedule a product with its epilogue; the choice has no name where no template could."""
+    product = ProductContext(
+        context.sch, context.target, context.packing, context.choices, anchor=anchor, output=output
+    )
+    product.group_tile = _choose_group_tile(product)
+    choice = apply_first(PRODUCTS, product)
+    context.take(product)
+    return replace(choice, stage=anchor.name)
+
+
+# ---------------------------------------------------------------- warp groups
+
+
+def _operand_type(product: ProductContext) -> DataType:
+    operands = find_product(product.block(product.anchor))
+    assert operands is not None
+    return operands.rows.buffer.dtype
+
+
+def _why_not_group_product(product: ProductContext) -> str | None:
+    """Why warp groups cannot compute a product, whatever its tile; None where they may."""
+    operands = find_product(product.block(product.anchor))
+    assert operands is not None
+    dtype = operands.rows.buffer.dtype
+    if operands.columns.buffer.dtype is not dtype or group_product(product.target, dtype, LEAST_COLUMNS) is None:
+        return "the target has no warp groups for these operands"
+    if dtype is FLOAT32 and not product.target.has_feature("tf32"):
+        return "tf32 is not allowed"
+    if product.block(product.anchor).writes[0].buffer.dtype is not FLOAT32:
+        return "the accumulator is not float32"
+    if operands.size(operands.row) < GROUP_ROWS // 2 or operands.size(operands.column) < LEAST_COLUMNS:
+        return "rows or columns are too few"
+    is_shallow = operands.size(operands.depth) < 2 * GroupProduct(dtype, LEAST_COLUMNS).steps
+    return "the reduction is too short" if is_shallow else None
+
+
+def _choose_group_tile(product: ProductContext) -> GroupTile | str:
+    """The tile of warp groups for a product; or why another template is to compute it.
+
+    Asked before the table is: a tuner may want warp groups where the model does not, and the other way round.
+    """
+    reason = _why_not_group_product(product)
+    if reason is not None:
+        return reason
+    context, form = product.form(steps_last=True)
+    dtype = _operand_type(product)
+    panels = _lies_in_panels(context, form, dtype)
+    if panels is None:
+        return "operands cannot be copied by 16 bytes"
+    sizes = (form.batch, form.row_count, form.column_count, form.depth)
+    ranked = ranked_group_tiles(*sizes, dtype, panels, product.target)
+    if not ranked:
+        return "no tile fits shared memory"
+    is_large = form.batch * form.row_count * form.column_count * form.depth >= _LARGE_PRODUCT
+    if dtype is FLOAT32 and not is_large:
+        return "operands of small products are not rounded to tf32"  # Other instructions do that by themselves.
+    cost = group_cost(*sizes, dtype, ranked[0], product.target)
+    pays = is_large and cost < warp_cost(*sizes, dtype, product.target)
+    options = [(), *(astuple(tile) for tile in ranked[:_GROUP_OPTIONS])]
+    default = options[1] if pays else ()
+    answer = product.choose_tile("group_tile", options, map(astuple, ranked), default)
+    if not answer:
+        return "the product is small" if not is_large else "single warps are estimated to be quicker"
+    tile = GroupTile(*answer)
+    return (
+        tile if group_product(product.target, dtype, tile.columns, panels) else "there is no instruction of this width"
+    )
+
+
+def _lies_in_panels(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> bool | None:
+    """Whether columns are neighbours in the second operand, not steps; None if 16 bytes of neither can be copied."""
+    lanes = 16 // dtype.itemsize
+    last = len(context.block(form.rows).iters) - 1
+    if lanes_along(context, form.rows, last, lanes) < lanes:
+        return None
+    if lanes_along(context, form.columns, last - 1, lanes, reads_only=True) == lanes:
+        return False
+    return True if dtype is not FLOAT32 and lanes_along(context, form.columns, last, lanes) == lanes else None
+
+
+def _why_not_warp_groups(product: ProductContext) -> str | None:
+    return product.group_tile if isinstance(product.group_tile, str) else None
+
+
+def _schedule_by_warp_groups(product: ProductContext) -> None:
+    assert isinstance(product.group_tile, GroupTile)
+    context, form = product.form(steps_last=True)
+    dtype = _operand_type(product)
+    panels = _lies_in_panels(context, form, dtype)
+    assert panels is not None
+    item = group_product(product.target, dtype, product.group_tile.columns, panels)
+    assert item is not None
+    schedule_group_tiles(context, form, item, product.group_tile)
+    product.take(context)
+
+
+# ---------------------------------------------------------------- tensor cores
+
+
+def _instruction(product: ProductContext) -> WarpProduct | str:
+    """The instruction for a product in matrix form, or why there is none that is worth it."""
+    context, form = product.form()
+    rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
+    accumulator = context.block(form.anchor).writes[0].buffer.dtype
+    if rows is FLOAT32 and not context.target.has_feature("tf32"):
+        return "tf32 is not allowed"
+    item = warp_product(context.target, rows, columns)
+    if item is None:
+        return "the target has no tensor cores for these operands"
+    if accumulator is not item.total:
+        return f"the accumulator is {accumulator}, not {item.total}"
+    if form.row_count < ROWS // 2 or form.column_count < COLUMNS:
+        return "rows or columns are too few"
+    return item if form.depth >= item.depth else "the reduction is too short"
+
+
+def _why_not_tensor_cores(product: ProductContext) -> str | None:
+    item = _instruction(product)
+    return item if isinstance(item, str) else None
+
+
+def _schedule_on_tensor_cores(product: ProductContext) -> None:
+    context, form = product.form()
+    item = _instruction(product)
+    assert isinstance(item, WarpProduct)
+    ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
+    options = [astuple(tile) for tile in ranked]
+    chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
+    plain = (tile for tile in ranked if tile.parts == 1)
+    tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
+    steps = [partial(schedule_warp_tiles, form=replace(form), item=item, tile=tile) for tile in tiles]
+    apply_first_legal(steps, context)
+    product.take(context)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def _always(product: ProductContext) -> str | None:
+    return None
+
+
+def _schedule_by_threads(product: ProductContext) -> None:
+    context, form = product.form()
+    steps = [partial(schedule_tiles, form=replace(form), tile=tile) for tile in _register_tiles(product, context, form)]
+    apply_first_legal(steps, context)
+    product.take(context)
+
+
+def _register_tiles(product: ProductContext, context: ScheduleContext, form: MatrixForm) -> list[Tile]:
+    """The tile of a product, by the model or by the tuner, and what to take in its place."""
+    item = context.target.shared_item(max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads))
+    shape = Shape(
+        form.batch,
+        form.row_count,
+        form.column_count,
+        form.depth,
+        item,
+        lanes_along(context, form.rows, len(context.block(form.rows).iters) - 1, VECTOR),
+        lanes_along(context, form.columns, len(context.block(form.columns).iters) - 1, VECTOR),
+    )
+    ranked = ranked_tiles(shape, context.target)
+    options = [tile.answer for tile in tile_options(ranked)]
+    chosen = Tile(*product.choose_tile("tile", options, (tile.answer for tile in ranked)))
+    return [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen)]
+
+
+PRODUCTS: Final = (
+    Template(
+        "warp_group_product",
+        "warp groups multiply swizzled tiles of shared memory (wgmma), sums in registers",
+        _why_not_warp_groups,
+        _schedule_by_warp_groups,
+    ),
+    Template(
+        "tensor_core_product",
+        "warps multiply fragments in registers (mma), operands staged in shared memory",
+        _why_not_tensor_cores,
+        _schedule_on_tensor_cores,
+    ),
+    Template(
+        "register_tile_product",
+        "a tile of results in the registers of each thread, operands staged in shared memory",
+        _always,
+        _schedule_by_threads,
+    ),
+)
+"""Ways to compute a product that can be tiled, the fastest first; the last one fits all of them."""
