@@ -32,8 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
     # A template that fails is a red test, not a slow kernel.
     os.environ.setdefault("TILEWRIGHT_STRICT_TEMPLATES", "1")
-    # What the user has tuned is no business of the tests.
+    # What the user has tuned or measured is no business of the tests.
     os.environ["TILEWRIGHT_DATABASE"] = "none"
+    os.environ["TILEWRIGHT_MACHINES"] = "none"
     # The processes of the suite have the cores already; each helper of a compilation would only load the compiler anew.
     os.environ.setdefault("TILEWRIGHT_COMPILE_PROCESSES", "1")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))

@@ -24,6 +24,9 @@ from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
 from tilewright.support import fingerprint, settings
 from tilewright.support.fingerprint import NOT_IN_KERNELS, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
+from tilewright.target.machine.parameters import user_table_path
+from tilewright.target.machine.tables import Fit, Processors, Table, write_table
 from tilewright.te import compute, placeholder
 from tilewright.te.program import create_prim_func
 
@@ -256,6 +259,7 @@ _OTHER_VALUES: dict[str, str] = {
     "TILEWRIGHT_PROGRESS": "always",
     "TILEWRIGHT_LINKER": "ld",
     "TILEWRIGHT_DATABASE": "none",
+    "TILEWRIGHT_MACHINES": "elsewhere",
     "TILEWRIGHT_STRICT_TEMPLATES": "1",
     "TILEWRIGHT_TRACE": "time",
     "TILEWRIGHT_CACHE": "0",
@@ -284,6 +288,18 @@ def test_no_setting_decides_a_kernel_unseen(monkeypatch: pytest.MonkeyPatch, tmp
         with monkeypatch.context() as changed:
             changed.setenv(name, value)
             assert kernel_module._store() is None
+
+
+def test_a_changed_table_of_machine_parameters_changes_the_key(tmp_path: Path) -> None:
+    """Tables are not sources: their values are in the key by themselves."""
+    before = _key(_kernel())
+    values = {"parallel": {"least_work": cpu_parameters(TARGET).parallel.least_work + 1}}
+    fits = {"parallel": Fit("tilewright calibrate", "a test", "2026-11-16")}
+    table = Table("mine", "measured", Processors("cpu", TARGET.arch, (TARGET.cpu,)), values, fits)
+    write_table(table, user_table_path(TARGET, tmp_path))
+    with settings.MACHINES.override(tmp_path):
+        assert _key(_kernel()) != before
+    assert _key(_kernel()) == before
 
 
 def test_settings_are_the_only_variables_that_are_read() -> None:

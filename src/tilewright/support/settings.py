@@ -10,6 +10,7 @@ A value is read from the environment each time it is asked for, so a change made
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,6 +189,12 @@ def read_words(*choices: str) -> Callable[[str], frozenset[str]]:
 
 
 def _read_path(text: str) -> Path:
+    return _expanded(text, os.environ.get("HOME"))
+
+
+@functools.lru_cache(maxsize=64)
+def _expanded(text: str, home: str | None) -> Path:
+    """A path with the user's folder in the place of `~`; some settings are asked thousands of times."""
     return Path(text).expanduser()
 
 
@@ -196,13 +203,12 @@ def _default_cache_dir() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "tilewright"
 
 
-def _read_database(text: str) -> Path | None:
+def _read_path_or_none(text: str) -> Path | None:
     return None if text.lower() == "none" else _read_path(text)
 
 
-def _default_database() -> Path | None:
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path("~/.local/share").expanduser()) / "tilewright" / "tuned.db"
+def _user_data(name: str) -> Path:
+    return _read_path(f"{os.environ.get('XDG_DATA_HOME') or '~/.local/share'}/tilewright/{name}")
 
 
 CACHE_DIR: Setting[Path] = define(
@@ -224,10 +230,17 @@ CACHE_LIMIT: Setting[int] = define(
 )
 DATABASE: Setting[Path | None] = define(
     "DATABASE",
-    _read_database,
-    _default_database,
+    _read_path_or_none,
+    lambda: _user_data("tuned.db"),
     default_text="$XDG_DATA_HOME/tilewright/tuned.db or ~/.local/share/tilewright/tuned.db",
     doc="database of measured schedules that compilation asks, if the file exists (none: ask no database)",
+)
+MACHINES: Setting[Path | None] = define(
+    "MACHINES",
+    _read_path_or_none,
+    lambda: _user_data("machines"),
+    default_text="$XDG_DATA_HOME/tilewright/machines or ~/.local/share/tilewright/machines",
+    doc="folder of the tables of machine parameters that `tilewright calibrate` writes (none: shipped tables alone)",
 )
 TRACE: Setting[frozenset[str]] = define(
     "TRACE",

@@ -205,9 +205,9 @@ def test_answers_that_are_not_possible_are_not_taken() -> None:
     for size, channels in ((28, 4), (1, 32)):
         *_, asking = answered((1, size, size, channels), (3, 3, channels, channels), "winograd4")
         assert not asking.asked
-    assert possible_tiles(ConvolutionSize(1, 5, 1, 32, 32)) == ()
-    assert possible_tiles(ConvolutionSize(1, 2, 2, 32, 32)) == (2,)
-    assert possible_tiles(ConvolutionSize(1, 4, 4, 32, 32)) == (2, 4), "tiles of 3 multiply more than those of 2"
+    assert possible_tiles(ConvolutionSize(1, 5, 1, 32, 32), AVX512) == ()
+    assert possible_tiles(ConvolutionSize(1, 2, 2, 32, 32), AVX512) == (2,)
+    assert possible_tiles(ConvolutionSize(1, 4, 4, 32, 32), AVX512) == (2, 4), "tiles of 3 multiply more than of 2"
 
 
 def test_few_tiles_of_many_channels_have_no_more_weights() -> None:

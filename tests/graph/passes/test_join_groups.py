@@ -63,7 +63,7 @@ def test_a_measurement_goes_before_the_estimate() -> None:
 
 
 def test_how_many_are_joined() -> None:
-    assert groups_to_join(32, 4, 16) == 4
-    assert groups_to_join(7, 3, 16) == 7
-    assert groups_to_join(64, 1, 16) == 16
-    assert groups_to_join(29, 3, 16) == 1
+    assert groups_to_join(32, 4, 16, 16) == 4
+    assert groups_to_join(7, 3, 16, 16) == 7
+    assert groups_to_join(64, 1, 16, 16) == 16
+    assert groups_to_join(29, 3, 16, 16) == 1

@@ -25,25 +25,14 @@ from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 
 CHOICES = (2, 3, 4)
 """Tile sizes to choose from; tiles of 6 save little more and their rounding errors are ten times larger."""
-_EFFICIENCY = 0.75
-"""The part of the peak that register tiles reach."""
-_BYTES_PER_CYCLE = 4.5
-"""How fast one core reads weights that are in no near cache, while it computes."""
-_CORES_TO_SATURATE = 4
-"""Cores that together read as fast as memory gives."""
-_LEAST_GAIN = 1.15
-"""An estimate must be better than the direct computation by this factor: it is no better than that itself."""
-_WEIGHTS_EXPONENT = 0.17
-"""How much fewer cycles larger weights are worth: 2.25 times as many (tiles of 4 instead of 2) must save 15 %."""
 _PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
 """The tile size with plain weights, and the name of that algorithm."""
 _PLAIN_TRANSFORM = 48
 """Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
-_LEAST_CHANNELS = 8
-"""With fewer channels the transforms have nothing to be shared by."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class _Chooser:
         size = convolution_size(item)
         if size is None or not isinstance(weight, Constant):
             return None
-        tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size)}}
+        tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size, self._target)}}
         if is_plain_possible(size, self._target):
             tiles[_PLAIN] = _PLAIN_TILE
         chosen = self._choices.choose([item], tuple(tiles), best_algorithm(size, self._target))
@@ -136,12 +125,12 @@ def _images_shape(item: GraphExpr) -> tuple[int, ...] | None:
     return tuple(shape) if len(shape) == len(sizes) else None
 
 
-def possible_tiles(size: ConvolutionSize) -> tuple[int, ...]:
+def possible_tiles(size: ConvolutionSize, target: Target) -> tuple[int, ...]:
     """The tile sizes with fewer multiplications than the direct computation and all smaller tiles.
 
     Others have nothing to gain: their weights are larger.
     """
-    if min(size.channels, size.outputs) < _LEAST_CHANNELS:
+    if min(size.channels, size.outputs) < cpu_parameters(target).winograd.least_channels:
         return ()
     possible, least = [], KERNEL**2 * size.batch * size.height * size.width
     for tile in CHOICES:
@@ -155,8 +144,8 @@ def best_algorithm(size: ConvolutionSize, target: Target) -> str:
     """The name of the algorithm that is estimated to be fastest."""
     tile = best_tile(size, target)
     if is_plain_possible(size, target):
-        least = direct_cycles(size, target) / _LEAST_GAIN if tile is None else winograd_cycles(size, tile, target)
-        if plain_cycles(size, target) < least:
+        direct = direct_cycles(size, target) / cpu_parameters(target).winograd.least_gain
+        if plain_cycles(size, target) < (direct if tile is None else winograd_cycles(size, tile, target)):
             return _PLAIN
     return "direct" if tile is None else f"winograd{tile}"
 
@@ -191,11 +180,12 @@ def _plain_products(size: ConvolutionSize) -> int:
 
 def best_tile(size: ConvolutionSize, target: Target) -> int | None:
     """The tile size that is estimated to be fastest, or None for the direct computation."""
-    most = direct_cycles(size, target) / _LEAST_GAIN
-    cycles = {tile: winograd_cycles(size, tile, target) for tile in possible_tiles(size)}
+    winograd = cpu_parameters(target).winograd
+    most = direct_cycles(size, target) / winograd.least_gain
+    cycles = {tile: winograd_cycles(size, tile, target) for tile in possible_tiles(size, target)}
     quicker = [tile for tile, estimate in cycles.items() if estimate < most]
     # Larger tiles have larger weights and errors: they too must be worth it.
-    return min(quicker, key=lambda tile: cycles[tile] * _window(tile) ** _WEIGHTS_EXPONENT, default=None)
+    return min(quicker, key=lambda tile: cycles[tile] * _window(tile) ** winograd.weights_exponent, default=None)
 
 
 def direct_cycles(size: ConvolutionSize, target: Target) -> float:
@@ -230,6 +220,7 @@ def product_cycles(products: int, weights: int, transforms: float, target: Targe
 
     Weights are fetched ahead while others are used: the slower of arithmetic and reading counts.
     """
-    arithmetic = products / (2 * target.lanes(32) * _EFFICIENCY) + transforms
-    traffic = 4 * weights / _BYTES_PER_CYCLE
-    return max(arithmetic / target.cores, traffic / min(target.cores, _CORES_TO_SATURATE))
+    core = cpu_parameters(target).core
+    arithmetic = products / (core.fma_per_cycle * target.lanes(32) * core.efficiency) + transforms
+    traffic = 4 * weights / core.memory_bytes_per_cycle
+    return max(arithmetic / target.cores, traffic / min(target.cores, core.cores_to_saturate))

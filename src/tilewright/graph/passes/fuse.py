@@ -43,15 +43,13 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 
 MAX_GROUP = 64
 """Operators a group may have: more makes kernels slow to compile and gains nothing."""
-_LEAST_BETWEEN, _MOST_WEIGHTS = 0.125, 0.25
-"""Parts of the second cache level: what results between two convolutions take at least, and weights at most, for both
-to be one kernel."""
 _NAME_LENGTH = 80
 _FEW_CHANNELS = 4
-"""Channels of an image up to which a convolution may read planes: so many places in memory it walks at a time."""
+"""Channels of an image up to which a convolution may read planes: so many places in memory are read at a time."""
 
 _LIGHT = frozenset(
     """add subtract multiply minimum maximum negative abs cast clip nn.relu nn.leaky_relu where equal not_equal less
@@ -380,7 +378,8 @@ class _Fuser:
             return
         if not 0 < weights or not between:
             return
-        pays = between >= cache * _LEAST_BETWEEN and weights <= cache * _MOST_WEIGHTS
+        shares = cpu_parameters(self.target).convolution
+        pays = between >= cache * shares.separable_results_share and weights <= cache * shares.separable_weights_share
         assert isinstance(anchor, Call)
         if self._chosen((anchor, reader), "together" if pays else "apart"):
             self._merge((reader, last))

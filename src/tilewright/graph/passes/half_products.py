@@ -39,13 +39,12 @@ from tilewright.graph.passes.choose_algorithm import (
 from tilewright.ir.dtype import FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 
 MOST_BLOCK, LEAST_BLOCK = 256, 32
 """Products in a block: half of them, every second one, are a sum in half precision."""
 _COLUMNS = 16
 """Columns of a vector, which holds two steps of each."""
-_LEAST_GAIN = 1.15
-"""An estimate must be better by this factor."""
 
 
 def half_products(
@@ -129,12 +128,13 @@ def _winograd(b: Bindings, target: Target, choices: GraphChoices) -> GraphExpr |
     if not isinstance(converted, Call) or not isinstance(converted.args[0], Call):
         return None
     size = convolution_size(converted.args[0])
-    if size is None or not possible_tiles(size) or _convolution(b) is None:
+    if size is None or not possible_tiles(size, target) or _convolution(b) is None:
         return None
     tile = best_tile(size, target)
     # Halves are multiplied twice as quickly, and half as many bytes are read.
     direct = direct_cycles(size, target) / 2
-    is_quicker = tile is not None and winograd_cycles(size, tile, target) * _LEAST_GAIN < direct
+    least_gain = cpu_parameters(target).half.winograd_least_gain
+    is_quicker = tile is not None and winograd_cycles(size, tile, target) * least_gain < direct
     estimated = "converted" if is_quicker else "halves"
     return converted if choices.choose([b.call("root")], ("halves", "converted"), estimated) == "converted" else None
 

@@ -10,8 +10,6 @@ makes those joined to it NaN: the pipeline leaves this out where infinities mean
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from tilewright.graph.choices import GraphChoices
@@ -22,9 +20,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
-
-_MOST_JOINED: Final = 16
-"""Groups that may become one: as many times more multiplications, about what gathering costs."""
+from tilewright.target.machine import cpu_parameters
 
 
 def join_groups(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
@@ -32,7 +28,7 @@ def join_groups(module: IRModule, target: Target, choices: GraphChoices | None =
     if not target.is_cpu:
         return module
     asked = GraphChoices() if choices is None else choices
-    lanes = target.vector_bits // 32
+    lanes, most = target.vector_bits // 32, cpu_parameters(target).convolution.most_joined_groups
 
     def convolution(b: Bindings) -> GraphExpr | None:
         call = b.call("root")
@@ -46,7 +42,7 @@ def join_groups(module: IRModule, target: Target, choices: GraphChoices | None =
         # One channel in and out of a group is a depthwise convolution, which has a schedule of its own.
         if data.tensor_type.dtype.name != "float32" or attributes.groups == 1 or depth == width == 1:
             return None
-        count = groups_to_join(attributes.groups, width, lanes)
+        count = groups_to_join(attributes.groups, width, lanes, most)
         if count == 1 or asked.choose([call], ("apart", "together"), "together") == "apart":
             return None
         return _joined(call, weight, attributes, count)
@@ -61,9 +57,9 @@ def join_groups(module: IRModule, target: Target, choices: GraphChoices | None =
     return result
 
 
-def groups_to_join(groups: int, width: int, lanes: int) -> int:
+def groups_to_join(groups: int, width: int, lanes: int, most: int) -> int:
     """How many groups of `width` results become one: the fewest that fill whole vectors, or all; 1 for none."""
-    for count in range(1, min(groups, _MOST_JOINED) + 1):
+    for count in range(1, min(groups, most) + 1):
         if groups % count == 0 and (width * count % lanes == 0 or count == groups):
             return count
     return 1

@@ -18,6 +18,7 @@ from tilewright.graph.ir.traverse import children, post_order
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.dtype import FLOAT32
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 
 CONVOLUTIONS = frozenset(["nn.conv2d", "nn.conv2d_transpose"])
 _EITHER_ORDER = frozenset(
@@ -25,10 +26,6 @@ _EITHER_ORDER = frozenset(
     + ["concatenate", "split", "cumsum", "pad", "slice", "tile", "broadcast_to", "assume_shape", "take"]
     + ["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"]
 )
-_MOST_FILLED = 1.1
-"""How much more than all pixels whole vectors of them may be, for a 1 x 1 convolution as a product."""
-_MOST_TAPS = 9
-"""Taps of a depthwise convolution of planes: each is a load, which channels last have many of in one register."""
 
 
 def lone_convolutions(function: Function, target: Target) -> frozenset[int]:
@@ -68,7 +65,8 @@ def is_pointwise(call: GraphExpr, target: Target) -> bool:
     attributes, data, kernel = found
     pixels, lanes = prod(data[2:]), target.lanes(32)
     plain = attributes.groups == 1 and attributes.strides == (1, 1) and not any(attributes.padding)
-    return plain and kernel[2:] == (1, 1) and -(-pixels // lanes) * lanes <= _MOST_FILLED * pixels
+    most = cpu_parameters(target).convolution.most_filled * pixels
+    return plain and kernel[2:] == (1, 1) and -(-pixels // lanes) * lanes <= most
 
 
 def as_product(call: Call) -> GraphExpr:
@@ -89,7 +87,7 @@ def _is_planar(call: Call, target: Target) -> bool:
         return False
     attributes, data, kernel = found
     depthwise = attributes.groups == data[1] == kernel[0] > 1 and kernel[1] == 1
-    dense = attributes.strides == (1, 1) and prod(kernel[2:]) <= _MOST_TAPS
+    dense = attributes.strides == (1, 1) and prod(kernel[2:]) <= cpu_parameters(target).convolution.most_planar_taps
     return depthwise and dense and result[3] >= target.lanes(32)
 
 

@@ -34,11 +34,10 @@ from tilewright.graph.passes.choose_algorithm import ConvolutionSize, best_tile,
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 
 _TILED_CHANNELS = 16
 """Channels from which on tiles of a GPU are filled by one phase; half precision has larger ones, for all of them."""
-_LEAST_GAIN = 1.25
-"""How much fewer vector products the convolution of all phases must have: its results are moved once more."""
 
 
 def transposed_convolution(
@@ -161,7 +160,8 @@ def _all_phases(
     apart = axes[0].kernel * axes[1].kernel * -(-channels // lanes)
     together = sizes[0] * sizes[1] * -(-outputs // lanes)
     if target.is_cpu:
-        pays = together * _LEAST_GAIN <= apart or (winograd and _is_quicker_by_winograd(item, weight, axes, target))
+        least_gain = cpu_parameters(target).convolution.phases_least_gain
+        pays = together * least_gain <= apart or (winograd and _is_quicker_by_winograd(item, weight, axes, target))
         estimated = "together" if pays else "apart"
         if choices.choose([item], ("apart", "together"), estimated) == "apart":
             return None
@@ -211,7 +211,8 @@ def _is_quicker_by_winograd(item: Call, weight: Constant, axes: list[_Axis], tar
     tile = best_tile(size, target)
     weights = weight.data.size // shape[3] * (shape[3] + -shape[3] % lanes)
     apart = product_cycles(shape[0] * rows * columns * weights, weights, 0.0, target)
-    return tile is not None and winograd_cycles(size, tile, target) * _LEAST_GAIN < apart
+    least_gain = cpu_parameters(target).convolution.phases_least_gain
+    return tile is not None and winograd_cycles(size, tile, target) * least_gain < apart
 
 
 def _phase_weights(taps: npt.NDArray[np.generic], axes: list[_Axis], sizes: list[int]) -> npt.NDArray[np.generic]:

@@ -10,24 +10,13 @@ from typing import Self
 from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.target import Target
+from tilewright.target.machine import CpuParameters, cpu_parameters
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 from tilewright.topi.schedule.choices import A, Choices
 
-PARALLEL_WORK = 1 << 15
-"""Elements of work below which waking other cores costs more than it gives."""
-_IDLE = 1.08
-"""How much longer than evenly divided work may take."""
-_WORTH_DIVIDING = 1.04
-"""How much smaller pieces must gain."""
-_LEAST_PIECE = 1 << 12
-"""Elements of work that a piece has at least: taking one costs about a hundred cycles."""
-_PIECES = 4
-"""Pieces for each core, where they stay large: cores are not equally quick, and who is done takes from the others."""
-_LARGE_PIECE = 1 << 15
-"""Elements of work that such a piece has at least."""
 TYPICAL_SIZE = 128
 """What a symbolic extent is taken for where a size decides how, never whether it is right."""
 
@@ -42,6 +31,11 @@ class ScheduleContext:
     """How constant parameters were rearranged, by parameter number."""
     choices: Choices = field(default_factory=Choices)
     """Answers to what only changes speed."""
+
+    @property
+    def cpu(self) -> CpuParameters:
+        """The machine parameters of the target, which is a CPU."""
+        return cpu_parameters(self.target)
 
     def choose(self, name: str, options: Sequence[A], default: A) -> A:
         """A choice that only changes speed: the analytic `default`, unless a tuner has found better."""
@@ -92,7 +86,7 @@ class ScheduleContext:
 
     def parallelize(self, loops: list[LoopHandle], work: int) -> None:
         """Spread outer loops over the cores, fused into one, when there is enough work."""
-        if self.target.cores < 2 or work < PARALLEL_WORK or not loops:
+        if self.target.cores < 2 or work < self.cpu.parallel.least_work or not loops:
             return
         # Fused loops find their indices by division: by constants, or it would cost and hide what conditions mean.
         inner = next((n for n, loop in enumerate(loops) if n > 0 and self.is_symbolic(loop)), len(loops))
@@ -135,14 +129,16 @@ class ScheduleContext:
 
         There may be more parts than that needs, so that a core that is slow today leaves some of them to the others.
         """
+        parallel = self.cpu.parallel
         best, least = 1, self._idle(pieces)
         for parts in range(2, extent + 1):
-            if least <= _IDLE or work < pieces * parts * _LEAST_PIECE:
+            if least <= parallel.most_idle or work < pieces * parts * parallel.least_piece:
                 break
-            if extent % parts == 0 and self._idle(pieces * parts) * _WORTH_DIVIDING < least:
+            if extent % parts == 0 and self._idle(pieces * parts) * parallel.least_gain < least:
                 best, least = parts, self._idle(pieces * parts)
         for parts in range(best, extent + 1):
-            if pieces * best >= _PIECES * self.target.cores or work < pieces * parts * _LARGE_PIECE:
+            enough = pieces * best >= parallel.pieces_per_core * self.target.cores
+            if enough or work < pieces * parts * parallel.large_piece:
                 break
             if extent % parts == 0:
                 best = parts

@@ -10,7 +10,7 @@ from tilewright.tir.machine import TILE_SCOPE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.tiles import COLUMNS, MOST_ROWS, REGISTERS, ROW_BYTES, TileProduct, has_tile_product
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
@@ -168,7 +168,7 @@ def _alternate_direction(
 def _in_runs(context: ScheduleContext, order: list[LoopHandle], work: int) -> tuple[LoopHandle | None, LoopHandle]:
     """The loop over runs of blocks of tiles, which cores share, if they do; and the loop over the blocks of a run."""
     sch, cores, extents = context.sch, context.target.cores, context.sizes(order)
-    if cores < 2 or work < PARALLEL_WORK or prod(extents) < 2:
+    if cores < 2 or work < context.cpu.parallel.least_work or prod(extents) < 2:
         return None, sch.fuse(*order)
     # A run has all of some inner loops, or an even part of the innermost one.
     last = len(order) - 1

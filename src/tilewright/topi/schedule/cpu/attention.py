@@ -6,7 +6,7 @@ from math import prod
 
 from tilewright.tir.annotations import Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.reduction import vectorize_last, vectorize_reduction
@@ -80,7 +80,7 @@ def schedule_attention(context: ScheduleContext) -> None:
     heads = prod(context.sizes([batch, head]))
     if heads % context.target.cores == 0 or heads >= 4 * context.target.cores:
         _pack_by_head(context, packed_keys, packed_values, head)
-        context.parallelize([batch, head], heads * PARALLEL_WORK)
+        context.parallelize([batch, head], heads * context.cpu.parallel.least_work)
     else:
         for handle in (packed_keys, packed_values):
             schedule_injective(context, handle)

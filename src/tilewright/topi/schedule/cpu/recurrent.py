@@ -10,7 +10,7 @@ from tilewright.tir.annotations import Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind, requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, schedule_tile, unroll_reduction
@@ -112,7 +112,8 @@ def _spread(context: ScheduleContext, product: BlockHandle, panel: LoopHandle) -
     sch = context.sch
     panels, cores = context.extent(panel), context.target.cores
     work = prod(const_value(dim) or 1 for dim in context.block(product).writes[0].buffer.shape[1:])
-    if cores > 1 and panels is not None and panels > 1 and work * reduction_size(context, product) >= PARALLEL_WORK:
+    is_enough = work * reduction_size(context, product) >= context.cpu.parallel.least_work
+    if cores > 1 and panels is not None and panels > 1 and is_enough:
         chunk, panel = sch.split(panel, [min(cores, panels), None])
         sch.zigzag(panel)
         sch.parallel(chunk)

@@ -10,7 +10,7 @@ from tilewright.tir.annotations import LAYOUT, PREFETCH, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.contraction import keep_planar, weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -105,7 +105,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     sch.vectorize(lane)
     extents = context.extents([n, panel])
     assert extents is not None
-    context.parallelize([n, panel], prod(extents) * PARALLEL_WORK)
+    context.parallelize([n, panel], prod(extents) * context.cpu.parallel.least_work)
     reduction = unroll_reduction(context, reduction, tile)
     names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
     sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, part * tile.columns))

@@ -12,7 +12,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.trace import Value
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import add_prefetch, result_places
@@ -204,7 +204,7 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
     # Some more than fit may still be better than fewer.
     group = context.choose("group", [n for n in allowed if n <= 2 * fitting[-1]], group)
-    parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK
+    parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= context.cpu.parallel.least_work
     together = parallel and not _divides_well(blocks // group, context.target.cores)
     if together:
         streamed = streamed and _divides_well(-(-outputs // register.columns), context.target.cores)

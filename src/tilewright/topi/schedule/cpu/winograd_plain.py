@@ -9,7 +9,7 @@ from tilewright.tir.annotations import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR,
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import PARALLEL_WORK, ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
@@ -55,7 +55,7 @@ def schedule_winograd_plain(context: ScheduleContext) -> None:
     if weights is not None:
         # The rows of points fetch the weights of the next part between them.
         sch.annotate(row, PREFETCH, {weights: part * KERNEL * KERNEL * width})
-    if context.target.cores > 1 and size * size * tiles * channels * outputs >= PARALLEL_WORK:
+    if context.target.cores > 1 and size * size * tiles * channels * outputs >= context.cpu.parallel.least_work:
         sch.parallel(chunk)
         sch.parallel(panel)
     for handle in sch.get_output_blocks():

@@ -1,0 +1,73 @@
+"""The machine parameters of a target: from the user's table of its processor, a shipped one, or its own numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from tilewright.support import settings
+from tilewright.support.errors import CompilerBug
+from tilewright.target.machine.cpu import CpuParameters
+from tilewright.target.machine.derive import REFERENCE_CPU, derived_cpu
+from tilewright.target.machine.tables import (
+    DAMAGED,
+    Table,
+    Values,
+    all_values,
+    build,
+    merged,
+    read_table,
+    shipped_tables,
+    values_of,
+)
+from tilewright.target.target import Target
+
+BAD_USER_TABLE = "`tilewright calibrate --reset` deletes it, `tilewright calibrate` writes it anew"
+
+
+def cpu_parameters(target: Target) -> CpuParameters:
+    """The parameters of a CPU."""
+    if not target.is_cpu:
+        raise CompilerBug(f"the target {target.kind} has no parameters of a CPU")
+    return _cpu_parameters(target, settings.MACHINES.get())
+
+
+def parameters_fingerprint(target: Target) -> str:
+    """A text of all parameters of a target, for cache keys: they decide what code is made."""
+    text = json.dumps(values_of(cpu_parameters(target))) if target.is_cpu else ""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def shipped_table(target: Target) -> Table | None:
+    """The shipped table of a target's family; None for processors that are not known."""
+    return next((table for table in shipped_tables().values() if table.processors.include(target)), None)
+
+
+def shipped_values(target: Target) -> Values:
+    """What a target has without a table of the user's: from its family's table, else derived."""
+    table = shipped_table(target)
+    if table is not None:
+        return all_values(table)
+    return derived_cpu(all_values(shipped_tables()[REFERENCE_CPU]), target)
+
+
+def user_table_path(target: Target, folder: Path) -> Path:
+    """Where the user's table of a target's processor lies: a hypervisor may hide the longest vectors."""
+    return folder / f"{target.arch}-{target.cpu}-{target.vector_bits}.json"
+
+
+def forget_tables() -> None:
+    """Read the user's tables anew from now on; a process otherwise keeps what it has read."""
+    _cpu_parameters.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _cpu_parameters(target: Target, folder: Path | None) -> CpuParameters:
+    values, where, hint = shipped_values(target), "a shipped table", DAMAGED
+    path = None if folder is None else user_table_path(target, folder)
+    if path is not None and path.exists():
+        where, hint = str(path), BAD_USER_TABLE
+        values = merged(values, read_table(path, hint).values)
+    return build(CpuParameters, values, where, hint)
