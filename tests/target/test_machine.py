@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.support import settings
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
-from tilewright.target.machine import cpu_parameters, parameters_fingerprint
+from tilewright.target.machine import cpu_parameters, gpu_parameters, parameters_fingerprint
 from tilewright.target.machine.parameters import forget_tables, shipped_table, user_table_path
 from tilewright.target.machine.tables import Fit, Processors, Table, all_values, read_table, shipped_tables, write_table
 
@@ -32,13 +32,16 @@ RISCV = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=spacemit-x60")
         (Target("llvm -mtriple=x86_64-linux-gnu -mcpu=nehalem"), None),
         (Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a53"), None),
         (RISCV, None),
+        (Target("cuda -arch=sm_90a"), "cuda-hopper"),
+        (Target("cuda -arch=sm_80"), None),
+        (Target("webgpu"), "gpu-portable"),
+        (Target("rocm -arch=gfx942"), "gpu-portable"),
     ],
 )
 def test_each_processor_has_one_family_or_none(target: Target, family: str | None) -> None:
     table = shipped_table(target)
     assert (table and table.family) == family
-    specific = [item for item in shipped_tables().values() if item.processors.include(target)]
-    assert len([item for item in specific if item.processors.kind != "gpu"]) <= 1
+    assert sum(item.processors.include(target) for item in shipped_tables().values()) <= 1
 
 
 def test_every_shipped_table_is_complete_and_says_how_it_was_fitted() -> None:
@@ -61,9 +64,27 @@ def test_processors_that_no_table_knows_have_values_from_their_own_numbers() -> 
     assert (large.core.fma_per_cycle, large.core.fma_in_flight) == (2, 8)
 
 
+def test_gpus_of_nvidia_that_no_table_knows_have_values_of_their_generation() -> None:
+    hopper = gpu_parameters(Target("cuda -arch=sm_90a"))
+    ada, next_year = gpu_parameters(Target("cuda -arch=sm_89")), gpu_parameters(Target("cuda -arch=sm_130a"))
+    assert ada.warp_tile.products(2) == hopper.warp_tile.products(2) / 2
+    assert ada.warp_tile.product == hopper.warp_tile.product * 2
+    assert ada.multiprocessor.resident_threads == next_year.multiprocessor.resident_threads == 1536
+    assert gpu_parameters(Target("cuda -arch=sm_80")) == hopper, "as many a cycle"
+    assert gpu_parameters(Target("cuda -arch=sm_60")) == hopper, "nothing is known"
+    assert gpu_parameters(Target("webgpu")) == hopper
+
+
+def test_cpus_have_no_parameters_of_gpus() -> None:
+    with pytest.raises(CompilerBug, match="no parameters of a GPU"):
+        gpu_parameters(NEOVERSE)
+    with pytest.raises(CompilerBug, match="no parameters of a CPU"):
+        cpu_parameters(Target("cuda"))
+
+
 def _table(target: Target, **values: int | float) -> Table:
     fit = Fit("tilewright calibrate", "a test", "2026-11-16")
-    place = Processors("cpu", target.arch, (target.cpu,))
+    place = Processors(("llvm",), target.arch, (target.cpu,))
     return Table("mine", "measured", place, {"parallel": values}, {"parallel": fit})
 
 
@@ -94,7 +115,7 @@ def test_a_table_that_is_written_reads_back(tmp_path: Path) -> None:
         ({"version": 7}, "has version 7, but this Tilewright reads version 1"),
         ({"parameters": {"parallel": {}}}, "is damaged .*KeyError: 'values'"),
         ({"parameters": 3}, "is damaged"),
-        ({"processors": {"kind": "cpu", "colour": "red"}}, "is damaged .*colour"),
+        ({"processors": {"kinds": ["llvm"], "colour": "red"}}, "is damaged .*colour"),
         ({"values": {"least_work": 0}}, "'least_work' is 0, not a positive number"),
         ({"values": {"least_work": "many"}}, "'least_work' is 'many', not a positive number"),
         ({"values": {"least_work": True}}, "'least_work' is True, not a positive number"),

@@ -19,6 +19,7 @@ from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
+from tilewright.target.machine import cpu_parameters
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
@@ -36,6 +37,8 @@ TARGETS = {
     "avx512": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=4),
     "neon": Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1),
 }
+
+MACHINE = cpu_parameters(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"))
 
 
 def var(name: str, *shape: int, dtype: str = "float32") -> Var:
@@ -450,7 +453,7 @@ def test_an_average_of_channels_is_in_vectors() -> None:
     [(56, 64, 16, (14, 32)), (7, 512, 16, (7, 32)), (128, 768, 16, (8, 48))],
 )
 def test_register_tiles_fit_and_divide(rows: int, columns: int, lanes: int, expected: tuple[int, int]) -> None:
-    tile = register_tile(rows, columns, lanes, 32)
+    tile = register_tile(rows, columns, lanes, 32, MACHINE)
     assert (tile.rows, tile.columns) == expected
     assert rows % tile.rows == 0 and columns % tile.columns == 0
 
@@ -458,7 +461,7 @@ def test_register_tiles_fit_and_divide(rows: int, columns: int, lanes: int, expe
 def test_register_tile_of_awkward_sizes() -> None:
     for rows in (1, 2, 13, 97):
         for columns in (1, 3, 17, 97, 1000, 30011):
-            tile = register_tile(rows, columns, 16, 32)
+            tile = register_tile(rows, columns, 16, 32, MACHINE)
             assert 1 <= tile.rows <= rows
             assert tile.columns < columns + 16 and tile.rows * tile.vectors < 32
 
@@ -489,7 +492,7 @@ def test_padded_tiles_have_least_work(
     rows: int, columns: int, depth: int, in_panels: bool, expected: tuple[int, int]
 ) -> None:
     """What was quickest, or as quick as any, on an Emerald Rapids core."""
-    tile = padded_tile(rows, columns, padded_widths(columns, 16), 32, _source(depth, columns, in_panels))
+    tile = padded_tile(rows, columns, padded_widths(columns, 16), 32, _source(depth, columns, in_panels), MACHINE)
     assert (tile.rows, tile.vectors, tile.lanes) == (*expected, 16)
 
 
@@ -498,19 +501,19 @@ def test_padded_tiles_fit_the_registers(registers: int) -> None:
     for rows, columns in itertools.product((4, 7, 13, 97), (1, 3, 17, 58, 97, 1000)):
         for depth, in_panels in itertools.product((16, 512), (False, True)):
             widths = padded_widths(columns, 8)
-            found = padded_tile(rows, columns, widths, registers, _source(depth, columns, in_panels))
+            found = padded_tile(rows, columns, widths, registers, _source(depth, columns, in_panels), MACHINE)
             assert 1 <= found.rows <= rows and found.lanes in widths and found.columns < columns + found.lanes
             assert found.rows * found.vectors + found.vectors < registers
-    assert padded_tile(49, 64, [8], registers, _source(64, 64, False), heights=[7, 49]).rows == 7
+    assert padded_tile(49, 64, [8], registers, _source(64, 64, False), MACHINE, heights=[7, 49]).rows == 7
 
 
 def test_columns_past_the_last_fill_whole_vectors() -> None:
     # 116 columns are whole vectors of four only: eight full vectors with twelve idle elements do three times as much.
-    assert register_tile(14, 116, 16, 32).lanes == 4
-    assert register_tile(1, 116, 16, 32, widths=padded_widths(116, 16)).lanes == 16
-    assert padded_tile(14, 116, padded_widths(116, 16), 32, _source(116, 116, False)).lanes == 16
+    assert register_tile(14, 116, 16, 32, MACHINE).lanes == 4
+    assert register_tile(1, 116, 16, 32, MACHINE, widths=padded_widths(116, 16)).lanes == 16
+    assert padded_tile(14, 116, padded_widths(116, 16), 32, _source(116, 116, False), MACHINE).lanes == 16
     # Half vectors without a rest are better than full ones that are half empty.
-    assert padded_tile(14, 8, padded_widths(8, 16), 32, _source(116, 8, False)).lanes == 8
+    assert padded_tile(14, 8, padded_widths(8, 16), 32, _source(116, 8, False), MACHINE).lanes == 8
     assert padded_widths(3, 16) == [3]
     assert padded_widths(7, 1) == [1]
 

@@ -17,6 +17,8 @@ class Core:
     """Fused multiply-adds of whole vectors that a core starts in a cycle."""
     fma_in_flight: int
     """Fused multiply-adds that a core starts before the first is done: smaller tiles take as long as one of so many."""
+    add_in_flight: int
+    """Vectors of partial sums that a reduction keeps: enough to hide the latency of an addition."""
     efficiency: float
     """The part of the arithmetic peak that register tiles reach."""
     l2_bytes_per_fma: float
@@ -46,6 +48,96 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
+class TileCosts:
+    """What a register tile costs beside its multiply-adds; costs are in multiply-adds."""
+
+    column_load: float
+    """A vector of columns (weights) that streams from the second cache level; row values stay in the first."""
+    column: float
+    """Loading a vector of packed columns; a value of a row, which is spread over a vector, counts as one."""
+    fetched_column: float
+    """The same where the next panel is fetched into the same cache meanwhile."""
+    partial_tile: float
+    """What a loop with a partial last tile is worth against one without."""
+    smaller_tiles: float
+    """What smaller last tiles cost beside their work, as a factor: more code, and masked results."""
+    near_share: float
+    """L1 share that weights may take to count as staying there."""
+    rows_for_copy: int
+    """Rows that make up for copying the columns which they all meet."""
+    most_unrolled: int
+    """Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """How matrix products and convolutions are cut into tiles, panels and blocks."""
+
+    few_rows: int
+    """Rows below which reading weights is all the work."""
+    many_rows: int
+    """Rows from which on arithmetic hides that each weight comes from afar once in a run of the model."""
+    narrow_line: int
+    """Pixels of a line up to which lines share a tile with others."""
+    tiles_per_core: int
+    """Tiles that each core has at least."""
+    tiles_shared_evenly: int
+    """Tiles for each core from which on they are shared evenly enough."""
+    little_idle: float
+    """The idle factor, against the best sharing, that is tried first."""
+    most_idle: float
+    """The idle factor that is tried next."""
+    least_vectors: int
+    """Vectors of sums across a tile below which they wait for each other."""
+    least_row_tiles: int
+    """Tiles of rows that meet a panel of weights before the next one, at least."""
+    rows_share: float
+    """L2 share for the rows of a block and a panel of weights."""
+    weights_share: float
+    """L2 share that weights may take to count as staying there."""
+    large_rows_share: float
+    """L2 share from which on rows are so large that weights may take more."""
+    most_weights_share: float
+    """L2 share that weights may take then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitK:
+    """Sums that are cut into parts along the reduction."""
+
+    operands_share: float
+    """L2 share for the rows and a panel of weights, both of a part of the sum."""
+    least_depth: int
+    """Steps of a part: sums are read and written once for each part."""
+    least_row_tiles: int
+    """Tiles of rows that make use of a panel of weights; fewer wait for the weights anyway."""
+    alias_bytes: int
+    """Rows at a multiple of this from each other fall on the same places of the first cache level,"""
+    most_aliased_rows: int
+    """which has room for so many of them beside the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Weights that meet few rows: several places of a panel are read in turn."""
+
+    count: int
+    """Streams that a core reads weights from memory by, at most: prefetchers of x86 end at a page."""
+    least_bytes: int
+    """What a stream reads of a panel at least: prefetchers take some lines to notice one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Memory that is asked for ahead of its use."""
+
+    operands_share: float
+    """L2 share that the rows, the panel in use and the one being fetched may fill together."""
+    results_share: float
+    """L2 share from which on results are too large to stay there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """When and how 3 x 3 convolutions are computed by Winograd's algorithm."""
 
@@ -55,6 +147,14 @@ class Winograd:
     """How much fewer cycles larger weights are worth: 2.25 times as many (tiles of 4 instead of 2) must save 15 %."""
     least_channels: int
     """Channels below which the transforms have nothing to be shared by."""
+    group_share: float
+    """L2 share that the transformed input of a group of tiles may fill, or the weights."""
+    small_group_share: float
+    """The same for groups that would otherwise have fewer tiles than hide the reading of weights from farther away."""
+    few_tiles: int
+    """How many tiles these are."""
+    most_idle: float
+    """The idle factor from which on cores share each group instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +174,75 @@ class Convolution:
     """L2 share that results between a depthwise and a 1 x 1 convolution take at least for both to be one kernel."""
     separable_weights_share: float
     """L2 share that the weights of such a kernel take at most."""
+    sums_share: float
+    """L1 share that the sums of one panel of channels may take, where taps are streamed."""
+    tap_weights_share: float
+    """L1 share of the weights of a tap."""
+    panels_most_idle: float
+    """The idle factor of panels from which on cores divide the image instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """Depthwise convolutions."""
+
+    most_unrolled_taps: int
+    """Taps of a window that is unrolled."""
+    most_lines: int
+    """Lines of an image that are computed together."""
+    reloaded: int
+    """Elements of windows that may be loaded again for lack of registers."""
+    most_empty: float
+    """How much more than all pixels tiles may cover."""
+    channels_share: float
+    """L1 share for the channels of a tile. Those of neighbouring pixels are often a power of two apart and share few
+    places of that level."""
+    crowded_share: float
+    """L1 share from which on they do not stay there."""
+    image_share: float
+    """L2 share that an image and its results may take to be read channels by channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention as one kernel."""
+
+    scores_share: float
+    """L1 share for the scores of a block of queries and their exponentials."""
+    most_queries: int
+    """Queries of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class DotProduct:
+    """Products of bytes by dot-product instructions."""
+
+    weights_share: float
+    """L2 share that weights may take to count as staying there."""
+    most_vectors: int
+    """Vectors across a tile."""
+    in_flight: int
+    """Dot products that a core starts before the first is done."""
+    partial_tile: float
+    """What a loop with a partial last tile of rows is worth against one without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amx:
+    """Products by the matrix tiles of x86."""
+
+    least_rows: int
+    """Rows of tiles below which these are no faster than vectors."""
+    least_step_bytes: int
+    """The same for bytes of a step of the reduction."""
+    weights_share: float
+    """L2 share of weights that stay there."""
+    sweep_share: float
+    """L1 share from which on a block's operands drive each other out of it."""
+    runs_per_core: int
+    """Runs of blocks for each core, where they divide so."""
+    most_idle: float
+    """The idle factor that longer runs are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +251,10 @@ class Half:
 
     winograd_least_gain: float
     """How much better than products of halves the estimate of Winograd's algorithm in float32 must be."""
+    weights_share: float
+    """L2 share that weights may take to count as staying there."""
+    rows_share: float
+    """L2 share for the rows of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +263,15 @@ class CpuParameters:
 
     core: Core
     parallel: Parallel
+    register_tile: TileCosts
+    product: Product
+    split_k: SplitK
+    streams: Streams
+    prefetch: Prefetch
     winograd: Winograd
     convolution: Convolution
+    depthwise: Depthwise
+    attention: Attention
+    dot_product: DotProduct
     half: Half
+    amx: Amx

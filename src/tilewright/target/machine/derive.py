@@ -1,4 +1,4 @@
-"""Values for processors that no table knows, from their own numbers: vector width, registers, caches.
+"""Values for processors that no table knows, from their own numbers: vector width, caches, architecture of a GPU.
 
 They start from the table that all others were compared with, and change what follows from a number. `docs/machines.md`
 explains the formulas. Where a number says nothing, the choice that loses less when it is wrong is taken.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.target.machine.tables import Values, merged
 from tilewright.target.target import Target
 
-REFERENCE_CPU = "x86_64-avx512"
+REFERENCE_CPU, REFERENCE_GPU = "x86_64-avx512", "cuda-hopper"
 _REFERENCE_LANES = 16
 _LARGE_CORE = 1 << 20
 """Bytes of a second cache level that cores with two pipelines for multiply-adds have."""
@@ -35,4 +35,29 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     # Waking a core takes the same time everywhere, in which narrower vectors do less.
     scaled = ("least_work", "least_piece", "large_piece")
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
-    return merged(reference, {"core": core, "parallel": parallel})
+    # Prefetchers of x86 end at a page; others follow one stream as far as it goes.
+    streams = {} if target.arch == "x86_64" else {"count": 1}
+    return merged(reference, {"core": core, "parallel": parallel, "streams": streams})
+
+
+_TENSOR_CORES = {70: 512, 75: 512, 80: 1024, 86: 512, 87: 512, 89: 512, 90: 1024, 100: 1024, 103: 1024, 120: 512}
+"""Multiply-adds of half precision that warps of NVIDIA's architectures start in a cycle of a multiprocessor."""
+_RESIDENT = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536}
+"""Threads that a multiprocessor holds, where these are not 2048."""
+
+
+def derived_gpu(reference: Values, target: Target) -> Values:
+    """The values of a GPU that no table knows: of NVIDIA's, what its compute capability says."""
+    digits = target.arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
+    number = int(digits) if target.kind == "cuda" and digits.isdigit() else 0
+    known = [capability for capability in _TENSOR_CORES if capability <= number]
+    if not known:
+        return reference
+    # Newer ones than are listed are taken for the newest that is.
+    capability = max(known)
+    slower = _TENSOR_CORES[capability] / _TENSOR_CORES[90]
+    products = ("products_8_bit", "products_16_bit", "products_32_bit")
+    warp = {name: reference["warp_tile"][name] * slower for name in products}
+    warp["product"] = reference["warp_tile"]["product"] / slower
+    core = {"resident_threads": _RESIDENT.get(capability, 2048)}
+    return merged(reference, {"multiprocessor": core, "warp_tile": warp})

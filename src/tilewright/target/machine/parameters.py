@@ -10,9 +10,11 @@ from pathlib import Path
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug
 from tilewright.target.machine.cpu import CpuParameters
-from tilewright.target.machine.derive import REFERENCE_CPU, derived_cpu
+from tilewright.target.machine.derive import REFERENCE_CPU, REFERENCE_GPU, derived_cpu, derived_gpu
+from tilewright.target.machine.gpu import GpuParameters
 from tilewright.target.machine.tables import (
     DAMAGED,
+    P,
     Table,
     Values,
     all_values,
@@ -34,9 +36,16 @@ def cpu_parameters(target: Target) -> CpuParameters:
     return _cpu_parameters(target, settings.MACHINES.get())
 
 
+def gpu_parameters(target: Target) -> GpuParameters:
+    """The parameters of a GPU."""
+    if target.is_cpu:
+        raise CompilerBug(f"the target {target.kind} has no parameters of a GPU")
+    return _gpu_parameters(target, settings.MACHINES.get())
+
+
 def parameters_fingerprint(target: Target) -> str:
     """A text of all parameters of a target, for cache keys: they decide what code is made."""
-    text = json.dumps(values_of(cpu_parameters(target))) if target.is_cpu else ""
+    text = json.dumps(values_of(cpu_parameters(target) if target.is_cpu else gpu_parameters(target)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -50,24 +59,37 @@ def shipped_values(target: Target) -> Values:
     table = shipped_table(target)
     if table is not None:
         return all_values(table)
-    return derived_cpu(all_values(shipped_tables()[REFERENCE_CPU]), target)
+    if target.is_cpu:
+        return derived_cpu(all_values(shipped_tables()[REFERENCE_CPU]), target)
+    return derived_gpu(all_values(shipped_tables()[REFERENCE_GPU]), target)
 
 
 def user_table_path(target: Target, folder: Path) -> Path:
-    """Where the user's table of a target's processor lies: a hypervisor may hide the longest vectors."""
-    return folder / f"{target.arch}-{target.cpu}-{target.vector_bits}.json"
+    """Where the user's table of a target's processor lies: a hypervisor may hide the longest vectors of a CPU."""
+    name = f"{target.arch}-{target.cpu}-{target.vector_bits}" if target.is_cpu else f"{target.kind}-{target.arch}"
+    return folder / f"{name}.json"
 
 
 def forget_tables() -> None:
     """Read the user's tables anew from now on; a process otherwise keeps what it has read."""
     _cpu_parameters.cache_clear()
+    _gpu_parameters.cache_clear()
 
 
 @lru_cache(maxsize=64)
 def _cpu_parameters(target: Target, folder: Path | None) -> CpuParameters:
+    return _parameters(CpuParameters, target, folder)
+
+
+@lru_cache(maxsize=64)
+def _gpu_parameters(target: Target, folder: Path | None) -> GpuParameters:
+    return _parameters(GpuParameters, target, folder)
+
+
+def _parameters(form: type[P], target: Target, folder: Path | None) -> P:
     values, where, hint = shipped_values(target), "a shipped table", DAMAGED
     path = None if folder is None else user_table_path(target, folder)
     if path is not None and path.exists():
         where, hint = str(path), BAD_USER_TABLE
         values = merged(values, read_table(path, hint).values)
-    return build(CpuParameters, values, where, hint)
+    return build(form, values, where, hint)

@@ -41,8 +41,8 @@ class Fit:
 class Processors:
     """Which processors a table is for: all that have what is named here."""
 
-    kind: str
-    """`cpu`, or a kind of GPU target such as `cuda`; `gpu`: any of them."""
+    kinds: tuple[str, ...]
+    """Kinds of target: `llvm`, `cuda`."""
     arch: str = "*"
     """The target's architecture, a pattern: `x86_64`, `sm_90*`."""
     names: tuple[str, ...] = ()
@@ -59,12 +59,11 @@ class Processors:
 
     def include(self, target: Target) -> bool:
         """Whether a target is one of them."""
-        if self.kind not in (("cpu",) if target.is_cpu else ("gpu", target.kind)):
+        if target.kind not in self.kinds or not fnmatchcase(target.arch, self.arch):
             return False
         named = not self.names or any(fnmatchcase(target.cpu, name) for name in self.names)
         present = target.feature_set
-        fits = present.issuperset(self.features) and present.isdisjoint(self.without)
-        return named and fits and fnmatchcase(target.arch, self.arch)
+        return named and present.issuperset(self.features) and present.isdisjoint(self.without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,8 @@ def write_table(table: Table, path: Path) -> None:
 
 @cache
 def shipped_tables() -> Mapping[str, Table]:
-    """The tables that come with Tilewright, by family; that for any GPU is the last."""
-    tables = [read_table(path, DAMAGED) for path in sorted(SHIPPED.glob("*.json"))]
-    tables.sort(key=lambda table: table.processors.kind == "gpu")
-    return {table.family: table for table in tables}
+    """The tables that come with Tilewright, by family."""
+    return {path.stem: read_table(path, DAMAGED) for path in sorted(SHIPPED.glob("*.json"))}
 
 
 def all_values(table: Table) -> Values:

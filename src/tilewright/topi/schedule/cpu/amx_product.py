@@ -17,18 +17,6 @@ from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, p
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_length
 
-_LEAST_ROWS = 7
-"""Tiles of fewer rows are no faster than vectors."""
-_LEAST_BYTES = 32
-"""The same for steps of the reduction."""
-_WEIGHTS_SHARE = 0.5
-"""The part of the second cache level that weights may take that stay there."""
-_SWEEP_SHARE = 0.75
-"""The part of the first cache level from which on a block's operands drive each other out of it."""
-_RUNS = 2
-"""Runs of blocks for each core, where they divide so."""
-_IDLE = 1.1
-"""How much longer than evenly divided work may take: longer runs are worth that."""
 _MOST_UNROLLED = 4
 
 
@@ -58,7 +46,7 @@ def _cover(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -
     if extents is None or prod(extents) == 0:
         return "sizes are open or zero"
     row = row_axis(context, anchor, extents)
-    tiles = None if row is None else _block_of_tiles(product, extents[row])
+    tiles = None if row is None else _block_of_tiles(context, product, extents[row])
     if row is None or tiles is None:
         return "tiles of one size do not cover it"
     return _Covered(product, row, extents, tiles)
@@ -110,7 +98,7 @@ def schedule_amx_product(context: ScheduleContext, anchor: BlockHandle, output: 
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level."""
     weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
-    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
+    return weights <= context.target.l2_bytes * context.cpu.amx.weights_share
 
 
 def _loops_over_blocks(
@@ -158,7 +146,7 @@ def _alternate_direction(
         return False
     lines = tiles.down * tiles.rows + tiles.across * COLUMNS
     sweep = (context.extent(step) or 0) * tiles.depth * tiles.row.itemsize * lines
-    if not context.choose("to_and_fro", (False, True), sweep > context.target.l1_bytes * _SWEEP_SHARE):
+    if not context.choose("to_and_fro", (False, True), sweep > context.target.l1_bytes * context.cpu.amx.sweep_share):
         return False
     sch.decompose_reduction(multiply, reduction[0])
     sch.zigzag(step)
@@ -174,8 +162,9 @@ def _in_runs(context: ScheduleContext, order: list[LoopHandle], work: int) -> tu
     last = len(order) - 1
     places = {prod(extents[:n]): (n, 1) for n in range(last)}
     places |= {prod(extents[:-1]) * parts: (last, parts) for parts in divisors(extents[-1], extents[-1])}
-    idle = {runs: max(_IDLE, -(-runs // cores) * cores / runs) for runs in places}
-    number, parts = places[min(idle, key=lambda runs: (idle[runs], runs < _RUNS * cores, runs))]
+    idle = {runs: max(context.cpu.amx.most_idle, -(-runs // cores) * cores / runs) for runs in places}
+    enough = context.cpu.amx.runs_per_core * cores
+    number, parts = places[min(idle, key=lambda runs: (idle[runs], runs < enough, runs))]
     if number < last:
         return (sch.fuse(*order[:number]) if number else None), sch.fuse(*order[number:])
     part, rest = sch.split(order[-1], [parts, None])
@@ -195,13 +184,14 @@ def _vectorize_rows(context: ScheduleContext, result: BlockHandle) -> None:
         sch.unroll(vector)
 
 
-def _block_of_tiles(product: Product, rows: int) -> TileProduct | None:
+def _block_of_tiles(context: ScheduleContext, product: Product, rows: int) -> TileProduct | None:
     """How tiles cover a product: all of one size, as many at a time as there are registers for."""
     group = 32 // product.rows.dtype.bits
     most = ROW_BYTES // product.rows.dtype.itemsize
     depth = max((n for n in divisors(product.depth, most) if n % group == 0), default=0)
     height = max(divisors(rows, MOST_ROWS))
-    if depth * product.rows.dtype.itemsize < _LEAST_BYTES or height < _LEAST_ROWS or product.width % COLUMNS:
+    is_shallow = depth * product.rows.dtype.itemsize < context.cpu.amx.least_step_bytes
+    if is_shallow or height < context.cpu.amx.least_rows or product.width % COLUMNS:
         return None
     shapes = [
         (down, across)

@@ -22,9 +22,6 @@ from tilewright.topi.schedule.cpu.tiling import (
 )
 from tilewright.topi.schedule.template import Template
 
-_SCORES_SHARE = 0.5
-"""The part of the first cache level for the scores of a block of queries and their exponentials."""
-_MOST_QUERIES = 32
 _BLOCK_STAGES = ("scores", "max", "powers", "total", "factor")
 """What is computed for a block of queries at a time, in order."""
 
@@ -111,8 +108,8 @@ def _pack_by_head(context: ScheduleContext, keys: BlockHandle, values: BlockHand
 
 def _queries_in_block(context: ScheduleContext, queries: int, keys: int) -> int:
     """How many queries go through each stage together."""
-    most = max(1, int(context.target.l1_bytes * _SCORES_SHARE) // (2 * 4 * keys))
-    default = min(queries, _MOST_QUERIES, max(8, 1 << (most.bit_length() - 1)))
+    most = max(1, int(context.target.l1_bytes * context.cpu.attention.scores_share) // (2 * 4 * keys))
+    default = min(queries, context.cpu.attention.most_queries, max(8, 1 << (most.bit_length() - 1)))
     return context.choose("queries", sorted({min(queries, n) for n in (4, 8, 16, 32, 64)} | {default}), default)
 
 
@@ -139,10 +136,10 @@ def _choose_tile(context: ScheduleContext, rows: int, columns: int) -> RegisterT
     if columns % lanes:
         item = context.block(output).writes[0].buffer.dtype.itemsize
         near = Columns(item, are_near=True, in_panels=False)
-        tile = padded_tile(rows, columns, padded_widths(columns, lanes), registers, lambda width: near)
+        tile = padded_tile(rows, columns, padded_widths(columns, lanes), registers, lambda width: near, context.cpu)
         return choose_tile(context, tile, rows, columns)
     # Others than the analytic one leave nothing over.
-    tile = register_tile(rows, columns, lanes, registers)
+    tile = register_tile(rows, columns, lanes, registers, context.cpu)
     heights, widths = divisors(rows, registers), divisors(columns // tile.lanes, registers)
     return choose_tile(context, tile, rows, columns, heights=heights, widths=widths)
 

@@ -34,25 +34,7 @@ from tilewright.topi.schedule.cpu.tiling import (
 )
 from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
-_TILES_PER_CORE = 2
-_FEW_ROWS, _SHARED_EVENLY = 4, 8
-"""With so few rows reading weights is all the work; tiles of which cores have so many each are shared evenly enough."""
-_IDLE = (1.03, 1.1)
-"""How much longer than with the best sharing the busiest core may take: better little than more."""
-_LEAST_VECTORS = 4
-"""Sums of fewer vectors wait for each other."""
-_NARROW = 7
-"""Lines of so few pixels share a tile with others."""
-_LEAST_TILES = 8
 _TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
-_ROWS_SHARE = 0.375
-"""The part of the second cache level for the rows of a block and a panel of weights."""
-_WEIGHTS_SHARE = 0.25
-"""The part of the second cache level that weights may take to count as staying there."""
-_LARGE_ROWS, _MOST_WEIGHTS = 0.75, 0.375
-"""The same for weights whose rows are larger than the first part of that level."""
-_MANY_ROWS = 400
-"""Rows from which on arithmetic hides that each weight comes from afar once in a run of the model."""
 
 
 def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -88,7 +70,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
         sch.unroll(loop)
     sch.vectorize(lane)
     context.parallelize_tiles(nest.outer, prod(extents) * reduction_size(context, anchor))
-    if context.packing and reduction and prod(extents[:-1]) < _FEW_ROWS:
+    if context.packing and reduction and prod(extents[:-1]) < context.cpu.product.few_rows:
         item = context.block(anchor).writes[0].buffer.dtype.itemsize
         if interleave_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):
             return
@@ -225,8 +207,8 @@ def _tiles_in_block(context: ScheduleContext, anchor: BlockHandle, tile: Registe
     next panel is fetched meanwhile.
     """
     depth = reduction_size(context, anchor) * context.block(anchor).writes[0].buffer.dtype.itemsize
-    space = context.target.l2_bytes * _ROWS_SHARE - depth * tile.columns
-    most = max(_LEAST_TILES, int(space) // (depth * tile.rows))
+    space = context.target.l2_bytes * context.cpu.product.rows_share - depth * tile.columns
+    most = max(context.cpu.product.least_row_tiles, int(space) // (depth * tile.rows))
     if rows is None:
         return most
     whole = -(-rows // tile.rows)
@@ -250,11 +232,12 @@ def weights_stay(context: ScheduleContext, anchor: BlockHandle, columns: int) ->
     block = context.block(anchor)
     item = block.writes[0].buffer.dtype.itemsize
     weights = prod(PHASES.of(block) or ()) * reduction_size(context, anchor) * columns * item
-    if weights <= context.target.l2_bytes * _WEIGHTS_SHARE:
+    if weights <= context.target.l2_bytes * context.cpu.product.weights_share:
         return True
     sources = [region.buffer.static_shape for region in block.reads if region.buffer is not block.writes[0].buffer]
     rows = max((prod(shape) * item for shape in sources if shape), default=0)
-    return rows > context.target.l2_bytes * _LARGE_ROWS and weights <= context.target.l2_bytes * _MOST_WEIGHTS
+    cache, shares = context.target.l2_bytes, context.cpu.product
+    return rows > cache * shares.large_rows_share and weights <= cache * shares.most_weights_share
 
 
 def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, columns: int) -> bool:
@@ -267,7 +250,7 @@ def _panels_pay(context: ScheduleContext, anchor: BlockHandle, elements: int, co
     rows = elements // (columns * prod(PHASES.of(context.block(anchor)) or ()))
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
     weights = reduction_size(context, anchor) * columns * item
-    return _FEW_ROWS <= rows < _MANY_ROWS and weights > context.target.l1_bytes
+    return context.cpu.product.few_rows <= rows < context.cpu.product.many_rows and weights > context.target.l1_bytes
 
 
 def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list[LoopHandle], row: int) -> bool:
@@ -275,7 +258,7 @@ def _has_narrow_lines(context: ScheduleContext, anchor: BlockHandle, loops: list
     if LAYOUT.of(context.block(anchor)) is not Layout.NHWC or row != len(loops) - 2 or row < 2:
         return False
     width, height = context.extent(loops[row]), context.extent(loops[row - 1])
-    return width is not None and height is not None and 1 < width <= _NARROW and height > 1
+    return width is not None and height is not None and 1 < width <= context.cpu.product.narrow_line and height > 1
 
 
 def _tile(
@@ -285,25 +268,29 @@ def _tile(
     heights = [rows * count for count in divisors(lines, lines)] if lines > 1 else []
     pads = can_fill_panels(context, anchor) or can_pad_columns(context, anchor)
     cores = context.target.cores
-    if rows * lines < _FEW_ROWS:
+    if rows * lines < context.cpu.product.few_rows:
         lanes, registers = context.lanes(anchor), context.target.vector_registers
         widths = padded_widths(columns, lanes) if pads else []
-        tile = register_tile(rows * lines, columns, lanes, registers, heights, widths)
-        return _shared_evenly(tile, rows * lines, columns, elements, cores)
+        tile = register_tile(rows * lines, columns, lanes, registers, context.cpu, heights, widths)
+        return _shared_evenly(context, tile, rows * lines, columns, elements)
     tile = analytic_tile(context, anchor, rows * lines, columns, pads, stay, heights)
     # A product of few rows has few tiles: narrower ones give every core some.
-    while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * _TILES_PER_CORE * cores:
+    least = context.cpu.product.tiles_per_core * cores
+    while cores > 1 and tile.vectors > 1 and elements < tile.rows * tile.columns * least:
         tile = RegisterTile(tile.rows, max(divisors(tile.vectors, tile.vectors - 1)), tile.lanes)
     return tile
 
 
-def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, cores: int) -> RegisterTile:
+def _shared_evenly(
+    context: ScheduleContext, tile: RegisterTile, rows: int, columns: int, elements: int
+) -> RegisterTile:
     """The tile, or a narrower one where tiles are so few that cores would be idle.
 
     2600 columns are 33 panels of five vectors, which sixteen cores finish in three rounds of five; of panels
     of four they finish 41 in as many rounds. There are a few panels for each core, so that a slow one holds up nobody.
     """
-    if cores < 2 or elements >= tile.rows * tile.columns * _SHARED_EVENLY * cores:
+    cores, limits = context.target.cores, context.cpu.product
+    if cores < 2 or elements >= tile.rows * tile.columns * limits.tiles_shared_evenly * cores:
         return tile
     # Elements count what is not in the tile's rows and columns too.
     others = max(1, elements // (rows * columns)) * -(-rows // tile.rows)
@@ -316,9 +303,9 @@ def _shared_evenly(tile: RegisterTile, rows: int, columns: int, elements: int, c
     # Where columns are whole vectors, panels are whole too.
     widths = divisors(whole, tile.vectors) if columns % tile.lanes == 0 else range(1, tile.vectors + 1)
     least = min(map(rounds, widths))
-    for idle in _IDLE:
-        good = [n for n in widths if rounds(n) <= idle * least and n >= min(_LEAST_VECTORS, tile.vectors)]
-        several = [n for n in good if others * -(-whole // n) >= _TILES_PER_CORE * cores]
+    for idle in (limits.little_idle, limits.most_idle):
+        good = [n for n in widths if rounds(n) <= idle * least and n >= min(limits.least_vectors, tile.vectors)]
+        several = [n for n in good if others * -(-whole // n) >= limits.tiles_per_core * cores]
         if several:
             return RegisterTile(tile.rows, max(several), tile.lanes)
     return RegisterTile(tile.rows, max(n for n in widths if rounds(n) == least), tile.lanes)

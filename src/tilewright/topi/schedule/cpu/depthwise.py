@@ -26,20 +26,6 @@ from tilewright.topi.schedule.cpu.register_tiles import (
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
 
-_MOST_UNROLLED_TAPS = 25
-_MOST_LINES = 8
-_RELOADED = 8
-"""Elements of windows that may be loaded again for lack of registers."""
-_MOST_EMPTY = 1.5
-"""How much more than all pixels tiles may cover."""
-_NEAR_SHARE, _CROWDED = 0.25, 0.5
-"""The part of the first cache level for the channels of a tile, and the part from which on they do not stay there.
-
-Channels of neighbouring pixels are often a power of two apart and share few places of that level.
-"""
-_IMAGE_SHARE = 0.5
-"""The part of the second cache level that an image and its results may take to be read channels by channels."""
-
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
     return None if kind_of(context, anchor) is Anchor.DEPTHWISE_CONV2D else "no depthwise convolution"
@@ -80,7 +66,8 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     if row is not None:
-        options = divisors(extents[row - 1], _MOST_LINES) if lines > 1 or whole is not None else [1]
+        several = lines > 1 or whole is not None
+        options = divisors(extents[row - 1], context.cpu.depthwise.most_lines) if several else [1]
         lines = context.choose("lines", options, lines)
         if lines > 1:
             order[-1], line = sch.split(loops[row - 1], [None, lines])
@@ -114,7 +101,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
         context.sch.skip_neutral(anchor)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
-    if taps is None or prod(taps) > _MOST_UNROLLED_TAPS:
+    if taps is None or prod(taps) > context.cpu.depthwise.most_unrolled_taps:
         return
     if context.choose("unroll_taps", (False, True), True):
         for loop in reduction:
@@ -139,16 +126,17 @@ def _channels_together(
         window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
         vector = (window + prod(tile) + prod(taps)) * context.target.vector_bits // 8
         whole = sum(map(buffer_bytes, {item.buffer for item in (*block.reads, *context.block(output).writes)}))
-        crowded = vector * panels > context.target.l1_bytes * _CROWDED
-        if crowded and whole <= context.target.l2_bytes * _IMAGE_SHARE:
-            default = divisors(panels, max(1, int(context.target.l1_bytes * _NEAR_SHARE) // vector))[-1]
+        near, shares = context.target.l1_bytes, context.cpu.depthwise
+        crowded = vector * panels > near * shares.crowded_share
+        if crowded and whole <= context.target.l2_bytes * shares.image_share:
+            default = divisors(panels, max(1, int(near * shares.channels_share) // vector))[-1]
     return context.choose("channels_together", divisors(panels, panels), default)
 
 
 def choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> RegisterTile:
     """The pixels of a tile: the analytic number, or another one for which there are accumulators."""
     most = min(rows, context.target.vector_registers - 4)
-    options = [n for n in range(1, most + 1) if -(-rows // n) * n <= _MOST_EMPTY * rows]
+    options = [n for n in range(1, most + 1) if -(-rows // n) * n <= context.cpu.depthwise.most_empty * rows]
     pixels = context.choose("pixels", sorted({*options, tile.rows}), tile.rows)
     return RegisterTile(pixels, tile.vectors, tile.lanes)
 
@@ -187,11 +175,12 @@ def _tile_of_windows(context: ScheduleContext, windows: _Windows, height: int, w
     loads 3 x 9 elements for little more results, and has no room for them.
     """
     best, least = None, 0.0
+    room = context.target.vector_registers + context.cpu.depthwise.reloaded
     for lines in divisors(height, 2):
         for pixels in divisors(width, 4):
             elements = prod(windows.elements(lines, pixels))
             loads = elements / (lines * pixels)
-            fits = elements + prod(windows.taps) + lines * pixels <= context.target.vector_registers + _RELOADED
+            fits = elements + prod(windows.taps) + lines * pixels <= room
             if fits and lines * pixels > 2 and (best is None or loads < least):
                 best, least = (lines, pixels), loads
     return best

@@ -14,7 +14,6 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
 _MOST_LINES, _MOST_VECTORS = 4, 4
 """Lines of a tile, and vectors across: a tap that is spread over a vector, or an element, then serves several sums."""
-_MOST_UNROLLED_TAPS = 25
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -59,7 +58,7 @@ def schedule_planar_depthwise(context: ScheduleContext, anchor: BlockHandle, out
     sch.compute_at(anchor, pixel_outer)
     reduction = schedule_tile(context, anchor, pixel_outer, RegisterTile(lines, vectors, lanes))
     taps = reduction_size(context, anchor)
-    for loop in (line, vector, *(reduction if taps <= _MOST_UNROLLED_TAPS else ())):
+    for loop in (line, vector, *(reduction if taps <= context.cpu.depthwise.most_unrolled_taps else ())):
         sch.unroll(loop)
     sch.vectorize(lane)
     for handle in padded:

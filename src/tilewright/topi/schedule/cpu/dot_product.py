@@ -15,12 +15,6 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
-_WEIGHTS_SHARE = 0.4
-"""The part of the second cache level that weights may take to count as staying there."""
-_MOST_VECTORS = 4
-_PARTIAL = 0.85
-"""What a loop with a partial last tile of rows is worth against one without."""
-
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
     """A contraction whose operands fit a dot-product instruction."""
@@ -56,8 +50,9 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     extents = context.sizes(loops)
     row = row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
-    tile = vector_tile(rows, product.width, instruction.lanes, context.target.vector_registers)
-    tile = choose_tile(context, tile, rows, product.width, widths=divisors(product.width // tile.lanes, _MOST_VECTORS))
+    tile = vector_tile(rows, product.width, instruction.lanes, context)
+    widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
+    tile = choose_tile(context, tile, rows, product.width, widths=widths)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
@@ -82,18 +77,19 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
     weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
-    return weights <= context.target.l2_bytes * _WEIGHTS_SHARE
+    return weights <= context.target.l2_bytes * context.cpu.dot_product.weights_share
 
 
-def vector_tile(rows: int, columns: int, lanes: int, registers: int) -> RegisterTile:
+def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext) -> RegisterTile:
     """The register tile with the best ratio of arithmetic to loads; columns are whole vectors."""
+    registers, costs = context.target.vector_registers, context.cpu.dot_product
     best, best_score = RegisterTile(1, 1, lanes), -1.0
-    for vectors in divisors(columns // lanes, _MOST_VECTORS):
+    for vectors in divisors(columns // lanes, costs.most_vectors):
         for height in range(1, min(rows, registers) + 1):
             if height * vectors + vectors + 1 > registers:
                 break
-            filled = 1.0 if rows % height == 0 else _PARTIAL * rows / (-(-rows // height) * height)
-            overlap = min(1.0, height * vectors / 12)
+            filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
+            overlap = min(1.0, height * vectors / costs.in_flight)
             score = height * vectors / (height + vectors) * overlap * filled
             if score > best_score + 1e-9:
                 best, best_score = RegisterTile(height, vectors, lanes), score

@@ -25,12 +25,6 @@ from tilewright.topi.schedule.template import Template
 
 _PRODUCT_RANK = 2
 """Dimensions of the weights of a matrix product."""
-_WEIGHTS_SHARE = 0.25
-"""The part of the second cache level that weights may take to count as staying there."""
-_RESULTS_SHARE = 0.5
-"""The part of that level from which on results are too large to stay there."""
-_ROWS_SHARE = 0.375
-"""The part of the second cache level for the rows of a block."""
 
 
 def _matches(context: ScheduleContext) -> str | None:
@@ -73,11 +67,11 @@ def schedule_half_product(context: ScheduleContext) -> None:
         schedule_injective(context, producer)
     (output,) = sch.get_output_blocks()
     *_, rows, columns = context.sizes(sch.get_loops(output))
-    tile = vector_tile(rows, columns, _columns(context), context.target.vector_registers)
+    tile = vector_tile(rows, columns, _columns(context), context)
     widths = divisors(columns // tile.lanes, tile.vectors)
     tile = choose_tile(context, tile, rows, columns, widths=widths)
     weights = _pack(context, sums, tile.columns)
-    stay = buffer_bytes(weights) <= context.target.l2_bytes * _WEIGHTS_SHARE
+    stay = buffer_bytes(weights) <= context.target.l2_bytes * context.cpu.half.weights_share
     stay = context.choose("weights_stay", (False, True), stay)
     order, unrolled = _order(context, output, weights, tile, stay)
     blocks: list[LoopHandle] = []
@@ -138,14 +132,15 @@ def _prefetch_results(context: ScheduleContext, output: BlockHandle, tiles: Loop
     """Fetch the places of a tile's results before its sums are computed, where results leave the near caches."""
     result = context.block(output).writes[0].buffer
     width = const_value(result.shape[-1])
-    if context.choose("fetch_results", (False, True), buffer_bytes(result) > context.target.l2_bytes * _RESULTS_SHARE):
+    are_far = buffer_bytes(result) > context.target.l2_bytes * context.cpu.prefetch.results_share
+    if context.choose("fetch_results", (False, True), are_far):
         context.sch.annotate(tiles, PREFETCH, {result.name: [tile.columns, 0, tile.rows, width]})
 
 
 def _rows_in_block(context: ScheduleContext, rows: LoopHandle, weights: Buffer, tile: RegisterTile) -> int:
     """How many rows meet a panel of weights in turn: about equal blocks that stay in the second cache level."""
     depth = (weights.static_shape or (1,))[0] * weights.dtype.itemsize
-    most = max(1, int(context.target.l2_bytes * _ROWS_SHARE) // (depth * tile.rows))
+    most = max(1, int(context.target.l2_bytes * context.cpu.half.rows_share) // (depth * tile.rows))
     tiles = -(-context.sizes([rows])[0] // tile.rows)
     return -(-tiles // -(-tiles // most)) * tile.rows
 

@@ -16,11 +16,6 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size
 from tilewright.topi.schedule.cpu.tiling import RegisterTile
 
-_CACHE_SHARE = 0.625
-"""The part of the second cache level that the rows, the panel in use and the one being fetched may fill together."""
-_RESULTS_SHARE = 0.5
-"""The part of that level from which on results are too large to stay there."""
-
 
 def prefetch_panels(
     context: ScheduleContext,
@@ -43,9 +38,10 @@ def prefetch_panels(
     # With a stride not all of the input is read.
     used = prod((result.static_shape or (0,))[:-1]) * reduction_size(context, anchor) * result.dtype.itemsize
     rows = min(used, sum(buffer_bytes(buffer) for buffer in read))
+    most = context.target.l2_bytes * context.cpu.prefetch.operands_share
     for param in packed:
         assert isinstance(param, Buffer)
-        fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= context.target.l2_bytes * _CACHE_SHARE
+        fits = in_blocks or rows + 2 * length * param.dtype.itemsize <= most
         if reduction and context.choose_again("fetch_weights", (False, True), fits):
             context.sch.annotate(reduction[-1], PREFETCH, {param.name: length})
 
@@ -63,7 +59,8 @@ def prefetch_results(
     size = sum(map(buffer_bytes, places))
     if not reduction or shape is None or size <= context.target.l1_bytes:
         return
-    if context.choose("fetch_results", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
+    are_far = size > context.target.l2_bytes * context.cpu.prefetch.results_share
+    if context.choose("fetch_results", (False, True), are_far):
         add_prefetch(context, reduction[-1], {buffer.name: tile.rows * shape[-1] for buffer in places})
 
 
@@ -96,7 +93,8 @@ def prefetch_rows(
         size = buffer_bytes(load.buffer)
         if size <= context.target.l1_bytes:
             continue
-        if context.choose_again("fetch_rows", (False, True), size > context.target.l2_bytes * _RESULTS_SHARE):
+        are_far = size > context.target.l2_bytes * context.cpu.prefetch.results_share
+        if context.choose_again("fetch_rows", (False, True), are_far):
             add_prefetch(context, reduction[-1], {load.buffer.name: tile.rows * shape[-1]})
 
 

@@ -19,9 +19,6 @@ from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
-_ACCUMULATORS = 4
-"""Vectors that a tile adds up at least: as many as additions take steps to finish."""
-
 
 def schedule_recurrence(context: ScheduleContext) -> None:
     """Compute each panel of the products where its consumer uses it; the weights lie in that order.
@@ -44,7 +41,7 @@ def schedule_recurrence(context: ScheduleContext) -> None:
     gates = max(_gates(context, handle) for handle in products)
     for handle in products:
         # One width for all products: they may share weights, which have one arrangement.
-        _schedule_product(context, handle, max(1, _ACCUMULATORS // gates))
+        _schedule_product(context, handle, max(1, context.cpu.core.add_in_flight // gates))
 
 
 def _gates(context: ScheduleContext, product: BlockHandle) -> int:

@@ -18,9 +18,6 @@ from tilewright.topi.schedule.cpu.injective import fuse_contiguous, parallelize_
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
 
-_MOST_ACCUMULATORS = 4
-"""Vectors of partial results that a reduction keeps: enough to hide the latency of an addition."""
-
 
 def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     """Compute every stage of a row where its results are used, rows in parallel, elements in vectors.
@@ -109,7 +106,8 @@ def _rows_together(context: ScheduleContext, extents: list[int], shared: set[int
     count = extents[max(shared)]
     size = prod(extent for n, extent in enumerate(extents) if n not in shared) * 4
     options = [1]
-    for together in (_MOST_ACCUMULATORS // 2, _MOST_ACCUMULATORS):
+    most = context.cpu.core.add_in_flight
+    for together in (most // 2, most):
         if count % together == 0 and count >= 2 * together and 4 * size * together <= context.target.l1_bytes:
             options.append(together)
     return context.choose("rows_together", options, options[-1])
@@ -227,9 +225,9 @@ def _drives(loop: LoopHandle, block: Block, kind: IterKind) -> bool:
     return any(item.kind is kind and uses_any(item.value, [loop.var]) for item in block.iters)
 
 
-def _partial_length(extent: int, lanes: int) -> int:
+def _partial_length(extent: int, lanes: int, most: int) -> int:
     """How many partial results a reduction keeps: whole vectors, without a tail if that leaves enough of them."""
-    for count in (_MOST_ACCUMULATORS, _MOST_ACCUMULATORS // 2):
+    for count in (most, most // 2):
         if extent % (count * lanes) == 0 or extent >= 4 * count * lanes:
             return count * lanes
     return lanes
@@ -237,7 +235,7 @@ def _partial_length(extent: int, lanes: int) -> int:
 
 def _choose_partial(context: ScheduleContext, extent: int, lanes: int) -> int:
     """The same, for a tuner to decide."""
-    default = _partial_length(extent, lanes)
+    default = _partial_length(extent, lanes, context.cpu.core.add_in_flight)
     options = [lanes * count for count in (1, 2, 4, 8) if extent >= 2 * lanes * count]
     return context.choose_again("partial", sorted({*options, default}), default)
 

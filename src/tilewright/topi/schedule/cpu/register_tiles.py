@@ -18,11 +18,6 @@ from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_ti
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
 
-_ROWS_FOR_COPY = 16
-"""Rows that make up for copying the columns which they all meet."""
-_NEAR_SHARE = 0.75
-"""The part of the first cache level that weights may take to count as staying there."""
-
 
 def analytic_tile(
     context: ScheduleContext,
@@ -40,16 +35,17 @@ def analytic_tile(
     """
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     if not pads:
-        return register_tile(rows, columns, lanes, registers, heights)
+        return register_tile(rows, columns, lanes, registers, context.cpu, heights)
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
     depth = reduction_size(context, anchor) * item
+    near = context.cpu.register_tile.near_share * context.target.l1_bytes
 
     def source(width: int) -> Columns:
         """Where the weights of so many columns are."""
         held = depth * (columns if stay else width)
-        return Columns(item, held <= _NEAR_SHARE * context.target.l1_bytes, not stay)
+        return Columns(item, held <= near, not stay)
 
-    return padded_tile(rows, columns, padded_widths(columns, lanes), registers, source, heights)
+    return padded_tile(rows, columns, padded_widths(columns, lanes), registers, source, context.cpu, heights)
 
 
 def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
@@ -114,7 +110,7 @@ def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
     if ANCHOR.of(block) is not Anchor.MATMUL or len(spatial) < 2:
         return False
     rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
-    few = rows is not None and rows < _ROWS_FOR_COPY
+    few = rows is not None and rows < context.cpu.register_tile.rows_for_copy
     if few or not columns or columns % context.lanes(anchor) == 0:
         return False
     *_, row, column = (item.var for item in spatial)

@@ -21,17 +21,6 @@ from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
-_CACHE_SHARE = 0.375
-"""The part of the second cache level for the rows and a panel of weights, both of a part of the sum."""
-_LEAST_DEPTH = 256
-"""Steps of a part: sums are read and written once for each part."""
-_LEAST_TILES = 4
-"""Tiles of rows that make use of a panel of weights; fewer wait for the weights anyway."""
-_ALIAS_BYTES = 4096
-"""Rows at a multiple of this from each other fall on the same places of the first cache level,"""
-_MOST_ALIASED = 6
-"""which has room for so many of them beside the weights."""
-
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
     parts = _parts_of_sums(context, anchor)
@@ -57,13 +46,14 @@ def _parts_of_sums(context: ScheduleContext, anchor: BlockHandle) -> list[int] |
         return "a batch of products"
     rows, columns = shape[-2:]
     tile = _tile(context, anchor, rows, columns, depth)
-    if rows < _LEAST_TILES * tile.rows:
+    limits = context.cpu.split_k
+    if rows < limits.least_row_tiles * tile.rows:
         return "few rows"
     step = (rows + tile.columns) * block.writes[0].buffer.dtype.itemsize
-    most = int(context.target.l2_bytes * _CACHE_SHARE) // step
+    most = int(context.target.l2_bytes * limits.operands_share) // step
     if most >= depth:
         return "all rows stay in the second cache level"
-    return [n for n in divisors(depth, most) if n >= _LEAST_DEPTH] or "no divisor of the depth is a good part"
+    return [n for n in divisors(depth, most) if n >= limits.least_depth] or "no divisor of the depth is a good part"
 
 
 def schedule_split_k_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -118,8 +108,9 @@ def _tile(context: ScheduleContext, anchor: BlockHandle, rows: int, columns: int
     """The register tile: of few rows where those would drive each other out of the first cache level."""
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     stride = depth * context.block(anchor).writes[0].buffer.dtype.itemsize
-    heights = range(1, min(rows, _MOST_ALIASED) + 1) if stride % _ALIAS_BYTES == 0 else ()
-    return register_tile(rows, columns, lanes, registers, heights)
+    limits = context.cpu.split_k
+    heights = range(1, min(rows, limits.most_aliased_rows) + 1) if stride % limits.alias_bytes == 0 else ()
+    return register_tile(rows, columns, lanes, registers, context.cpu, heights)
 
 
 def _weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad | None:

@@ -19,12 +19,8 @@ from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
 
-_SUMS_SHARE = 0.75
-"""The part of the first cache level that the sums of one panel may take."""
-_PARTS, _WEIGHTS_SHARE = (1, 2, 4, 8), 0.75
-"""Into how many parts the channels of a tap may be divided, and what weights may take of the first cache level."""
-_IDLE_SHARE = 1.15
-"""How much longer than evenly divided panels may take before cores divide the image instead."""
+_PARTS = (1, 2, 4, 8)
+"""Into how many parts the channels of a tap may be divided."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -47,13 +43,14 @@ def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle)
         return "weights are no constants, or the output is in another order"
     batch, height, width, columns = extents
     target = context.target
-    tile = register_tile(width, columns, context.lanes(anchor), target.vector_registers)
+    tile = register_tile(width, columns, context.lanes(anchor), target.vector_registers, context.cpu)
     if weights_stay(context, anchor, columns):
         return "weights stay in the second cache level"
-    if height * width * tile.columns * block.writes[0].buffer.dtype.itemsize > target.l1_bytes * _SUMS_SHARE:
+    sums = height * width * tile.columns * block.writes[0].buffer.dtype.itemsize
+    if sums > target.l1_bytes * context.cpu.convolution.sums_share:
         return "the sums of a panel do not stay in the first cache level"
     panels = batch * -(-columns // tile.columns)
-    if -(-panels // target.cores) * target.cores > _IDLE_SHARE * panels:
+    if -(-panels // target.cores) * target.cores > context.cpu.convolution.panels_most_idle * panels:
         return "too few panels for all cores"
     return None
 
@@ -77,7 +74,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     n, y, x, c = sch.get_loops(output)
     width, columns = context.extent(x), context.extent(c)
     assert width is not None and columns is not None
-    tile = register_tile(width, columns, context.lanes(anchor), context.target.vector_registers)
+    tile = register_tile(width, columns, context.lanes(anchor), context.target.vector_registers, context.cpu)
     tile = choose_tile(context, tile, width, columns)
     pack_weights(context, anchor, tile)
     *_, kh, kw, ic = sch.get_loops(anchor)
@@ -118,7 +115,8 @@ def _channels_together(context: ScheduleContext, anchor: BlockHandle, depth: int
     """
     options = [depth // count for count in _PARTS if depth % count == 0 and depth > count]
     item = context.block(anchor).writes[0].buffer.dtype.itemsize
-    near = [n for n in options if n * tile.columns * item <= context.target.l1_bytes * _WEIGHTS_SHARE]
+    most = context.target.l1_bytes * context.cpu.convolution.tap_weights_share
+    near = [n for n in options if n * tile.columns * item <= most]
     return context.choose("channels_together", options, (near or options[-1:])[0])
 
 

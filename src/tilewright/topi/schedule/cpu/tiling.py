@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_COLUMN_LOAD_COST = 3
-"""A vector of columns (weights) streams from the second cache level; row values stay in the first."""
-
+from tilewright.target.machine import CpuParameters
+from tilewright.target.machine.cpu import TileCosts
 
 _LONG = 16
 _USEFUL_ROWS = 4
 _MANY_ROWS, _MANY_VECTORS = 64, 16
-_PARTIAL = 0.85
-"""What a loop with a partial last tile is worth against one without."""
-_CHAIN = 8
-"""Multiply-adds that a core starts before the first is done: smaller tiles take as long as one of so many."""
-_COLUMN_COST, _FETCHED_COST = 1.5, 2.5
-"""Loading a vector of columns, in multiply-adds, and where the next panel is fetched into the same cache meanwhile; a
-value of a row, which is spread over a vector, counts as one."""
-_FAR_BYTES = 15
-"""Bytes that come from the second cache level in the time of a multiply-add."""
-_PARTS = 1.04
-"""What smaller last tiles cost beside their work: more code, and masked results."""
 
 
 def divisors(number: int, limit: int) -> list[int]:
@@ -45,7 +33,13 @@ class RegisterTile:
 
 
 def register_tile(
-    rows: int, columns: int, lanes: int, registers: int, heights: Sequence[int] = (), widths: Sequence[int] = ()
+    rows: int,
+    columns: int,
+    lanes: int,
+    registers: int,
+    machine: CpuParameters,
+    heights: Sequence[int] = (),
+    widths: Sequence[int] = (),
 ) -> RegisterTile:
     """The tile of a contraction with the best ratio of arithmetic to loads that fits the register file.
 
@@ -56,15 +50,16 @@ def register_tile(
     widths = widths or [vector_width(columns, lanes)]
     best = RegisterTile(1, 1, widths[0])
     best_score = -1.0
+    costs, in_flight = machine.register_tile, machine.core.fma_in_flight
     for width in widths:
         for vectors in _widths(rows, columns, width, registers):
             for height in heights or _heights(rows, registers):
                 if height * vectors + vectors + 1 > registers:
                     break
-                reuse = height * vectors / (height + _COLUMN_LOAD_COST * vectors)
+                reuse = height * vectors / (height + costs.column_load * vectors)
                 # With few accumulators the latency of each multiply-add shows.
-                overlap = min(1.0, height * vectors / _CHAIN)
-                filled = _filled(rows, height) * _filled(columns, vectors * width)
+                overlap = min(1.0, height * vectors / in_flight)
+                filled = _filled(rows, height, costs) * _filled(columns, vectors * width, costs)
                 # A narrower vector does less in the same time.
                 score = reuse * overlap * filled * width / widths[0]
                 if score > best_score + 1e-9:
@@ -88,6 +83,7 @@ def padded_tile(
     widths: Sequence[int],
     registers: int,
     source: Callable[[int], Columns],
+    machine: CpuParameters,
     heights: Sequence[int] = (),
 ) -> RegisterTile:
     """The tile of a contraction whose weights are padded to whole vectors: the one with the least work in all.
@@ -106,22 +102,24 @@ def padded_tile(
                 if height * vectors + vectors + 1 > registers:
                     break
                 work = sum(
-                    count * times * _step(high, wide, width, columns_of)
+                    count * times * _step(high, wide, width, columns_of, machine)
                     for high, count in _parts(rows, height)
                     for wide, times in _parts(whole, vectors)
                 )
                 for is_partial in (rows % height, whole % vectors, columns % width):
-                    work *= _PARTS if is_partial else 1.0
+                    work *= machine.register_tile.smaller_tiles if is_partial else 1.0
                 if work < least - 1e-9:
                     best, least = RegisterTile(height, vectors, width), work
     return best
 
 
-def _step(height: int, vectors: int, width: int, columns: Columns) -> float:
+def _step(height: int, vectors: int, width: int, columns: Columns, machine: CpuParameters) -> float:
     """The time of one step of a tile's sums: what it computes or waits for, and what it loads."""
-    waiting = 0.0 if columns.are_near else vectors * width * columns.item / _FAR_BYTES
+    core, costs = machine.core, machine.register_tile
+    waiting = 0.0 if columns.are_near else vectors * width * columns.item / core.l2_bytes_per_fma
     fetched = columns.in_panels and not columns.are_near
-    return max(height * vectors, _CHAIN, waiting) + height + (_FETCHED_COST if fetched else _COLUMN_COST) * vectors
+    loads = height + (costs.fetched_column if fetched else costs.column) * vectors
+    return max(height * vectors, core.fma_in_flight, waiting) + loads
 
 
 def _parts(extent: int, size: int) -> list[tuple[int, int]]:
@@ -148,11 +146,11 @@ def _widths(rows: int, columns: int, width: int, registers: int) -> list[int]:
     return list(range(1, min(registers // 2, whole) + 1))
 
 
-def _filled(extent: int, tile: int) -> float:
+def _filled(extent: int, tile: int, costs: TileCosts) -> float:
     """The share of useful work when an extent is covered by tiles; a partial last tile also costs code."""
     if extent % tile == 0:
         return 1.0
-    return _PARTIAL * extent / (-(-extent // tile) * tile)
+    return costs.partial_tile * extent / (-(-extent // tile) * tile)
 
 
 def padded_widths(columns: int, lanes: int) -> list[int]:

@@ -6,11 +6,8 @@ from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 
 _UNROLLED_STEPS = (1, 2, 4, 8)
-_MOST_UNROLLED = 96
-"""Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
 _MOST_STREAMS = 8
-_LEAST_BYTES = 1 << 14
-"""What a stream reads of a panel at least: prefetchers take some lines to notice one."""
+"""Streams that a tuner may choose."""
 
 
 def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
@@ -21,7 +18,7 @@ def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) 
     extent = context.extent(loop)
     if extent is None:
         return loop
-    most = min(extent - 1, _MOST_UNROLLED // accumulators)
+    most = min(extent - 1, context.cpu.register_tile.most_unrolled // accumulators)
     options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
     # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
     count = context.choose_again("unroll", options, 2 if 2 in options else 1)
@@ -45,14 +42,13 @@ def interleave_streams(context: ScheduleContext, steps: LoopHandle, accumulators
     depth = context.extent(steps)
     if depth is None:
         return False
-    options = [
-        count
-        for count in range(1, _MOST_STREAMS + 1)
-        if depth % count == 0 and count * accumulators <= _MOST_UNROLLED and depth // count * step_bytes >= _LEAST_BYTES
-    ]
+    streams = context.cpu.streams
+    most = min(_MOST_STREAMS, context.cpu.register_tile.most_unrolled // accumulators)
+    least = streams.least_bytes
+    options = [n for n in range(1, most + 1) if depth % n == 0 and depth // n * step_bytes >= least]
     if len(options) < 2:
         return False
-    count = context.choose_again("streams", options, options[-1] if context.target.arch == "x86_64" else 1)
+    count = context.choose_again("streams", options, max(n for n in options if n <= streams.count))
     if count == 1:
         return False
     stream, step = context.sch.split(steps, [count, None])

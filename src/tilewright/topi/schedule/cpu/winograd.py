@@ -33,13 +33,7 @@ _STAGES = (
 )
 _ASSUMED_CACHE = 1 << 20
 """The second cache level of a target that does not say."""
-_CACHE_SHARE = 0.5
-"""The part of the second cache level that the transformed input of a group of tiles may fill, or the weights."""
-_LARGER_SHARE, _FEW_TILES = 0.6, 20
-"""What groups may fill that would otherwise have fewer tiles than hide the reading of weights from farther away."""
 _IMAGE_RANK = 4
-_IDLE_SHARE = 1.15
-"""How much longer than evenly divided work may take before cores share each group instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,7 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
         """Whether blocks of so many tiles lie in one image, or are whole images."""
         return images == 1 or per_image % count == 0 or count % per_image == 0
 
-    register = register_tile(tiles, outputs, lanes, context.target.vector_registers)
+    register = register_tile(tiles, outputs, lanes, context.target.vector_registers, context.cpu)
     heights = [height for height in divisors(tiles, context.target.vector_registers) if fits(height)]
     if not fits(register.rows):
         register = replace(register, rows=max(height for height in heights if height <= register.rows))
@@ -189,10 +183,11 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     item = size * size * channels * buffer.dtype.itemsize
     cache = context.target.l2_bytes or _ASSUMED_CACHE
     allowed = [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
-    are_far = item * outputs > int(cache * _CACHE_SHARE)
-    most = int(cache * _CACHE_SHARE) // item
-    if are_far and most < _FEW_TILES:
-        most = int(cache * _LARGER_SHARE) // item
+    limits = context.cpu.winograd
+    are_far = item * outputs > int(cache * limits.group_share)
+    most = int(cache * limits.group_share) // item
+    if are_far and most < limits.few_tiles:
+        most = int(cache * limits.small_group_share) // item
     fitting = [n for n in allowed if n <= max(1, most // register.rows)]
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
@@ -205,9 +200,9 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     # Some more than fit may still be better than fewer.
     group = context.choose("group", [n for n in allowed if n <= 2 * fitting[-1]], group)
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= context.cpu.parallel.least_work
-    together = parallel and not _divides_well(blocks // group, context.target.cores)
+    together = parallel and not _divides_well(context, blocks // group)
     if together:
-        streamed = streamed and _divides_well(-(-outputs // register.columns), context.target.cores)
+        streamed = streamed and _divides_well(context, -(-outputs // register.columns))
     return _Plan(
         tile=size - 2,
         tiles=tiles,
@@ -244,9 +239,10 @@ def _images(context: ScheduleContext) -> list[Buffer]:
     return [buffer for buffer in dict.fromkeys(reads) if buffer in sch.func.params and buffer.ndim == _IMAGE_RANK]
 
 
-def _divides_well(count: int, cores: int) -> bool:
+def _divides_well(context: ScheduleContext, count: int) -> bool:
     """Whether cores that each take whole items are seldom idle."""
-    return -(-count // cores) * cores <= _IDLE_SHARE * count
+    cores = context.target.cores
+    return -(-count // cores) * cores <= context.cpu.winograd.most_idle * count
 
 
 def _pack_weights(context: ScheduleContext, plan: _Plan) -> None:

@@ -12,30 +12,14 @@ from typing import Final
 
 from tilewright.ir.dtype import DataType
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
+from tilewright.target.machine.gpu import GroupTile as GroupCosts
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile
 
 LEAST_COLUMNS: Final = 32
 """Columns of a product from which on warp groups may compute it."""
-_PRODUCTS: Final = {2: 2000.0, 4: 1000.0}
-"""Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
-_FETCHED: Final = 50.0
-"""Bytes that a multiprocessor gets from the second-level cache in a cycle."""
-_READ: Final = 58.0
-"""Bytes that products get from shared memory in a cycle."""
-_WRITTEN: Final = 3.3
-"""Results that a block writes in a cycle."""
-_LATENCY: Final = 790.0
-"""Cycles from the start of a copy to its data."""
-_STEP: Final = 5.0
-"""Cycles that a step costs beside its work: waiting, the barrier, addresses."""
-_START: Final = 2300.0
-"""Cycles of a block beside its steps: starting, the first copies."""
-_SECOND: Final = 3150.0
-"""Cycles of the kernel that adds up parts beside its work."""
-_ADDED: Final = 50.0
-"""Bytes of parts that a multiprocessor adds up in a cycle."""
 _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
@@ -63,23 +47,26 @@ def group_cost(
     batch: int, rows: int, columns: int, depth: int, dtype: DataType, tile: GroupTile, target: Target
 ) -> float:
     """Cycles that a product takes by a tile of warp groups; blocks that fit a multiprocessor together share it."""
+    machine = gpu_parameters(target)
+    core, costs = machine.multiprocessor, machine.group_tile
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.parts
-    held = max(1, target.shared_bytes // (tile.shared_bytes + 1024))
-    held = min(held, max(1, 65536 // (128 * tile.groups * (tile.columns // 2 + 48))))
+    held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
+    held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
     rounds, rest = divmod(-(-blocks // target.cores), held)
     steps = -(-depth // (128 // dtype.itemsize * tile.parts))
-    total = rounds * _round_cost(steps, dtype, tile, held)
+    total = rounds * _round_cost(steps, dtype, tile, held, costs)
     if rest:
-        total += _round_cost(steps, dtype, tile, rest)
+        total += _round_cost(steps, dtype, tile, rest, costs)
     if tile.parts > 1:
-        total += _SECOND + batch * rows * columns * tile.parts * 4 / (_ADDED * target.cores)
+        added = costs.added_bytes_per_cycle * target.cores
+        total += costs.second_kernel + batch * rows * columns * tile.parts * 4 / added
     return total
 
 
-def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int) -> float:
+def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:
     """Cycles of some blocks that share a multiprocessor, from their start to their end."""
-    work = tile.rows * tile.columns * 128 / dtype.itemsize / _PRODUCTS[dtype.itemsize]
-    fetched = (tile.rows + tile.columns) * 128 / _FETCHED
-    read = tile.groups * (ROWS + tile.columns) * 128 / _READ
-    busy = max(together * max(work, fetched, read), _LATENCY / (tile.stages - 2))
-    return _START + steps * (busy + _STEP) + tile.rows * tile.columns / _WRITTEN
+    work = tile.rows * tile.columns * 128 / dtype.itemsize / costs.products(dtype.itemsize)
+    fetched = (tile.rows + tile.columns) * 128 / costs.l2_bytes_per_cycle
+    read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
+    busy = max(together * max(work, fetched, read), costs.copy_latency / (tile.stages - 2))
+    return costs.start + steps * (busy + costs.step) + tile.rows * tile.columns / costs.results_per_cycle

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Final
 
 from tilewright.target import Target
+from tilewright.target.machine import GpuParameters, gpu_parameters
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.register_tiles import Tile
 
@@ -29,37 +30,7 @@ _RESULTS: Final = (
     (1, 4),
 )
 """Rows and columns of one thread."""
-_REGISTERS: Final = 65536
-"""Registers of a multiprocessor."""
-_RESIDENT: Final = 2048
-"""Threads that a multiprocessor holds."""
 _MOST_THREADS: Final = 512
-_LANES: Final = 128
-"""Products that a multiprocessor finishes in a cycle."""
-_QUARTERS: Final = 4
-"""Parts of a multiprocessor that work on warps of their own."""
-_FETCHED: Final = 17.5
-"""Bytes that a multiprocessor gets from the second-level cache in a cycle."""
-_COPIED: Final = 5.9
-"""Cycles that a warp's copy instruction and its addresses take."""
-_COMBINED: Final = 0.091
-"""Cycles that one partial sum takes, written and read again."""
-_STEP: Final = 143.0
-"""Cycles of a step beside its products: the barrier, and the first values from shared memory."""
-_START: Final = 3080.0
-"""Cycles of a kernel beside its steps."""
-_TURN: Final = 205.0
-"""Cycles until a block that follows another one has its first operands."""
-_MEETING: Final = 3000.0
-"""Cycles that it costs the blocks of a cluster to meet, twice."""
-_REMOTE: Final = 2.0
-"""How much longer a sum takes from the shared memory of another block than from a block's own."""
-_ALONE: Final = 1.05
-"""How much longer products take where one block after the other has a multiprocessor to itself."""
-_GROUP: Final = 16
-"""Multiprocessors of a group: the blocks of a cluster are in one."""
-_SPARE_SHARED: Final = 1024
-"""Bytes of shared memory that a block costs beside what it asks for."""
 _OPTIONS: Final = 64
 """Candidates that a tuner chooses from: the best by the model, and as many again at random."""
 
@@ -82,7 +53,8 @@ class Shape:
 @functools.lru_cache(maxsize=256)
 def ranked_tiles(shape: Shape, target: Target) -> tuple[Tile, ...]:
     """All tiles that fit, cheapest first. Layers of one shape ask again and again."""
-    costs = [(cost(shape, tile, target), tile) for tile in _candidates(shape, target)]
+    machine = gpu_parameters(target)
+    costs = [(cost(shape, tile, target, machine), tile) for tile in _candidates(shape, target)]
     costs.sort(key=lambda item: item[0])
     return tuple(tile for _, tile in costs)
 
@@ -93,12 +65,15 @@ def tile_options(ranked: Sequence[Tile]) -> list[Tile]:
     return [*ranked[:_OPTIONS], *random.Random(0).sample(rest, min(_OPTIONS, len(rest)))]
 
 
-def cluster_room(cores: int, cluster: int) -> int:
+def cluster_room(target: Target, cluster: int) -> int:
     """How many multiprocessors blocks find room on where each cluster of them is in one group, of which some are odd.
 
     An H200 with 132 of them runs 66 clusters of 2 at once, but only 30 of 4 and 15 of 8.
     """
-    return cores if cluster <= 2 else max(1, cores - cores % _GROUP - _GROUP // 2)
+    if cluster <= 2:
+        return target.cores
+    group = gpu_parameters(target).multiprocessor.cluster_group
+    return max(1, target.cores - target.cores % group - group // 2)
 
 
 def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
@@ -112,7 +87,7 @@ def _candidates(shape: Shape, target: Target) -> Iterator[Tile]:
             clusters = [1]
             if target.has_clusters and tall <= shape.rows and shape.columns % wide == 0:
                 # Several blocks for a tile where tiles alone would leave multiprocessors idle.
-                fitting = [count for count in (2, 4, 8) if tiles * count <= cluster_room(target.cores, count)]
+                fitting = [count for count in (2, 4, 8) if tiles * count <= cluster_room(target, count)]
                 clusters += [count for count in fitting if tall >= count]
             for slices in (1, 2, 4, 8, 16):
                 threads = row_threads * column_threads * slices
@@ -141,35 +116,40 @@ def _staged(tile: Tile, shape: Shape, target: Target) -> Tile | None:
     return None
 
 
-def cost(shape: Shape, tile: Tile, target: Target) -> float:
+def cost(shape: Shape, tile: Tile, target: Target, machine: GpuParameters) -> float:
     """Cycles that a product takes by a tile: products, bytes from the second-level cache, and what each step costs.
 
     The numbers were fitted to some 1700 measured kernels of 40 layers on an H200: a tenth off in the mean, and what it
     likes best is 5 % slower than the best measured.
     """
+    core, costs = machine.multiprocessor, machine.thread_tile
     steps = -(-shape.depth // (tile.step * tile.cluster))
     tiles = -(-shape.rows // tile.block_rows) * -(-shape.columns // tile.block_columns) * shape.batch
-    waves = -(-tiles * tile.cluster // cluster_room(target.cores, tile.cluster))
+    waves = -(-tiles * tile.cluster // cluster_room(target, tile.cluster))
     results = tile.rows * tile.columns
     registers = results + 3 * tile.rows + tile.columns + 40
     needed = tile.shared_bytes(shape.item, target.capabilities.shared_reuse)
     held = min(
-        target.shared_bytes // (needed + _SPARE_SHARED) or 1,
-        _REGISTERS // (tile.threads * registers) or 1,
-        _RESIDENT // tile.threads,
+        target.shared_bytes // (needed + core.block_shared_bytes) or 1,
+        core.registers // (tile.threads * registers) or 1,
+        core.resident_threads // tile.threads,
     )
     together = min(waves, held)
-    alone = _ALONE if together < waves and together == 1 else 1.0
+    alone = costs.alone if together < waves and together == 1 else 1.0
     warps = together * tile.threads / 32
     # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
-    efficiency: float = results / (results + 1.9 * (tile.rows + tile.columns) + 1.6) * min(1.0, warps / 7.5) ** 0.42
-    # A warp has a quarter of a multiprocessor.
-    efficiency = min(efficiency, 0.9 * warps / _QUARTERS)
-    products = waves * tile.block_rows * tile.block_columns * steps * tile.step / _LANES / efficiency * alone
-    fetched = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item / _FETCHED
+    efficiency: float = results / (results + costs.operand_reads * (tile.rows + tile.columns) + costs.step_reads)
+    efficiency *= min(1.0, warps / costs.hiding_warps) ** costs.hiding_exponent
+    # A warp has one partition of a multiprocessor.
+    efficiency = min(efficiency, costs.partition_efficiency * warps / core.partitions)
+    products = waves * tile.block_rows * tile.block_columns * steps * tile.step / core.fma_per_cycle
+    products = products / efficiency * alone
+    loaded = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item
+    fetched = loaded / costs.l2_bytes_per_cycle
     copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / 32
-    combined = tile.block_rows * tile.block_columns * tile.slices * _COMBINED if tile.parts > 1 else 0.0
-    combined *= _REMOTE if tile.cluster > 1 else 1.0
+    combined = tile.block_rows * tile.block_columns * tile.slices * costs.partial_sum if tile.parts > 1 else 0.0
+    combined *= costs.remote_sum if tile.cluster > 1 else 1.0
     turns = waves / together
-    started = _START + _TURN * -(-waves // together) + (_MEETING if tile.cluster > 1 else 0.0)
-    return max(products + waves * steps * copies * _COPIED, fetched) + turns * (combined + steps * _STEP) + started
+    started = costs.start + costs.turn * -(-waves // together) + (costs.cluster_meeting if tile.cluster > 1 else 0.0)
+    busy = max(products + waves * steps * copies * costs.copy, fetched)
+    return busy + turns * (combined + steps * costs.step) + started

@@ -14,6 +14,8 @@ from typing import Final
 
 from tilewright.ir.dtype import DataType
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
+from tilewright.target.machine.gpu import GpuParameters
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile
@@ -22,32 +24,6 @@ from tilewright.topi.schedule.gpu.tile_choice import cluster_room
 _SIDES: Final = (16, 32, 64, 128)
 _MOST_RESULTS: Final = 64 * 64
 """Sums of one warp: 128 registers of each thread."""
-_PRODUCTS: Final = {1: 1340.0, 2: 670.0, 4: 335.0}
-"""Products that a multiprocessor finishes in a cycle, by the bytes of an element."""
-_FETCHED: Final = 27.4
-"""Bytes that a multiprocessor gets from the second-level cache in a cycle."""
-_READ: Final = 88.0
-"""Bytes that fragments get from shared memory in a cycle."""
-_LATENCY: Final = 180.0
-"""Cycles from the start of a copy to its data."""
-_SLAB: Final = 80.0
-"""Cycles of one warp for its fragments."""
-_PRODUCT: Final = 6.9
-"""Cycles of one warp for each product of 16 x 8."""
-_STEP: Final = 68.0
-"""Cycles that a step costs beside its work: waiting, the barrier, addresses."""
-_START: Final = 3220.0
-"""Cycles of a block beside its steps: starting, the first copies, writing results."""
-_MEETING: Final = 2400.0
-"""Cycles that it costs the blocks of a cluster to meet, twice."""
-_REMOTE: Final = 19.0
-"""How much longer it takes to write a sum for other blocks and to read it there than in a block's own memory."""
-_RESULT: Final = 13.0
-"""Cycles of a thread for each result: what follows the product, and where the result goes."""
-_ODD: Final = 44.0
-"""Cycles more of a step whose place in shared memory is not found by a mask."""
-_HIDING: Final = 4.0
-"""How well the parts of a step overlap; infinity: perfectly."""
 _OPTIONS: Final = 48
 """Candidates that a tuner chooses from."""
 
@@ -57,7 +33,9 @@ def ranked_warp_tiles(
     batch: int, rows: int, columns: int, depth: int, item: WarpProduct, target: Target
 ) -> tuple[WarpTile, ...]:
     """The tiles that fit a target, cheapest first."""
-    costs = [(_cost(batch, rows, columns, depth, item, tile, target), tile) for tile in warp_tiles(item, target)]
+    machine = gpu_parameters(target)
+    tiles = warp_tiles(item, target)
+    costs = [(_cost(batch, rows, columns, depth, item, tile, target, machine), tile) for tile in tiles]
     costs.sort(key=lambda entry: entry[0])
     ranked = [tile for _, tile in costs]
     # Some of those that sum up all steps in one place, and of those by clusters, are among the options in any case.
@@ -90,37 +68,47 @@ def _all_tiles(item: WarpProduct, target: Target) -> Iterator[WarpTile]:
                     yield tile
 
 
-def _cost(batch: int, rows: int, columns: int, depth: int, item: WarpProduct, tile: WarpTile, target: Target) -> float:
+def _cost(
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    item: WarpProduct,
+    tile: WarpTile,
+    target: Target,
+    machine: GpuParameters,
+) -> float:
     """Cycles that a product takes by a tile."""
+    core, costs = machine.multiprocessor, machine.warp_tile
     size = item.row.itemsize
     blocks = batch * -(-rows // tile.block_rows) * -(-columns // tile.block_columns) * tile.cluster
     steps = -(-depth // (tile.step * tile.cluster))
     results = tile.rows * tile.columns
     registers = results // 32 + (tile.rows + tile.columns) * item.depth * size // 128 + 48
     held = min(
-        max(1, target.shared_bytes // (tile.shared_bytes(item) + 1024)),
-        max(1, 65536 // (registers * tile.threads)),
-        max(1, 2048 // tile.threads),
+        max(1, target.shared_bytes // (tile.shared_bytes(item) + core.block_shared_bytes)),
+        max(1, core.registers // (registers * tile.threads)),
+        max(1, core.resident_threads // tile.threads),
     )
-    cores = cluster_room(target.cores, tile.cluster)
+    cores = cluster_room(target, tile.cluster)
     together = min(held, -(-blocks // cores))
     waves = -(-blocks // (cores * together))
     # Fragments come from shared memory: larger tiles of a warp read less for each product.
     warps = tile.row_warps * tile.column_warps
-    reads = (tile.rows + tile.columns) * warps * tile.step * size / _READ
-    work = tile.block_rows * tile.block_columns * tile.step / _PRODUCTS[size]
-    copies = (tile.block_rows + tile.block_columns) * tile.step * size / _FETCHED
-    alone = tile.step / tile.slices / item.depth * (_SLAB + results / 128 * _PRODUCT)
-    waiting = (_LATENCY + together * copies) / max(1, tile.stages - 1)
+    reads = (tile.rows + tile.columns) * warps * tile.step * size / costs.shared_bytes_per_cycle
+    work = tile.block_rows * tile.block_columns * tile.step / costs.products(size)
+    copies = (tile.block_rows + tile.block_columns) * tile.step * size / costs.l2_bytes_per_cycle
+    alone = tile.step / tile.slices / item.depth * (costs.fragments + results / 128 * costs.product)
+    waiting = (costs.copy_latency + together * copies) / max(1, tile.stages - 1)
     # What takes longest decides, but the others are never quite hidden behind it.
     taken = (together * work, together * reads, together * copies, alone, waiting)
-    busy = sum(cycles**_HIDING for cycles in taken) ** (1 / _HIDING)
+    busy = sum(cycles**costs.overlap for cycles in taken) ** (1 / costs.overlap)
     end = tile.block_rows * tile.block_columns * (2 * tile.slices + 2 if tile.parts > 1 else 2) / 64
-    end += tile.block_rows * tile.block_columns / tile.threads * _RESULT
+    end += tile.block_rows * tile.block_columns / tile.threads * costs.result
     if tile.cluster > 1:
-        end += _MEETING + tile.block_rows * tile.block_columns * tile.slices * (_REMOTE - 1) / 64
-    step = _STEP + (_ODD if tile.stages & (tile.stages - 1) else 0.0)
-    return float(waves * (_START + steps * (busy + step) + end))
+        end += costs.cluster_meeting + tile.block_rows * tile.block_columns * tile.slices * (costs.remote_sum - 1) / 64
+    step = costs.step + (costs.odd_stages if tile.stages & (tile.stages - 1) else 0.0)
+    return float(waves * (costs.start + steps * (busy + step) + end))
 
 
 def warp_cost(batch: int, rows: int, columns: int, depth: int, dtype: DataType, target: Target) -> float:
@@ -129,4 +117,4 @@ def warp_cost(batch: int, rows: int, columns: int, depth: int, dtype: DataType, 
     if item is None:
         return inf
     best = ranked_warp_tiles(batch, rows, columns, depth, item, target)[0]
-    return _cost(batch, rows, columns, depth, item, best, target)
+    return _cost(batch, rows, columns, depth, item, best, target, gpu_parameters(target))

@@ -1,0 +1,140 @@
+"""The machine parameters of GPUs: what a multiprocessor has, and the costs by which tiles of products are ranked.
+
+Costs are in cycles of a multiprocessor. Values are in `tables/`; nothing here has a default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What a multiprocessor has beside what the target says."""
+
+    registers: int
+    """Registers of 32 bits."""
+    resident_threads: int
+    """Threads that it holds at a time."""
+    partitions: int
+    """Parts that work on warps of their own."""
+    fma_per_cycle: int
+    """Multiply-adds of float32 that it finishes in a cycle."""
+    block_shared_bytes: int
+    """Shared memory that a block costs beside what it asks for."""
+    cluster_group: int
+    """Multiprocessors of a group: the blocks of a cluster are in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTile:
+    """Products by the arithmetic of threads."""
+
+    l2_bytes_per_cycle: float
+    """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+    operand_reads: float
+    """Reading a value of an operand from shared memory, in multiply-adds."""
+    step_reads: float
+    """What a step of a thread costs beside its multiply-adds and reads, in multiply-adds."""
+    hiding_warps: float
+    """Warps of a multiprocessor that hide each other's latencies."""
+    hiding_exponent: float
+    """How much fewer warps lose."""
+    partition_efficiency: float
+    """The part of a partition's peak that one warp reaches."""
+    copy: float
+    """A warp's copy instruction and its addresses."""
+    partial_sum: float
+    """One partial sum, written and read again."""
+    step: float
+    """A step beside its products: the barrier, and the first values from shared memory."""
+    start: float
+    """A kernel beside its steps."""
+    turn: float
+    """Until a block that follows another one has its first operands."""
+    cluster_meeting: float
+    """The blocks of a cluster meet, twice."""
+    remote_sum: float
+    """How much longer a sum takes from the shared memory of another block than from a block's own."""
+    alone: float
+    """How much longer products take where one block after the other has a multiprocessor to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """Products of warps on tensor cores."""
+
+    products_8_bit: float
+    """Multiply-adds of bytes that a multiprocessor finishes in a cycle,"""
+    products_16_bit: float
+    """of half precision,"""
+    products_32_bit: float
+    """of tf32."""
+    l2_bytes_per_cycle: float
+    """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+    shared_bytes_per_cycle: float
+    """Bytes that fragments get from shared memory in a cycle."""
+    copy_latency: float
+    """From the start of a copy to its data."""
+    fragments: float
+    """One warp for its fragments."""
+    product: float
+    """One warp for each product of 16 x 8."""
+    step: float
+    """A step beside its work: waiting, the barrier, addresses."""
+    odd_stages: float
+    """More of a step whose place in shared memory is not found by a mask."""
+    start: float
+    """A block beside its steps: starting, the first copies, writing results."""
+    result: float
+    """A thread for each result: what follows the product, and where the result goes."""
+    cluster_meeting: float
+    """The blocks of a cluster meet, twice."""
+    remote_sum: float
+    """How much longer it takes to write a sum for other blocks and to read it there than in a block's own memory."""
+    overlap: float
+    """How well the parts of a step overlap; infinity: perfectly."""
+
+    def products(self, itemsize: int) -> float:
+        """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""
+        return {1: self.products_8_bit, 2: self.products_16_bit, 4: self.products_32_bit}[itemsize]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """Products of warp groups on tensor cores."""
+
+    products_16_bit: float
+    """Multiply-adds of half precision that a multiprocessor finishes in a cycle,"""
+    products_32_bit: float
+    """of tf32."""
+    l2_bytes_per_cycle: float
+    """Bytes that a multiprocessor gets from the second-level cache in a cycle."""
+    shared_bytes_per_cycle: float
+    """Bytes that products get from shared memory in a cycle."""
+    results_per_cycle: float
+    """Results that a block writes in a cycle."""
+    copy_latency: float
+    """From the start of a copy to its data."""
+    step: float
+    """A step beside its work: waiting, the barrier, addresses."""
+    start: float
+    """A block beside its steps: starting, the first copies."""
+    second_kernel: float
+    """The kernel that adds up parts, beside its work."""
+    added_bytes_per_cycle: float
+    """Bytes of parts that a multiprocessor adds up in a cycle."""
+
+    def products(self, itemsize: int) -> float:
+        """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""
+        return self.products_16_bit if itemsize == 2 else self.products_32_bit
+
+
+@dataclass(frozen=True, slots=True)
+class GpuParameters:
+    """All parameters of a family of GPUs."""
+
+    multiprocessor: Multiprocessor
+    thread_tile: ThreadTile
+    warp_tile: WarpTile
+    group_tile: GroupTile
