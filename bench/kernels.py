@@ -33,7 +33,6 @@ import numpy as np
 from bench import harness
 from bench.kernel_cases import CASES, Case
 from bench.neighbours import CoreWatch
-from bench.peak import Peak, arithmetic_peak, move_peak, read_peak, tile_peak
 from tilewright.backends.llvm import deploy
 from tilewright.cli.measure import format_ms, max_relative_error
 from tilewright.cli.options import positive_int
@@ -46,6 +45,7 @@ from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.fingerprint import source_fingerprint
 from tilewright.support.text import table
 from tilewright.target import Target
+from tilewright.tune.peak import Peak, arithmetic_peak, move_peak, read_peak, tile_peak
 
 _SLICE_SECONDS = 0.003
 """How long a kernel runs in each round; its peak runs for half as long, in two parts."""

@@ -15,8 +15,8 @@ import os
 import time
 from pathlib import Path
 
-from bench.peak import width_peak
 from tilewright.target import Target
+from tilewright.tune.peak import width_peak
 
 _ALONE = 0.75
 """The part of the widest seen from which on the core counts as ours alone; frequencies differ by less."""

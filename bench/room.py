@@ -6,9 +6,9 @@
 Each kernel does some arithmetic, reads some weights and moves some other data. It takes no less than the arithmetic at
 the peak of multiply-adds, than its weights from where all weights of the model fit, and than its other data from where
 these alone fit: the largest of the three, summed over the kernels, is the bound. Rates are those that threads reach
-together, in loops of nothing else (`bench.peak`). A kernel that is quicker than its bound (one that reads a few rows of
-a large table) counts as it is. A machine's clock goes up and down by a tenth: peaks and model take turns, and each turn
-has a ratio of its own.
+together, in loops of nothing else (`tune/peak.py`). A kernel that is quicker than its bound (one that reads a few rows
+of a large table) counts as it is. A machine's clock goes up and down by a tenth: peaks and model take turns, and each
+turn has a ratio of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import numpy as np
 import tilewright as tw
 from bench import harness, zoo
 from bench.models import parse_models, parse_threads
-from bench.peak import Peak, arithmetic_peak, read_peak
 from tilewright.lower.database import Database
 from tilewright.runtime.core.artifact import ArgKind, ModelInfo
 from tilewright.runtime.core.convert import Array
@@ -38,6 +37,7 @@ from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 from tilewright.target import Target
+from tilewright.tune.peak import Peak, arithmetic_peak, read_peak
 
 _TURNS, _SECONDS = 12, 3.0
 """Turns of peaks and model: at least, and for about so long."""

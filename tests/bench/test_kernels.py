@@ -10,9 +10,9 @@ import pytest
 
 from bench import kernel_cases, kernels
 from bench.kernel_cases import Case
-from bench.peak import Peak, arithmetic_peak, move_peak, read_peak
 from tilewright.support.errors import UserError
 from tilewright.target import Target
+from tilewright.tune.peak import Peak, arithmetic_peak, move_peak, read_peak
 
 TINY = [
     kernel_cases.gemm("tiny_gemm", 5, 16, 8, 0.0),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench import neighbours
-from bench.peak import Peak, width_peak
 from tilewright.target import Target
+from tilewright.tune.peak import Peak, width_peak
 
 
 def test_a_core_adds_several_numbers_at_a_time() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bench import room as room_module
-from bench.peak import Peak
 from bench.room import Limits, Loss, Rates, Room, bound, room, step_weights, together
 from tests.integration.small_models import classifier
 from tilewright.compiler import Compilation
@@ -16,6 +15,7 @@ from tilewright.runtime.core.artifact import KernelInfo
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.target import Target
+from tilewright.tune.peak import Peak
 
 RATES = Rates(operations=1e6, weights=1e3)
 

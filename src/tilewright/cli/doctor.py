@@ -24,6 +24,7 @@ from tilewright.support.ownership import why_exposed
 from tilewright.support.text import human_bytes, plural, table
 from tilewright.support.version import VERSION
 from tilewright.target import Target
+from tilewright.target.machine.parameters import parameters_origin
 
 DESCRIPTION = """\
 Show the targets of this machine, the tools and packages found, and what to install for more.
@@ -117,6 +118,7 @@ def _show_target() -> None:
     caches = [human_bytes(size) for size in (target.l1_bytes, target.l2_bytes, target.l3_bytes)]
     print(f"[ok] target native: {target.describe()}")
     print(f"     triple {target.triple}; caches: L1 {caches[0]}, L2 {caches[1]}, L3 {caches[2]}")
+    print(f"     machine parameters: {parameters_origin(target)} (`tilewright calibrate` measures them)")
 
 
 def _check_settings() -> int:

@@ -28,6 +28,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
   tilewright bench   resnet18.onnx --against onnxruntime
   tilewright inspect resnet18.onnx --stage tir        look at any stage of the compilation
   tilewright tune    resnet18.onnx --time 20m         measure quicker schedules, kept for later compilations
+  tilewright calibrate                                measure this machine, once
   tilewright check   resnet18.onnx                    compare it with onnxruntime
   tilewright doctor                                   what this machine can do
 """
@@ -48,6 +49,7 @@ COMMANDS = {
     "bench": "time a model against other runtimes",
     "inspect": "print any stage of a compilation",
     "tune": "find quicker schedules of a model's kernels by measuring",
+    "calibrate": "measure this machine, for schedules that fit it",
     "database": "look at, join and export what tuning has measured",
     "rpc": "serve this machine, or a pool of machines, to remote clients",
     "check": "compare a model with onnxruntime, node by node where they differ",

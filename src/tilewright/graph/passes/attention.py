@@ -28,6 +28,7 @@ from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
 
 _HALVES = ("float16", "bfloat16")
 """Types of attention on tensor cores."""
@@ -35,12 +36,6 @@ _TYPES = ("float32", "float64", *_HALVES)
 """Types of attention; processors compute that of 16 bits in float32 and round once."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
-_MOST_TILED_SIZE = 128
-"""The same for registers of GPUs that have attention with keys in tiles."""
-_LEAST_QUERIES = 8
-"""Queries below which a tile of them would be mostly empty."""
-_MOST_KEYS = 2048
-"""Keys up to which the threads of a GPU have scores in registers."""
 _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
@@ -120,13 +115,14 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     queries, keys, width, depth = (int(str(size)) for size in (*sizes[-2:], results[-1], depths[-1]))
     dtype = scores.product.tensor_type.dtype.name
     static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
-    tiled = "sm_80" in target.feature_set and max(width, depth) <= _MOST_TILED_SIZE and queries >= _LEAST_QUERIES
-    if dtype in ("float32", *_HALVES) and tiled and static:
+    limits = gpu_parameters(target).attention
+    fills_tiles = max(width, depth) <= limits.most_tiled_size and queries >= limits.least_queries
+    if dtype in ("float32", *_HALVES) and "sm_80" in target.feature_set and fills_tiles and static:
         return _replace(b)
     if dtype in _HALVES:
         return None
     whole = queries % 8 == 0 and keys % 32 == 0 and width % 32 == 0 and depth % 4 == 0
-    tiles = 0 < keys <= _MOST_KEYS and (keys < 128 or keys % 128 == 0)
+    tiles = 0 < keys <= limits.most_keys and (keys < 128 or keys % 128 == 0)
     memory = 4 * (8 * keys + 136 * (depth + 4)) + 4096
     fits = whole and tiles and memory <= target.shared_bytes and queries > 0
     return _replace(b) if fits and target.max_threads >= 256 else None

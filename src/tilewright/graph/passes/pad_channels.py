@@ -22,11 +22,10 @@ from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
 
 _GROUP: Final = 4
 """Channels that are copied at once."""
-_MOST: Final = 16
-"""Channels from which on the last, smaller group matters little."""
 _MADE_BY: Final = ("cast", "transpose")
 """What makes an image anew: zeros come at no cost."""
 
@@ -35,6 +34,7 @@ def pad_channels(module: IRModule, target: Target) -> IRModule:
     """Fill up the channels of images for tensor cores (channels last, constant weights)."""
     if not target.has_tensor_cores:
         return module
+    most = gpu_parameters(target).convolution.padded_channels
     types = [FLOAT16, BFLOAT16, *([FLOAT32] if target.has_feature("tf32") else [])]
 
     def convolution(b: Bindings) -> GraphExpr | None:
@@ -47,7 +47,7 @@ def pad_channels(module: IRModule, target: Target) -> IRModule:
         layouts = (call.attributes.data_layout, call.attributes.kernel_layout)
         if layouts != ("NHWC", "HWIO") or call.attributes.groups != 1 or 0 in shape:
             return None
-        if shape[-1] % _GROUP == 0 or not _GROUP // 2 < shape[-1] < _MOST:
+        if shape[-1] % _GROUP == 0 or not _GROUP // 2 < shape[-1] < most:
             return None
         if not any(is_call_to(data, name) for name in _MADE_BY):
             return None

@@ -34,10 +34,7 @@ from tilewright.graph.passes.choose_algorithm import ConvolutionSize, best_tile,
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
-from tilewright.target.machine import cpu_parameters
-
-_TILED_CHANNELS = 16
-"""Channels from which on tiles of a GPU are filled by one phase; half precision has larger ones, for all of them."""
+from tilewright.target.machine import cpu_parameters, gpu_parameters
 
 
 def transposed_convolution(
@@ -166,9 +163,10 @@ def _all_phases(
         if choices.choose([item], ("apart", "together"), estimated) == "apart":
             return None
     # GPUs compute each phase by tiles of its own where it has channels enough; else tiles make up for zeros.
-    whole = all(axis.kernel % axis.stride == 0 for axis in axes)
-    if not target.is_cpu and whole and channels >= _TILED_CHANNELS and item.tensor_type.dtype is FLOAT32:
-        return None
+    if not target.is_cpu and item.tensor_type.dtype is FLOAT32:
+        fills_tiles = channels >= gpu_parameters(target).convolution.phase_channels
+        if fills_tiles and all(axis.kernel % axis.stride == 0 for axis in axes):
+            return None
     # Whole vectors are faster than short or masked ones: the channels that fill the last one are computed for nothing.
     unused = -outputs % lanes
     taps = np.pad(_phase_weights(weight.data, axes, sizes), [(0, 0), (0, 0), (0, 0), (0, unused)])

@@ -131,6 +131,29 @@ class GroupTile:
 
 
 @dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention as one kernel."""
+
+    most_tiled_size: int
+    """Sizes of a head up to which results stay in registers, where keys come in tiles."""
+    least_queries: int
+    """Queries below which a tile of them would be mostly empty."""
+    most_keys: int
+    """Keys up to which threads have scores in registers, where keys do not come in tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Forms of convolutions."""
+
+    phase_channels: int
+    """Channels from which on tiles are filled by one phase of a transposed convolution; half precision has larger
+    tiles, for all phases."""
+    padded_channels: int
+    """Channels of an image from which on the last, smaller group of them matters little."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuParameters:
     """All parameters of a family of GPUs."""
 
@@ -138,3 +161,5 @@ class GpuParameters:
     thread_tile: ThreadTile
     warp_tile: WarpTile
     group_tile: GroupTile
+    attention: Attention
+    convolution: Convolution

@@ -70,6 +70,15 @@ def user_table_path(target: Target, folder: Path) -> Path:
     return folder / f"{name}.json"
 
 
+def parameters_origin(target: Target) -> str:
+    """Where a target's parameters come from, for people."""
+    folder = settings.MACHINES.get()
+    if folder is not None and user_table_path(target, folder).exists():
+        return f"measured, in {user_table_path(target, folder)}"
+    table = shipped_table(target)
+    return "derived from its own numbers" if table is None else f"those of the family {table.family}"
+
+
 def forget_tables() -> None:
     """Read the user's tables anew from now on; a process otherwise keeps what it has read."""
     _cpu_parameters.cache_clear()

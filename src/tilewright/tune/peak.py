@@ -1,6 +1,7 @@
 """What one core can do at most: kernels of nothing but multiply-adds, dot products or loads, written in LLVM IR.
 
-Every fraction that `bench.kernels` prints is against one of these, measured in the same run and the same moment.
+Every fraction that `bench.kernels` prints is against one of these, measured in the same run and the same moment;
+`tilewright calibrate` derives machine parameters from them.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ class Peak:
     call: Callable[[], object]
 
 
-def arithmetic_peak(target: Target, dtype: str) -> Peak | None:
+def arithmetic_peak(target: Target, dtype: str, chains: int | None = None) -> Peak | None:
     """Independent chains of the best vector instruction for a data type; None where the CPU has none.
+
+    Their number is what hides the latency if nothing is said; a single one shows it.
 
     float32 and float16: fused multiply-adds, two operations a lane. int8: dot products of four, eight a lane.
     """
+    # As many chains as hide the latency, and leave registers for the operands.
+    count = chains or min(_CHAINS, target.vector_registers - 4)
     if dtype == "int8":
         step = _dot_step(target)
         if step is None:
             return None
         lanes = target.lanes(32)
-        text = _chains_ir(target, f"<{lanes} x i32>", step)
+        text = _chains_ir(count, f"<{lanes} x i32>", step)
         operations = 8 * lanes
     else:
         if dtype == "float16" and not target.has_fp16:
@@ -52,13 +57,14 @@ def arithmetic_peak(target: Target, dtype: str) -> Peak | None:
         bits, element = {"float32": (32, "float"), "float16": (16, "half")}[dtype]
         lanes = target.lanes(bits)
         vector = f"<{lanes} x {element}>"
-        intrinsic = f"@llvm.fmuladd.v{lanes}f{bits}"
+        # `fmuladd` may become two instructions, and does on some processors; `fma` calls a library on those without.
+        intrinsic = f"@llvm.{'fma' if target.has_fma else 'fmuladd'}.v{lanes}f{bits}"
         declaration = f"declare {vector} {intrinsic}({vector}, {vector}, {vector})"
-        step = _Step(declaration, f"call {vector} {intrinsic}({vector} {{chain}}, {vector} %x, {vector} %x)", vector)
-        text = _chains_ir(target, vector, step)
+        step = _Step(declaration, f"call {vector} {intrinsic}({vector} %x, {vector} %x, {vector} {{chain}})", vector)
+        text = _chains_ir(count, vector, step)
         operations = 2 * lanes
     function = _compile(text, target)
-    # Starting values: multiplied by a half and moved by a half, a chain stays a normal number for ever.
+    # A chain is a sum, as in products. It grows by a quarter a step: always a normal number.
     half = {"float32": np.float32(0.5), "float16": np.float16(0.5), "int8": np.int8(1)}[dtype]
     data = aligned_empty((target.vector_bits // 8 // half.itemsize,), half.dtype)
     data[...] = half
@@ -68,7 +74,7 @@ def arithmetic_peak(target: Target, dtype: str) -> Peak | None:
     def call(keep: object = (data, out)) -> None:
         function(*arguments)
 
-    return Peak(dtype, float(operations * _chains(target) * _STEPS), call)
+    return Peak(dtype, float(operations * count * _STEPS), call)
 
 
 def tile_peak(target: Target, dtype: str) -> Peak | None:
@@ -160,14 +166,14 @@ def move_peak(target: Target, read: int, written: int) -> Peak:
     return Peak("move", float(blocks * (loads + stores) * size), call)
 
 
-def width_peak(target: Target) -> Peak:
+def width_peak(target: Target, additions: int = _ADDITIONS) -> Peak:
     """Independent additions of integers: as many instructions at a time as the core takes in.
 
-    What a thread of another program on the same core takes away shows here first.
+    What a thread of another program on the same core takes away shows here first. One at a time are cycles.
     """
-    phis = "\n".join(f"  %c{n} = phi i64 [ {n}, %entry ], [ %d{n}, %loop ]" for n in range(_ADDITIONS))
-    steps = "\n".join(f"  %d{n} = add i64 %c{n}, %x" for n in range(_ADDITIONS))
-    function = _compile(_loop_ir("i64", phis, steps, _ADDITIONS), target)
+    phis = "\n".join(f"  %c{n} = phi i64 [ {n}, %entry ], [ %d{n}, %loop ]" for n in range(additions))
+    steps = "\n".join(f"  %d{n} = add i64 %c{n}, %x" for n in range(additions))
+    function = _compile(_loop_ir("i64", phis, steps, additions), target)
     data = aligned_empty((16,), np.dtype(np.int64))
     data[...] = 1
     arguments = (address_of(data), address_of(data) + 64, 10 * _STEPS)
@@ -175,7 +181,7 @@ def width_peak(target: Target) -> Peak:
     def call(keep: object = data) -> None:
         function(*arguments)
 
-    return Peak("width", 10.0 * _ADDITIONS * _STEPS, call)
+    return Peak("width", 10.0 * additions * _STEPS, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +191,6 @@ class _Step:
     declaration: str
     text: str
     operand: str
-
-
-def _chains(target: Target) -> int:
-    """As many chains as hide the latency, and leave registers for the operands."""
-    return min(_CHAINS, target.vector_registers - 4)
 
 
 def _dot_step(target: Target) -> _Step | None:
@@ -205,8 +206,7 @@ def _dot_step(target: Target) -> _Step | None:
     return _Step(declaration, f"call {chain} {name}({chain} {{chain}}, {operand} %x, {operand} %x)", operand)
 
 
-def _chains_ir(target: Target, vector: str, step: _Step) -> str:
-    count = _chains(target)
+def _chains_ir(count: int, vector: str, step: _Step) -> str:
     phis = "\n".join(f"  %c{n} = phi {vector} [ zeroinitializer, %entry ], [ %d{n}, %loop ]" for n in range(count))
     steps = "\n".join(f"  %d{n} = {step.text.format(chain=f'%c{n}')}" for n in range(count))
     return f"{step.declaration}\n{_loop_ir(step.operand, phis, steps, count, vector)}"
