@@ -66,8 +66,8 @@ def _convolution(size: int, channels: int, outputs: int, kernel: int) -> Machine
     def module() -> IRModule:
         x, pad = _input(1, size, size, channels), kernel // 2
         weight = _weights(kernel, kernel, channels, outputs)
-        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-        found = call("nn.conv2d", x, weight, padding=(pad, pad, pad, pad), **layouts)
+        padding = (pad, pad, pad, pad)
+        found = call("nn.conv2d", x, weight, padding=padding, data_layout="NHWC", kernel_layout="HWIO")
         return _module(name, x, call("nn.relu", call("add", found, _weights(outputs))))
 
     name = f"convolution_{size}x{size}x{channels}x{outputs}_{kernel}x{kernel}"

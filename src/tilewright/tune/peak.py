@@ -65,9 +65,9 @@ def arithmetic_peak(target: Target, dtype: str, chains: int | None = None) -> Pe
         operations = 2 * lanes
     function = _compile(text, target)
     # A chain is a sum, as in products. It grows by a quarter a step: always a normal number.
-    half = {"float32": np.float32(0.5), "float16": np.float16(0.5), "int8": np.int8(1)}[dtype]
-    data = aligned_empty((target.vector_bits // 8 // half.itemsize,), half.dtype)
-    data[...] = half
+    kind = np.dtype(dtype)
+    data = aligned_empty((target.vector_bits // 8 // kind.itemsize,), kind)
+    data[...] = 1 if dtype == "int8" else 0.5
     out = aligned_empty((target.vector_bits // 8,), np.dtype(np.uint8))
     arguments = (address_of(data), address_of(out), _STEPS)
 

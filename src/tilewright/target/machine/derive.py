@@ -18,6 +18,9 @@ _LATENCY = 4
 _VECTORS_FROM_L2 = 4
 """Multiply-adds in the time of which a whole vector comes from the second cache level."""
 
+_STREAMS = {"x86_64": 8, "aarch64": 2}
+"""Streams that prefetchers follow: those of x86 end at a page, one of a Neoverse N1 gets two thirds of what two get."""
+
 
 def derived_cpu(reference: Values, target: Target) -> Values:
     """The values of a CPU that no table knows."""
@@ -35,9 +38,7 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     # Waking a core takes the same time everywhere, in which narrower vectors do less.
     scaled = ("least_work", "least_piece", "large_piece")
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
-    # Prefetchers of x86 end at a page; others follow one stream as far as it goes.
-    streams = {} if target.arch == "x86_64" else {"count": 1}
-    return merged(reference, {"core": core, "parallel": parallel, "streams": streams})
+    return merged(reference, {"core": core, "parallel": parallel, "streams": {"count": _STREAMS.get(target.arch, 1)}})
 
 
 _TENSOR_CORES = {70: 512, 75: 512, 80: 1024, 86: 512, 87: 512, 89: 512, 90: 1024, 100: 1024, 103: 1024, 120: 512}

@@ -55,7 +55,8 @@ class Processors:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Processors:
         """What the file of a table says."""
-        return cls(**{name: tuple(item) if isinstance(item, list) else item for name, item in data.items()})
+        options: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in data.items()}
+        return cls(**options)
 
     def include(self, target: Target) -> bool:
         """Whether a target is one of them."""
