@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tilewright.support import settings
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
 from tilewright.target.machine.parameters import user_table_path
-from tilewright.target.machine.tables import read_table
+from tilewright.target.machine.tables import Fit, read_table, write_table
 from tilewright.tune.machine_fit import MachineFit, Parameter, Trial
 from tilewright.tune.machine_probes import CoreRates
 
@@ -46,6 +47,18 @@ def test_what_was_measured_is_kept_and_used(capsys: Captured, tmp_path: Path) ->
     assert found.streams.count == 8
     fit = read_table(path, "").fits["streams"]
     assert (fit.by, fit.on) == ("tilewright calibrate", target.describe())
+
+
+def test_what_is_not_measured_again_stays(capsys: Captured, tmp_path: Path) -> None:
+    path = user_table_path(Target("native"), tmp_path)
+    with settings.MACHINES.override(tmp_path):
+        main(["calibrate", "--only", "core"])
+        before = read_table(path, "")
+        write_table(replace(before, fits={"core": Fit("tilewright calibrate", "another day", "2026-01-01")}), path)
+        main(["calibrate", "--only", "streams"])
+    after = read_table(path, "")
+    assert after.values == {**before.values, "streams": {"count": 8}}
+    assert after.fits["core"].when == "2026-01-01" != after.fits["streams"].when
 
 
 def test_a_dry_run_keeps_nothing(capsys: Captured, tmp_path: Path) -> None:

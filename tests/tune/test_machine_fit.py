@@ -78,7 +78,7 @@ def test_what_is_not_clear_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         return Comparison(1.0, 1.0, ((1.3, 0.7), (0.8, 1.2)))
 
     monkeypatch.setattr(machine_fit, "compare_in_turns", compare)
-    fit = MachineFit(Target("native"), 0.1, lambda text: None)
+    fit = MachineFit(Target("native"), 0.1)
     trials = fit.fit(Parameter("product", "many_rows", (30, 400), (_product(60, 256, 96),)))
     assert [trial.speedup for trial in trials] == [1.0, 1.0]
     assert not fit.changes

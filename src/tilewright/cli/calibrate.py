@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from tilewright.support.progress import Progress
 from tilewright.support.text import human_seconds, table
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
-from tilewright.target.machine.parameters import forget_tables, parameters_origin, user_table_path
-from tilewright.target.machine.tables import Value, values_of, write_table
-from tilewright.tune.machine_fit import PARAMETERS, MachineFit, Trial, user_table
+from tilewright.target.machine.parameters import BAD_USER_TABLE, forget_tables, parameters_origin, user_table_path
+from tilewright.target.machine.tables import Fit, Value, read_table, values_of, write_table
+from tilewright.tune.machine_fit import PARAMETERS, Changes, MachineFit, Trial, user_table
 from tilewright.tune.machine_probes import CoreRates, core_values, measure_core
 
 DESCRIPTION = """\
@@ -59,7 +60,9 @@ def execute(options: argparse.Namespace) -> int:
     chosen = _chosen(options.only)
     began = time.monotonic()
     print(f"{target.describe()}; its parameters are {parameters_origin(target)}")
-    fit, rates = _measure(target, options.seconds, chosen)
+    values, fits = _measured_before(path, chosen)
+    fit = MachineFit(target, options.seconds, changes=values)
+    rates = _measure(fit, chosen)
     if rates is not None:
         print(_rates(rates, target))
     shipped = _shipped_values(target)
@@ -73,7 +76,8 @@ def execute(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(f"measured in {taken}; nothing was kept (--dry-run)")
         return 0
-    write_table(user_table(target, fit.changes, date.today().isoformat()), path)
+    measured = user_table(target, fit.changes, date.today().isoformat())
+    write_table(replace(measured, fits={**measured.fits, **fits}), path)
     forget_tables()
     print(f"measured in {taken}; written to {path}")
     return 0
@@ -86,6 +90,15 @@ def _chosen(text: str | None) -> tuple[str, ...]:
             known = f"one of {', '.join(_GROUPS)}"
             raise UserError(f"there is no group '{group}' to measure", where="--only", hint=known)
     return groups
+
+
+def _measured_before(path: Path, chosen: tuple[str, ...]) -> tuple[Changes, dict[str, Fit]]:
+    """What is not measured anew: the other groups of the table that is there, and where they come from."""
+    if not path.exists():
+        return {}, {}
+    before = read_table(path, BAD_USER_TABLE)
+    groups = [group for group in before.values if group not in chosen]
+    return {group: dict(before.values[group]) for group in groups}, {group: before.fits[group] for group in groups}
 
 
 def _reset(path: Path, target: Target) -> int:
@@ -103,13 +116,14 @@ def _shipped_values(target: Target) -> dict[str, dict[str, Value]]:
         return values_of(cpu_parameters(target))
 
 
-def _measure(target: Target, seconds: float, groups: tuple[str, ...]) -> tuple[MachineFit, CoreRates | None]:
-    """What differs from the shipped values, and the rates of a core if these were asked for."""
+def _measure(fit: MachineFit, groups: tuple[str, ...]) -> CoreRates | None:
+    """Fit what differs from the shipped values; gives the rates of a core if these were asked for."""
+    target = fit.target
     parameters = [item for item in PARAMETERS if item.group in groups and (target.cores > 1 or not item.all_cores)]
     steps = sum(len(item.values) for item in parameters) + 6 * ("core" in groups)
     rates = None
     with Progress("measuring", total=steps) as line:
-        fit = MachineFit(target, seconds, line.step)
+        fit.say = line.step
         if "core" in groups:
             with settings.MACHINES.override(None):
                 before = cpu_parameters(target).core
@@ -119,7 +133,7 @@ def _measure(target: Target, seconds: float, groups: tuple[str, ...]) -> tuple[M
             fit.changes.update({"core": changed} if changed else {})
         for parameter in parameters:
             print(_line(f"{parameter.group}.{parameter.name}", fit.fit(parameter)), flush=True)
-    return fit, rates
+    return rates
 
 
 def _line(name: str, trials: list[Trial]) -> str:

@@ -71,7 +71,8 @@ class MachineFit:
     target: Target
     seconds: float
     """How long one comparison takes, about."""
-    say: Callable[[str], None]
+    say: Callable[[str], None] = field(default=lambda text: None)
+    """Where progress goes."""
     changes: Changes = field(default_factory=dict)
 
     def try_values(self, parameter: Parameter) -> list[Trial]:
