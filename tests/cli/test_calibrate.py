@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
 from tilewright.target.machine.parameters import user_table_path
 from tilewright.target.machine.tables import Fit, read_table, write_table
-from tilewright.tune.machine_fit import MachineFit, Parameter, Trial
+from tilewright.tune.machine_cases import MachineCase
+from tilewright.tune.machine_fit import Changes, MachineFit, Parameter, Trial
 from tilewright.tune.machine_probes import CoreRates
 
 Captured = pytest.CaptureFixture[str]
@@ -29,7 +31,12 @@ def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
         self.changes.setdefault(parameter.group, {})[parameter.name] = parameter.values[-1]
         return [Trial(value, 1.0 + number / 10, 1) for number, value in enumerate(parameter.values)]
 
+    def accept(self: MachineFit, changes: Changes, cases: Sequence[MachineCase]) -> float:
+        self.changes.update(changes)
+        return 1.1
+
     monkeypatch.setattr(MachineFit, "fit", fit)
+    monkeypatch.setattr(MachineFit, "accept", accept)
     monkeypatch.setattr(calibrate, "measure_core", lambda target, say: RATES)
 
 
@@ -42,7 +49,7 @@ def test_what_was_measured_is_kept_and_used(capsys: Captured, tmp_path: Path) ->
     path = user_table_path(target, tmp_path)
     assert f"written to {path}" in text
     assert "a core: 3.00 GHz" in text and "30.0 GB/s from the second cache level" in text
-    assert "streams.count" in text
+    assert "streams.count" in text and "core: 1.100x\n" in text
     assert (found.core.fma_per_cycle, found.core.fma_in_flight) == (1, 3)
     assert found.streams.count == 8
     fit = read_table(path, "").fits["streams"]

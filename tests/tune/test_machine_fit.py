@@ -84,6 +84,18 @@ def test_what_is_not_clear_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert not fit.changes
 
 
+@pytest.mark.parametrize(("ratio", "is_taken"), [(1.2, True), (1.0, True), (0.8, False)])
+def test_measured_rates_are_taken_unless_models_are_slower(
+    ratio: float, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = ((ratio, ratio), (ratio, ratio))
+    monkeypatch.setattr(machine_fit, "compare_in_turns", lambda *models, **options: Comparison(1.0, 1.0, places))
+    fit = MachineFit(Target("native"), 0.1)
+    changes = {"product": {"many_rows": 30}}
+    assert fit.accept(changes, [_product(60, 256, 96)]) == pytest.approx(ratio)
+    assert fit.changes == (changes if is_taken else {})
+
+
 def test_what_the_rates_of_a_core_mean() -> None:
     before = cpu_parameters(NEOVERSE).core
     found = core_values(RATES, 2, before)

@@ -17,7 +17,7 @@ from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
 from tilewright.target.machine.parameters import BAD_USER_TABLE, forget_tables, parameters_origin, user_table_path
 from tilewright.target.machine.tables import Fit, Value, read_table, values_of, write_table
-from tilewright.tune.machine_fit import PARAMETERS, Changes, MachineFit, Trial, user_table
+from tilewright.tune.machine_fit import CORE_CASES, PARAMETERS, Changes, MachineFit, Trial, user_table
 from tilewright.tune.machine_probes import CoreRates, core_values, measure_core
 
 DESCRIPTION = """\
@@ -120,7 +120,7 @@ def _measure(fit: MachineFit, groups: tuple[str, ...]) -> CoreRates | None:
     """Fit what differs from the shipped values; gives the rates of a core if these were asked for."""
     target = fit.target
     parameters = [item for item in PARAMETERS if item.group in groups and (target.cores > 1 or not item.all_cores)]
-    steps = sum(len(item.values) for item in parameters) + 6 * ("core" in groups)
+    steps = sum(len(item.values) for item in parameters) + 7 * ("core" in groups)
     rates = None
     with Progress("measuring", total=steps) as line:
         fit.say = line.step
@@ -128,9 +128,12 @@ def _measure(fit: MachineFit, groups: tuple[str, ...]) -> CoreRates | None:
             with settings.MACHINES.override(None):
                 before = cpu_parameters(target).core
             rates = measure_core(target, line.step)
+            line.step("models with the rates of a core")
             found = core_values(rates, target.cores, before)
             changed = {name: value for name, value in found.items() if value != getattr(before, name)}
-            fit.changes.update({"core": changed} if changed else {})
+            speedup = fit.accept({"core": changed}, CORE_CASES) if changed else 1.0
+            is_taken = changed.items() <= fit.changes.get("core", {}).items()
+            print(f"core: {speedup:.3f}x{'' if is_taken else ', not taken'}", flush=True)
         for parameter in parameters:
             print(_line(f"{parameter.group}.{parameter.name}", fit.fit(parameter)), flush=True)
     return rates

@@ -54,6 +54,9 @@ PARAMETERS = (
 )
 """In the order of fitting: those whose effect is largest come first, and what they become holds for the rest."""
 
+CORE_CASES = (*ROWS, *PRODUCTS, *CONVOLUTIONS)
+"""Models that show whether parameters of a core that follow from its rates are of use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -78,14 +81,12 @@ class MachineFit:
     def try_values(self, parameter: Parameter) -> list[Trial]:
         """Time a parameter's models with each of its values; the present value is one of the trials."""
         present = self._present(parameter)
-        times = [_CaseTimes(case, self, parameter) for case in parameter.cases]
+        times = [_CaseTimes(case, self, parameter.all_cores) for case in parameter.cases]
         trials = []
         for value in sorted({*parameter.values, present}):
             self.say(f"{parameter.group}.{parameter.name} = {value}")
-            ratios = [case.speedup(value) for case in times]
-            changed = sum(case.is_changed(value) for case in times)
-            speedup = math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
-            trials.append(Trial(value, speedup, changed))
+            ratios = [case.speedup({parameter.group: {parameter.name: value}}) for case in times]
+            trials.append(Trial(value, _mean(ratios), sum(ratio is not None for ratio in ratios)))
         return trials
 
     def fit(self, parameter: Parameter) -> list[Trial]:
@@ -95,6 +96,13 @@ class MachineFit:
         if best != present:
             self.changes.setdefault(parameter.group, {})[parameter.name] = best
         return trials
+
+    def accept(self, changes: Changes, cases: Sequence[MachineCase]) -> float:
+        """Take over values that were measured by themselves, unless models are slower for it; gives the speed-up."""
+        speedup = _mean([_CaseTimes(case, self, all_cores=False).speedup(changes) for case in cases])
+        if speedup > 1 / WORTH:
+            self.changes = {group: dict(values) for group, values in merged(self.changes, changes).items()}
+        return speedup
 
     def _present(self, parameter: Parameter) -> Value:
         with self.parameters({}):
@@ -115,31 +123,31 @@ class MachineFit:
 
 
 class _CaseTimes:
-    """The codes that one model gets from values of a parameter, and how quick each is against the present one."""
+    """The codes that one model gets from values of parameters, and how quick each is against the present one."""
 
-    def __init__(self, case: MachineCase, fit: MachineFit, parameter: Parameter) -> None:
-        self._fit, self._parameter, self._module = fit, parameter, case.module()
-        self._codes: dict[Value, str] = {}
+    def __init__(self, case: MachineCase, fit: MachineFit, all_cores: bool) -> None:
+        self._fit, self._module = fit, case.module()
+        self._threads = None if all_cores else 1
         self._present = self._compile({})
-        self._speedups = {_code(self._present): 1.0}
+        self._speedups: dict[str, float | None] = {_code(self._present): None}
 
-    def speedup(self, value: Value) -> float:
-        """How many times as quick the model is with a value; 1 where that is not clear."""
-        model = self._compile({self._parameter.group: {self._parameter.name: value}})
-        code = self._codes[value] = _code(model)
+    def speedup(self, changes: Changes) -> float | None:
+        """How many times as quick changes make the model, 1 where that is not clear; None if it has the same code."""
+        model = self._compile(changes)
+        code = _code(model)
         if code not in self._speedups:
             found = compare_in_turns(self._present, model, seconds=self._fit.seconds, until_clear=True)
             self._speedups[code] = found.ratio if found.is_clear else 1.0
         return self._speedups[code]
 
-    def is_changed(self, value: Value) -> bool:
-        """Whether a value that was timed makes other code than the present one."""
-        return self._codes[value] != _code(self._present)
+    def _compile(self, changes: Changes) -> Executable:
+        with self._fit.parameters(changes):
+            return front.compile(self._module, target=self._fit.target, threads=self._threads)
 
-    def _compile(self, extra: Changes) -> Executable:
-        threads = None if self._parameter.all_cores else 1
-        with self._fit.parameters(extra):
-            return front.compile(self._module, target=self._fit.target, threads=threads)
+
+def _mean(speedups: Sequence[float | None]) -> float:
+    """The geometric mean of speed-ups; models whose code did not change count as 1."""
+    return math.exp(math.fsum(math.log(speedup or 1.0) for speedup in speedups) / len(speedups))
 
 
 def _code(model: Executable) -> str:
