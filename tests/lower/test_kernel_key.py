@@ -295,7 +295,7 @@ def test_a_changed_table_of_machine_parameters_changes_the_key(tmp_path: Path) -
     before = _key(_kernel())
     values = {"parallel": {"least_work": cpu_parameters(TARGET).parallel.least_work + 1}}
     fits = {"parallel": Fit("tilewright calibrate", "a test", "2026-11-16")}
-    table = Table("mine", "measured", Processors(("llvm",), TARGET.arch, (TARGET.cpu,)), values, fits)
+    table = Table("mine", "measured", Processors("cpu", TARGET.arch, (TARGET.cpu,)), values, fits)
     write_table(table, user_table_path(TARGET, tmp_path))
     with settings.MACHINES.override(tmp_path):
         assert _key(_kernel()) != before

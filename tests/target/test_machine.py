@@ -34,8 +34,8 @@ RISCV = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=spacemit-x60")
         (RISCV, None),
         (Target("cuda -arch=sm_90a"), "cuda-hopper"),
         (Target("cuda -arch=sm_80"), None),
-        (Target("webgpu"), "gpu-portable"),
-        (Target("rocm -arch=gfx942"), "gpu-portable"),
+        (Target("webgpu"), None),
+        (Target("rocm -arch=gfx942"), None),
     ],
 )
 def test_each_processor_has_one_family_or_none(target: Target, family: str | None) -> None:
@@ -72,7 +72,7 @@ def test_gpus_of_nvidia_that_no_table_knows_have_values_of_their_generation() ->
     assert ada.multiprocessor.resident_threads == next_year.multiprocessor.resident_threads == 1536
     assert gpu_parameters(Target("cuda -arch=sm_80")) == hopper, "as many a cycle"
     assert gpu_parameters(Target("cuda -arch=sm_60")) == hopper, "nothing is known"
-    assert gpu_parameters(Target("webgpu")) == hopper
+    assert gpu_parameters(Target("webgpu")) == gpu_parameters(Target("rocm -arch=gfx942")) == hopper
 
 
 def test_cpus_have_no_parameters_of_gpus() -> None:
@@ -84,7 +84,7 @@ def test_cpus_have_no_parameters_of_gpus() -> None:
 
 def _table(target: Target, **values: int | float) -> Table:
     fit = Fit("tilewright calibrate", "a test", "2026-11-16")
-    place = Processors(("llvm",), target.arch, (target.cpu,))
+    place = Processors("cpu", target.arch, (target.cpu,))
     return Table("mine", "measured", place, {"parallel": values}, {"parallel": fit})
 
 
@@ -115,7 +115,7 @@ def test_a_table_that_is_written_reads_back(tmp_path: Path) -> None:
         ({"version": 7}, "has version 7, but this Tilewright reads version 1"),
         ({"parameters": {"parallel": {}}}, "is damaged .*KeyError: 'values'"),
         ({"parameters": 3}, "is damaged"),
-        ({"processors": {"kinds": ["llvm"], "colour": "red"}}, "is damaged .*colour"),
+        ({"processors": {"device": "cpu", "colour": "red"}}, "is damaged .*colour"),
         ({"values": {"least_work": 0}}, "'least_work' is 0, not a positive number"),
         ({"values": {"least_work": "many"}}, "'least_work' is 'many', not a positive number"),
         ({"values": {"least_work": True}}, "'least_work' is True, not a positive number"),

@@ -169,7 +169,7 @@ def best_value(trials: Sequence[Trial], present: Value) -> Value:
 
 def user_table(target: Target, values: Mapping[str, Mapping[str, Value]], when: str) -> Table:
     """A table of what was measured on this machine, for its processor alone."""
-    place = Processors(("llvm",), target.arch, (target.cpu,))
+    place = Processors("cpu", target.arch, (target.cpu,))
     fit = Fit("tilewright calibrate", target.describe(), when)
     about = "measured by `tilewright calibrate`"
     return Table(target.cpu, about, place, values, dict.fromkeys(values, fit))

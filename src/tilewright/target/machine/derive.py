@@ -6,6 +6,8 @@ explains the formulas. Where a number says nothing, the choice that loses less w
 
 from __future__ import annotations
 
+import re
+
 from tilewright.target.machine.tables import Values, merged
 from tilewright.target.target import Target
 
@@ -48,9 +50,9 @@ _RESIDENT = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536}
 
 
 def derived_gpu(reference: Values, target: Target) -> Values:
-    """The values of a GPU that no table knows: of NVIDIA's, what its compute capability says."""
-    digits = target.arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
-    number = int(digits) if target.kind == "cuda" and digits.isdigit() else 0
+    """The values of a GPU that no table knows: of NVIDIA's, what the compute capability says; else the reference's."""
+    architecture = re.match(r"sm_(\d+)", target.arch)
+    number = int(architecture[1]) if architecture else 0
     known = [capability for capability in _TENSOR_CORES if capability <= number]
     if not known:
         return reference

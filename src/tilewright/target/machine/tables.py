@@ -41,8 +41,8 @@ class Fit:
 class Processors:
     """Which processors a table is for: all that have what is named here."""
 
-    kinds: tuple[str, ...]
-    """Kinds of target: `llvm`, `cuda`."""
+    device: str
+    """`cpu` or `gpu`."""
     arch: str = "*"
     """The target's architecture, a pattern: `x86_64`, `sm_90*`."""
     names: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Processors:
 
     def include(self, target: Target) -> bool:
         """Whether a target is one of them."""
-        if target.kind not in self.kinds or not fnmatchcase(target.arch, self.arch):
+        if self.device != ("cpu" if target.is_cpu else "gpu") or not fnmatchcase(target.arch, self.arch):
             return False
         named = not self.names or any(fnmatchcase(target.cpu, name) for name in self.names)
         present = target.feature_set
