@@ -229,11 +229,17 @@ def _is_pass(node: ast.FunctionDef) -> bool:
 
 def _shown_passes(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "assert_becomes":
-                for inner in ast.walk(node.args[0]) if node.args else ():
-                    if isinstance(inner, ast.Name):
-                        yield inner.id
+        for test in ast.parse(path.read_text(encoding="utf-8")).body:
+            helpers = {node.name: node for node in ast.walk(test) if isinstance(node, ast.FunctionDef)}
+            for node in ast.walk(test):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "assert_becomes":
+                    for name in _names(node.args[0]):
+                        yield name
+                        yield from _names(helpers[name]) if name in helpers else ()
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
 
 
 # -------------------------------------------------------------------- the table

@@ -16,7 +16,6 @@ import pytest
 
 from tests.source_tree import ROOT, SOURCE, imports_by_name, is_text, modules
 
-
 # The floor of each package (or root module). Packages of one floor do not see each other.
 FLOORS: dict[str, int] = {
     "support": 1,
