@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -72,5 +73,5 @@ def assert_same_meaning(before: IRModule, after: IRModule, rtol: float = 1e-5) -
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
 
 
-def _leaves(value: object) -> list[object]:
+def _leaves(value: object) -> list[Any]:
     return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple) else [value]
