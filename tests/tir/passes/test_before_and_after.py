@@ -10,6 +10,7 @@ from tilewright import te
 from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.keep_in_place import keep_in_place
 from tilewright.tir.passes.legalize_types import legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
@@ -18,6 +19,7 @@ from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
+from tilewright.tir.passes.scratch_parameters import scratch_parameters
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
@@ -86,6 +88,26 @@ def test_flatten_buffers() -> None:
             for i, j in grid(4, 7):
                 B[i * 7 + j] = A[i * 8 + j + 1]
         """,
+    )
+
+
+def test_keep_in_place() -> None:
+    """B may lie over A, element by element; D over C would overwrite what is read later."""
+    body = """
+            for i in range(8):
+                B[i] = A[i] * 2.0
+            for i in range(8):
+                D[i] = C[7 - i]
+        """
+    signature = "def f({}):".format(", ".join(f'{name}: Buffer[(8,), "float32"]' for name in "ABCD"))
+    assert_becomes(
+        keep_in_place,
+        f"""
+        {signature}
+            attributes({{"in_place": ((0, 1), (2, 3))}}){body}""",
+        f"""
+        {signature}
+            attributes({{"in_place": ((0, 1),)}}){body}""",
     )
 
 
@@ -286,6 +308,31 @@ def test_plan_storage() -> None:
                 B[i] = T[1999 - i] - 1.0
         """,
     )
+
+
+def test_scratch_parameters() -> None:
+    """What is too large for the stack comes from the caller; a tile stays where it is."""
+    before = """
+        def f(A: Buffer[(100000,), "float32"], B: Buffer[(100000,), "float32"]):
+            T = allocate((100000,), "float32")
+            R = allocate((8,), "float32", "local")
+            for i in range(100000):
+                T[i] = A[i] * 2.0
+            for i in range(100000):
+                R[0] = T[99999 - i]
+                B[i] = R[0] + 1.0
+        """
+    expected = """
+        def f(A: Buffer[(100000,), "float32"], B: Buffer[(100000,), "float32"], T: Buffer[(100000,), "float32"]):
+            attributes({"scratch": 1})
+            R = allocate((8,), "float32", "local")
+            for i in range(100000):
+                T[i] = A[i] * 2.0
+            for i in range(100000):
+                R[0] = T[99999 - i]
+                B[i] = R[0] + 1.0
+        """
+    assert_becomes(scratch_parameters, before, expected)
 
 
 def test_simplify_loops() -> None:
